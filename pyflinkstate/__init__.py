@@ -1,0 +1,1 @@
+"""Apache Flink's keyed state API in Python, with PySpark underneath."""

@@ -1,0 +1,1 @@
+"""The contracts: states, descriptors, types, functions and the runtime context. No Spark in here."""

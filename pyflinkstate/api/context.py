@@ -1,0 +1,84 @@
+"""What a running function may ask of the runtime (``pyflink.datastream.functions.RuntimeContext``)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pyflinkstate.api.state import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+
+if TYPE_CHECKING:
+    from pyflinkstate.api.descriptors import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+
+
+class KeyedStateStore(ABC):
+    """Gives out keyed state.
+
+    Every method returns the same object when asked again with the same descriptor, and raises
+
+    * ``NotKeyedStreamError`` where the function does not run on a keyed stream;
+    * ``StateRegistrationError`` where the name is in use with another kind or type. Flink's heap
+      backend overlooks a changed type within one run; that is a defect which is not repeated here.
+    """
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Return the value state of the descriptor."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Return the list state of the descriptor."""
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Return the map state of the descriptor."""
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Return the reducing state of the descriptor."""
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        """Return the aggregating state of the descriptor."""
+
+
+class RuntimeContext(KeyedStateStore):
+    """Where and as what a function runs."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """Return the operator's name."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """Return the name with subtask and parallelism, counted from 1: ``"spend (2/4)"``."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the operator's parallelism."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the operator's max parallelism, the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Return the subtask's index, counted from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """Return how often the job was restarted before this attempt."""

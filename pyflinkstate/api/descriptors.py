@@ -1,0 +1,184 @@
+"""State descriptors: what a state is called, what it holds, how it combines.
+
+Names and argument order are PyFlink's (``pyflink.datastream.state``); a type that is left out is
+``Types.PICKLED_BYTE_ARRAY()``. Descriptors are values: frozen, comparable, checked when made.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import attrs
+
+from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
+from pyflinkstate.errors import DescriptorTypeError
+
+
+class StateKind(enum.Enum):
+    """The kinds of keyed state (Flink: ``StateDescriptor.Type``)."""
+
+    VALUE = "VALUE"
+    LIST = "LIST"
+    REDUCING = "REDUCING"
+    AGGREGATING = "AGGREGATING"
+    MAP = "MAP"
+
+
+def _check_name(descriptor: StateDescriptor, _: Any, name: Any) -> None:
+    if not isinstance(name, str):
+        raise DescriptorTypeError(
+            f"{type(descriptor).__name__}: the name must be a str, not {name!r}", name=name
+        )
+
+
+def _check_type(descriptor: StateDescriptor, attribute: Any, type_info: Any) -> None:
+    if not isinstance(type_info, TypeInformation):
+        raise DescriptorTypeError(
+            f"{type(descriptor).__name__} {descriptor.name!r}: {attribute.name} must be made by "
+            f"Types, such as Types.LONG(), not {type_info!r}",
+            state=descriptor.name,
+        )
+
+
+def _type_field() -> Any:
+    return attrs.field(
+        default=None,
+        converter=attrs.converters.default_if_none(factory=Types.PICKLED_BYTE_ARRAY),
+        validator=_check_type,
+    )
+
+
+@attrs.frozen
+class StateDescriptor:
+    """The base of the five descriptors."""
+
+    kind: ClassVar[StateKind]
+
+    name: str = attrs.field(validator=_check_name)
+
+    def get_name(self) -> str:
+        """Return the name, under which a checkpoint keeps the state."""
+        return self.name
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        """The type of what is stored for one key."""
+        raise NotImplementedError
+
+
+@attrs.frozen
+class ValueStateDescriptor(StateDescriptor):
+    """Describes a :class:`~pyflinkstate.api.state.ValueState`."""
+
+    kind: ClassVar[StateKind] = StateKind.VALUE
+
+    value_type_info: TypeInformation = _type_field()
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        return self.value_type_info
+
+
+@attrs.frozen
+class ListStateDescriptor(StateDescriptor):
+    """Describes a :class:`~pyflinkstate.api.state.ListState`."""
+
+    kind: ClassVar[StateKind] = StateKind.LIST
+
+    elem_type_info: TypeInformation = _type_field()
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        return ListTypeInfo(self.elem_type_info)
+
+
+@attrs.frozen
+class MapStateDescriptor(StateDescriptor):
+    """Describes a :class:`~pyflinkstate.api.state.MapState`."""
+
+    kind: ClassVar[StateKind] = StateKind.MAP
+
+    key_type_info: TypeInformation = _type_field()
+    value_type_info: TypeInformation = _type_field()
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        return MapTypeInfo(self.key_type_info, self.value_type_info)
+
+
+class _PlainReduceFunction(ReduceFunction):
+    """A plain callable as a reduce function."""
+
+    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
+        self._func = func
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return self._func(value1, value2)
+
+
+def _as_reduce_function(func: Any) -> Any:
+    if isinstance(func, ReduceFunction) or not callable(func):
+        return func
+    return _PlainReduceFunction(func)
+
+
+def _check_function(cls: type, what: str) -> Callable[[Any, Any, Any], None]:
+    def check(descriptor: StateDescriptor, attribute: Any, func: Any) -> None:
+        if not isinstance(func, cls):
+            raise DescriptorTypeError(
+                f"{type(descriptor).__name__} {descriptor.name!r}: {attribute.name} must be {what},"
+                f" not {func!r}",
+                state=descriptor.name,
+            )
+
+    return check
+
+
+@attrs.frozen
+class ReducingStateDescriptor(StateDescriptor):
+    """Describes a :class:`~pyflinkstate.api.state.ReducingState`.
+
+    ``reduce_function`` is a :class:`ReduceFunction` or any callable of two values.
+    """
+
+    kind: ClassVar[StateKind] = StateKind.REDUCING
+
+    reduce_function: ReduceFunction = attrs.field(
+        converter=_as_reduce_function,
+        validator=_check_function(ReduceFunction, "a ReduceFunction or a callable"),
+    )
+    type_info: TypeInformation = _type_field()
+
+    def get_reduce_function(self) -> ReduceFunction:
+        """Return the reduce function."""
+        return self.reduce_function
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        return self.type_info
+
+
+@attrs.frozen
+class AggregatingStateDescriptor(StateDescriptor):
+    """Describes a :class:`~pyflinkstate.api.state.AggregatingState`.
+
+    ``state_type_info`` is the type of the accumulator.
+    """
+
+    kind: ClassVar[StateKind] = StateKind.AGGREGATING
+
+    agg_function: AggregateFunction = attrs.field(
+        validator=_check_function(AggregateFunction, "an AggregateFunction"),
+    )
+    state_type_info: TypeInformation = _type_field()
+
+    def get_agg_function(self) -> AggregateFunction:
+        """Return the aggregate function."""
+        return self.agg_function
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        return self.state_type_info

@@ -1,0 +1,273 @@
+"""Java hash codes of Python keys.
+
+Placement must obey two laws: equal keys always meet, and a hash never depends on the process (Python
+salts ``hash(str)``). Two ways of hashing obey both:
+
+* with a declared key type, the hash is the one that Java gives the corresponding object, so that key
+  groups are Flink's (``String.hashCode``, ``Long.hashCode``, ``Arrays.hashCode`` ...);
+* without one, the Python value decides. Numbers that Python calls equal (``1``, ``1.0``, ``True``,
+  ``Decimal(1)``, numpy's 1) hash as one Java ``Long``, other numbers as a ``Double``; tuples combine
+  what they hold. A type without such a rule is refused: a pickle of it would differ between equal keys.
+
+None and NaN are refused: None is Flink's rule, and NaN does not equal itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+import numbers
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from pyflinkstate.api.types import (
+    BasicTypeInfo,
+    PickledBytesTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
+from pyflinkstate.errors import ConfigurationError, InvalidKeyError
+
+_MASK = 0xFFFFFFFF
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+JavaHash = Callable[[Any], int]
+
+
+def _signed(code: int) -> int:
+    code &= _MASK
+    return code - 0x100000000 if code & 0x80000000 else code
+
+
+def java_hash_of_string(text: str) -> int:
+    """``String.hashCode``: over UTF-16 units, so characters beyond the BMP count as two.
+
+    >>> java_hash_of_string("flink")
+    97520992
+    """
+    code = 0
+    units = text.encode("utf-16-le", "surrogatepass")
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + low + (high << 8)) & _MASK
+    return _signed(code)
+
+
+def java_hashes_of_strings(texts: Sequence[str]) -> list[int]:
+    """``String.hashCode`` of many strings at once, about ten times as fast as one by one.
+
+    The hash is a dot product of the units with powers of 31, and all strings are one array.
+
+    >>> java_hashes_of_strings(["a", "", "hello"])
+    [97, 0, 99162322]
+    """
+    encoded = [text.encode("utf-16-le", "surrogatepass") for text in texts]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) >> 1
+    units = np.frombuffer(b"".join(encoded), dtype="<u2").astype(np.uint32)
+    ends = np.cumsum(lengths)
+    exponents = np.repeat(ends, lengths) - 1 - np.arange(len(units))
+    products = units * _powers_of_31(int(lengths.max(initial=0)))[exponents]
+    sums = np.concatenate((np.zeros(1, np.uint32), np.cumsum(products, dtype=np.uint32)))
+    hashes: list[int] = (sums[ends] - sums[ends - lengths]).astype(np.int32).tolist()
+    return hashes
+
+
+def _powers_of_31(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    powers = np.full(max(count, 1), 31, dtype=np.uint32)
+    powers[0] = 1
+    return np.cumprod(powers, dtype=np.uint32)
+
+
+def java_hash_of_long(value: int) -> int:
+    """``Long.hashCode``; of an int beyond 64 bits, its 32-bit words combined as Java's BigInteger does.
+
+    >>> java_hash_of_long(1234567890123), java_hash_of_long(-1)
+    (1912276436, 0)
+    """
+    if _LONG_MIN <= value <= _LONG_MAX:
+        return _signed(value ^ ((value & 0xFFFFFFFFFFFFFFFF) >> 32))
+    magnitude, code = abs(value), 0
+    for shift in range((magnitude.bit_length() + 31) // 32 - 1, -1, -1):
+        code = (31 * code + ((magnitude >> (32 * shift)) & _MASK)) & _MASK
+    return _signed(code if value > 0 else -code)
+
+
+def java_hash_of_double(value: float) -> int:
+    """``Double.hashCode``.
+
+    >>> java_hash_of_double(1.5)
+    1073217536
+    """
+    bits: int = struct.unpack(">Q", struct.pack(">d", value))[0]
+    return _signed(bits ^ (bits >> 32))
+
+
+def java_hash_of_float(value: float) -> int:
+    """``Float.hashCode``."""
+    code: int = struct.unpack(">i", struct.pack(">f", value))[0]
+    return code
+
+
+def java_hash_of_bytes(value: bytes) -> int:
+    """``Arrays.hashCode`` over signed bytes."""
+    code = 1
+    for byte in value:
+        code = (31 * code + byte - ((byte & 0x80) << 1)) & _MASK
+    return _signed(code)
+
+
+def _combine(codes: Sequence[int]) -> int:
+    code = 1
+    for part in codes:
+        code = (31 * code + part) & _MASK
+    return _signed(code)
+
+
+def _java_hash_of_boolean(value: bool) -> int:
+    return 1231 if value else 1237
+
+
+_HASH_OF_KIND: dict[str, JavaHash] = {
+    "BOOLEAN": _java_hash_of_boolean,
+    "BYTE": int,
+    "SHORT": int,
+    "INT": int,
+    "LONG": java_hash_of_long,
+    "FLOAT": java_hash_of_float,
+    "DOUBLE": java_hash_of_double,
+    "CHAR": ord,
+    "STRING": java_hash_of_string,
+    "BIG_INT": java_hash_of_long,
+    "BYTES": java_hash_of_bytes,
+}
+
+
+# --- without a declared type -------------------------------------------------------------------
+
+
+def _hash_number(value: Any) -> int:
+    if value != value:
+        raise ValueError("NaN does not equal itself, so its records would never meet")
+    if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+        raise ValueError("complex numbers have no stable hash")
+    as_float = float(value) if not isinstance(value, int) else 0.0
+    if math.isinf(as_float):
+        return java_hash_of_double(as_float)
+    as_int = int(value)
+    return java_hash_of_long(as_int) if as_int == value else java_hash_of_double(as_float)
+
+
+def _hash_datetime(value: datetime.datetime) -> int:
+    if value.tzinfo is not None and value.utcoffset() is not None:
+        epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+        return java_hash_of_long((value - epoch) // datetime.timedelta(microseconds=1))
+    return java_hash_of_string(value.replace(tzinfo=None).isoformat())
+
+
+def _hash_enum(value: enum.Enum) -> int:
+    return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
+
+
+def _hash_tuple(value: tuple[Any, ...]) -> int:
+    return _combine([0 if item is None else java_hash(item) for item in value])
+
+
+#: In order: a str Enum is a str, a bool is a number, a datetime is a date.
+_RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
+    (str, lambda value: java_hash_of_string(str.__str__(value))),
+    (bytes, java_hash_of_bytes),
+    ((numbers.Number, np.bool_), _hash_number),
+    (tuple, _hash_tuple),
+    (datetime.datetime, _hash_datetime),
+    (datetime.date, lambda value: java_hash_of_long(value.toordinal())),
+    (uuid.UUID, lambda value: java_hash_of_long(value.int)),
+    (enum.Enum, _hash_enum),
+)
+
+
+def java_hash(value: Any) -> int:
+    """Return the hash of a key without a declared type.
+
+    Raises:
+        ValueError: the key is NaN or of a type without a rule; the message says so.
+    """
+    for types, rule in _RULES:
+        if isinstance(value, types):
+            return rule(value)
+    if _is_frozen_record(value):
+        fields = [getattr(value, name) for name in _field_names(value)]
+        return _combine([java_hash_of_string(type(value).__qualname__), _hash_tuple(tuple(fields))])
+    raise ValueError(
+        f"keys of type {type(value).__name__} have no stable hash; use str, int, float, bytes, "
+        f"date, datetime, UUID, Enum, a tuple of these or a frozen dataclass"
+    )
+
+
+def _field_names(value: Any) -> list[str]:
+    if attrs.has(type(value)):
+        return [field.name for field in attrs.fields(type(value)) if field.eq]
+    return [name for name, field in value.__dataclass_fields__.items() if field.compare]
+
+
+def _is_frozen_record(value: Any) -> bool:
+    params = getattr(type(value), "__dataclass_params__", None)
+    if params is not None:
+        return bool(params.frozen and params.eq)
+    return attrs.has(type(value))
+
+
+# --- the door ------------------------------------------------------------------------------------
+
+
+def _hash_of_type(key_type: TypeInformation) -> JavaHash:
+    if isinstance(key_type, PickledBytesTypeInfo):
+        return java_hash
+    if isinstance(key_type, BasicTypeInfo) and key_type.kind in _HASH_OF_KIND:
+        return _HASH_OF_KIND[key_type.kind]
+    if isinstance(key_type, TupleTypeInfo):
+        parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
+        return lambda key: _combine(
+            [0 if item is None else part(item) for part, item in zip(parts, key, strict=True)]
+        )
+    raise ConfigurationError(f"{key_type} cannot be a key type: choose a basic type or a TUPLE of them")
+
+
+@attrs.frozen
+class KeyHasher:
+    """Checks keys against their declared type and hashes them."""
+
+    key_type: TypeInformation
+    _hash: JavaHash = attrs.field(init=False, eq=False, repr=False)
+
+    @_hash.default
+    def _hash_for_type(self) -> JavaHash:
+        return _hash_of_type(self.key_type)
+
+    def hashes(self, keys: Sequence[Any]) -> list[int]:
+        """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
+        if keys and all(type(key) is str for key in keys):
+            return java_hashes_of_strings(keys)
+        return [self._hash(key) for key in keys]
+
+    def check(self, key: Any) -> Any:
+        """Return ``key`` as its declared type keeps it.
+
+        Raises:
+            InvalidKeyError: None, NaN, unhashable, of the wrong type, or without a stable hash.
+        """
+        try:
+            if key is None:
+                raise ValueError("None cannot be a key")
+            hash(key)
+            key = self.key_type.check(key)
+            if key != key:
+                raise ValueError("NaN does not equal itself, so its records would never meet")
+            self._hash(key)
+        except (ValueError, TypeError) as error:
+            raise InvalidKeyError(f"invalid key {key!r}: {error}", key=repr(key)) from None
+        return key

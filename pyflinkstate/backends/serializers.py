@@ -1,0 +1,193 @@
+"""How typed values become Arrow columns and come back, and how they are copied.
+
+A declared type has an Arrow type, so that a checkpoint can be read by pyarrow, pandas or DuckDB
+without running any code of ours. ``PICKLED_BYTE_ARRAY`` is a binary column of pickles: loading it runs
+code, so it is loaded only from the user's own checkpoint, and a declared type never goes through it.
+"""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pyflinkstate.api.types import (
+    BasicTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+)
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+
+#: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
+PICKLE_PROTOCOL = 5
+
+_ARROW_OF_KIND: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "BYTE": pa.int8(),
+    "SHORT": pa.int16(),
+    "INT": pa.int32(),
+    "LONG": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "CHAR": pa.large_string(),
+    "STRING": pa.large_string(),
+    "BIG_INT": pa.large_string(),
+    "BIG_DEC": pa.large_string(),
+    "BYTES": pa.large_binary(),
+    "SQL_DATE": pa.date32(),
+    "SQL_TIME": pa.time64("us"),
+    "SQL_TIMESTAMP": pa.timestamp("us"),
+}
+
+#: (to what Arrow takes, back) for kinds that Arrow has no type for.
+_TEXT_KINDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    "BIG_INT": (str, int),
+    "BIG_DEC": (str, decimal.Decimal),
+}
+
+
+def arrow_type(type_info: TypeInformation) -> pa.DataType:
+    """Return the Arrow type that a column of ``type_info`` has in a checkpoint."""
+    if isinstance(type_info, BasicTypeInfo):
+        return _ARROW_OF_KIND[type_info.kind]
+    if isinstance(type_info, ListTypeInfo):
+        return pa.large_list(arrow_type(type_info.element_type))
+    if isinstance(type_info, MapTypeInfo):
+        return pa.map_(arrow_type(type_info.key_type_info), arrow_type(type_info.value_type_info))
+    if isinstance(type_info, TupleTypeInfo):
+        fields = enumerate(type_info.field_types)
+        return pa.struct([(f"f{index}", arrow_type(field)) for index, field in fields])
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return pa.large_binary()
+    raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array:
+    """Return ``values`` as an Arrow array of ``arrow_type(type_info)``."""
+    to_arrow = _to_arrow(type_info)
+    if to_arrow is not None:
+        values = [None if value is None else to_arrow(value) for value in values]
+    return pa.array(values, type=arrow_type(type_info))
+
+
+def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
+    """Return the values that :func:`encode_column` was given."""
+    values: list[Any] = array.to_pylist()
+    from_arrow = _from_arrow(type_info)
+    if from_arrow is None:
+        return values
+    return [None if value is None else from_arrow(value) for value in values]
+
+
+def _dump(value: Any) -> bytes:
+    return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+
+
+def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _optional_unless_pickled(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """None in a map is null under a declared type, and its pickle without one: a key cannot be null."""
+    return convert if convert is _dump else _optional(convert)
+
+
+def _to_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
+    """Return what turns a value into one that Arrow takes, or None where it is one already."""
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return _dump
+    if isinstance(type_info, BasicTypeInfo):
+        return _TEXT_KINDS[type_info.kind][0] if type_info.kind in _TEXT_KINDS else None
+    if isinstance(type_info, ListTypeInfo):
+        element = _to_arrow(type_info.element_type)
+        return None if element is None else lambda value: [element(item) for item in value]
+    if isinstance(type_info, MapTypeInfo):
+        key = _optional_unless_pickled(_to_arrow(type_info.key_type_info))
+        item = _optional_unless_pickled(_to_arrow(type_info.value_type_info))
+        return lambda value: [(key(name), item(entry)) for name, entry in value.items()]
+    if isinstance(type_info, TupleTypeInfo):
+        parts = [_optional(_to_arrow(field)) for field in type_info.field_types]
+        return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
+    return None
+
+
+def _from_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
+    """Return the inverse of :func:`_to_arrow`."""
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return pickle.loads  # undeclared state, of the user's own checkpoint
+    if isinstance(type_info, BasicTypeInfo):
+        return _TEXT_KINDS[type_info.kind][1] if type_info.kind in _TEXT_KINDS else None
+    if isinstance(type_info, ListTypeInfo):
+        element = _from_arrow(type_info.element_type)
+        return None if element is None else lambda value: [element(item) for item in value]
+    if isinstance(type_info, MapTypeInfo):
+        key = _optional(_from_arrow(type_info.key_type_info))
+        item = _optional(_from_arrow(type_info.value_type_info))
+        return lambda value: {key(name): item(entry) for name, entry in value}
+    if isinstance(type_info, TupleTypeInfo):
+        parts = [_optional(_from_arrow(field)) for field in type_info.field_types]
+        return lambda value: tuple(part(item) for part, item in zip(parts, value.values(), strict=True))
+    return None
+
+
+# --- copies ----------------------------------------------------------------------------------------
+
+
+def value_copier(type_info: TypeInformation) -> Callable[[Any], Any]:
+    """Return what makes an independent copy of a value: shallow where the parts cannot change."""
+    if isinstance(type_info, ListTypeInfo) and _is_flat(type_info.element_type):
+        return list
+    if isinstance(type_info, MapTypeInfo) and _is_flat(type_info.value_type_info):
+        return dict
+    return copy.deepcopy
+
+
+def _is_flat(type_info: TypeInformation) -> bool:
+    if isinstance(type_info, TupleTypeInfo):
+        return all(map(_is_flat, type_info.field_types))
+    return isinstance(type_info, BasicTypeInfo)
+
+
+# --- types as JSON ---------------------------------------------------------------------------------
+
+
+def type_to_json(type_info: TypeInformation) -> Any:
+    """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
+    if isinstance(type_info, BasicTypeInfo):
+        return type_info.kind
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return "PICKLED"
+    if isinstance(type_info, ListTypeInfo):
+        return ["LIST", type_to_json(type_info.element_type)]
+    if isinstance(type_info, MapTypeInfo):
+        return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
+    if isinstance(type_info, TupleTypeInfo):
+        return ["TUPLE", *map(type_to_json, type_info.field_types)]
+    raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+def type_from_json(spec: Any) -> TypeInformation:
+    """Return the type that :func:`type_to_json` was given."""
+    if spec == "PICKLED":
+        return Types.PICKLED_BYTE_ARRAY()
+    if isinstance(spec, str) and spec in _ARROW_OF_KIND:
+        return BasicTypeInfo(spec)
+    if isinstance(spec, list) and spec:
+        parts = [type_from_json(part) for part in spec[1:]]
+        if spec[0] == "LIST":
+            return ListTypeInfo(*parts)
+        if spec[0] == "MAP":
+            return MapTypeInfo(*parts)
+        if spec[0] == "TUPLE":
+            return Types.TUPLE(parts)
+    raise IncompatibleCheckpointError(f"the checkpoint holds a type unknown here: {spec!r}")

@@ -1,0 +1,1 @@
+"""The runtime: runs operators on Spark, takes checkpoints, restores."""
