@@ -1,1 +1,87 @@
-"""Apache Flink's keyed state API in Python, with PySpark underneath."""
+"""Apache Flink's keyed state API in Python, with PySpark underneath.
+
+Everything a program needs is here by name. Names are loaded when they are first used, so that a state
+slot, which needs no Spark, does not pay for importing it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyflinkstate.api.context import RuntimeContext as RuntimeContext
+    from pyflinkstate.api.descriptors import AggregatingStateDescriptor as AggregatingStateDescriptor
+    from pyflinkstate.api.descriptors import ListStateDescriptor as ListStateDescriptor
+    from pyflinkstate.api.descriptors import MapStateDescriptor as MapStateDescriptor
+    from pyflinkstate.api.descriptors import ReducingStateDescriptor as ReducingStateDescriptor
+    from pyflinkstate.api.descriptors import ValueStateDescriptor as ValueStateDescriptor
+    from pyflinkstate.api.functions import AggregateFunction as AggregateFunction
+    from pyflinkstate.api.functions import FilterFunction as FilterFunction
+    from pyflinkstate.api.functions import FlatMapFunction as FlatMapFunction
+    from pyflinkstate.api.functions import KeyedProcessFunction as KeyedProcessFunction
+    from pyflinkstate.api.functions import KeySelector as KeySelector
+    from pyflinkstate.api.functions import MapFunction as MapFunction
+    from pyflinkstate.api.functions import ProcessFunction as ProcessFunction
+    from pyflinkstate.api.functions import ReduceFunction as ReduceFunction
+    from pyflinkstate.api.state import AggregatingState as AggregatingState
+    from pyflinkstate.api.state import ListState as ListState
+    from pyflinkstate.api.state import MapState as MapState
+    from pyflinkstate.api.state import ReducingState as ReducingState
+    from pyflinkstate.api.state import ValueState as ValueState
+    from pyflinkstate.api.types import TypeInformation as TypeInformation
+    from pyflinkstate.api.types import Types as Types
+    from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
+    from pyflinkstate.runtime.data_stream import DataStream as DataStream
+    from pyflinkstate.runtime.data_stream import KeyedStream as KeyedStream
+    from pyflinkstate.runtime.environment import StreamExecutionEnvironment as StreamExecutionEnvironment
+    from pyflinkstate.runtime.observe import CheckpointStats as CheckpointStats
+    from pyflinkstate.runtime.observe import EpochStats as EpochStats
+    from pyflinkstate.runtime.observe import JobExecutionResult as JobExecutionResult
+    from pyflinkstate.runtime.observe import JobListener as JobListener
+    from pyflinkstate.runtime.restart import RestartStrategies as RestartStrategies
+    from pyflinkstate.runtime.sinks import FileSink as FileSink
+
+_ROOMS: dict[str, tuple[str, ...]] = {
+    "api.context": ("RuntimeContext",),
+    "api.descriptors": (
+        "AggregatingStateDescriptor",
+        "ListStateDescriptor",
+        "MapStateDescriptor",
+        "ReducingStateDescriptor",
+        "ValueStateDescriptor",
+    ),
+    "api.functions": (
+        "AggregateFunction",
+        "FilterFunction",
+        "FlatMapFunction",
+        "KeySelector",
+        "KeyedProcessFunction",
+        "MapFunction",
+        "ProcessFunction",
+        "ReduceFunction",
+    ),
+    "api.state": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
+    "api.types": ("TypeInformation", "Types"),
+    "errors": ("PyFlinkStateError",),
+    "runtime.data_stream": ("DataStream", "KeyedStream"),
+    "runtime.environment": ("StreamExecutionEnvironment",),
+    "runtime.observe": ("CheckpointStats", "EpochStats", "JobExecutionResult", "JobListener"),
+    "runtime.restart": ("RestartStrategies",),
+    "runtime.sinks": ("FileSink",),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one place
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

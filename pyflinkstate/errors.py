@@ -131,6 +131,12 @@ class CheckpointFailuresExceededError(CheckpointError):
     recoverable = True
 
 
+class SourceError(PyFlinkStateError, OSError):
+    """An input file cannot be read."""
+
+    recoverable = True
+
+
 class SinkError(PyFlinkStateError, OSError):
     """The output directory cannot take this job's output."""
 

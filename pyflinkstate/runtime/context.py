@@ -1,0 +1,106 @@
+"""The runtime context that functions get, on a keyed stream and elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.functions import Function
+from pyflinkstate.api.state import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
+
+
+@attrs.frozen
+class OperatorContext(RuntimeContext):
+    """See :class:`~pyflinkstate.api.context.RuntimeContext`. ``backend`` is None off keyed streams."""
+
+    task_name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    backend: HeapKeyedStateBackend | None = None
+
+    def get_task_name(self) -> str:
+        return self.task_name
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self.task_name} ({self.subtask + 1}/{self.parallelism})"
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self.subtask
+
+    def get_attempt_number(self) -> int:
+        return self.attempt
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
+        return state
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
+        return state
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
+        return state
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
+        return state
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
+        return state
+
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, expected):
+            raise StateRegistrationError(
+                f"operator {self.task_name!r}: a {expected.__name__} is needed here, not {descriptor!r}"
+            )
+        if self.backend is None:
+            raise NotKeyedStreamError(
+                f"operator {self.task_name!r}: keyed state {descriptor.name!r} "
+                f"({descriptor.kind.value}) can only be used on a keyed stream, after key_by()",
+                state=descriptor.name,
+                operator=self.task_name,
+            )
+        return self.backend.get_partitioned_state(descriptor)
+
+
+def open_function(function: object, context: RuntimeContext) -> None:
+    """Give ``function`` its runtime context and open it, if it is a rich one."""
+    if isinstance(function, Function):
+        function.set_runtime_context(context)
+        function.open(context)
+
+
+def close_function(function: object) -> None:
+    """Close ``function``, if it is a rich one."""
+    if isinstance(function, Function):
+        function.close()

@@ -1,0 +1,165 @@
+"""Record formats: how a file becomes records, and what happens to rows that cannot be parsed.
+
+Paths go through ``pyarrow.fs``, so a file may be local or in an object store; ``.gz`` and other
+compressions are told by the name.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyflinkstate.errors import MalformedRecordError
+from pyflinkstate.runtime.storage import open_file_system
+
+
+class OnMalformed(enum.Enum):
+    """What happens to a row that cannot be parsed. Dropped and collected rows are counted."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    COLLECT = "collect"
+
+
+@attrs.frozen
+class RejectedRecord:
+    """A row that could not be parsed: where it stood, what it said, what was wrong."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+
+
+class RecordFormat(Protocol):
+    """Reads one file."""
+
+    @property
+    def name(self) -> str:
+        """``csv``, ``json`` or ``parquet``."""
+
+    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[Any]:
+        """Yield the file's records in order; hand rejected ones to ``reject``."""
+
+
+def _open_text(path: str) -> io.TextIOWrapper:
+    file_system, name = open_file_system(path)
+    stream = file_system.open_input_stream(name, compression="detect")
+    return io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape", newline="")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether the text was valid UTF-8: bytes that were not are surrogates now."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@attrs.frozen
+class CsvFormat:
+    """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
+
+    A row is malformed when it has not as many fields as the header, or its quotes do not close.
+    """
+
+    on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
+    delimiter: str = ","
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "csv"
+
+    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[dict[str, str]]:
+        """See :class:`RecordFormat`."""
+        with _open_text(path) as text:
+            rows = csv.reader(text, delimiter=self.delimiter, strict=True)
+            header = next(rows, [])
+            width = len(header)
+            while True:
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    _refuse(self.on_malformed, RejectedRecord(path, rows.line_num, "", str(error)), reject)
+                    continue
+                line = self.delimiter.join(row)
+                if len(row) == width and _is_utf8(line):
+                    yield dict(zip(header, row, strict=True))
+                elif row:
+                    fields = f"{len(row)} fields, and the header has {width}"
+                    reason = fields if len(row) != width else "not UTF-8"
+                    _refuse(self.on_malformed, RejectedRecord(path, rows.line_num, line, reason), reject)
+
+
+@attrs.frozen
+class JsonFormat:
+    """One JSON value on each line."""
+
+    on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "json"
+
+    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[Any]:
+        """See :class:`RecordFormat`."""
+        with _open_text(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
+                    _refuse(self.on_malformed, rejected, reject)
+
+
+@attrs.frozen
+class ParquetFormat:
+    """Parquet; a record is a dict. A file that is no Parquet fails whatever the policy."""
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "parquet"
+
+    def read(self, path: str, _: Callable[[RejectedRecord], None]) -> Iterator[dict[str, Any]]:
+        """See :class:`RecordFormat`."""
+        file_system, name = open_file_system(path)
+        try:
+            with file_system.open_input_file(name) as file:
+                for batch in pq.ParquetFile(file).iter_batches():
+                    yield from batch.to_pylist()
+        except pa.ArrowInvalid as error:
+            raise MalformedRecordError(
+                f"{path} is not a readable Parquet file: {error}", file=path
+            ) from error
+
+
+def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Callable[[RejectedRecord], None]) -> None:
+    if policy is OnMalformed.FAIL:
+        raise MalformedRecordError(
+            f"{rejected.file}, line {rejected.line}: malformed row ({rejected.reason}): "
+            f"{rejected.text!r}; on_malformed='drop' or 'collect' goes on without it",
+            file=rejected.file,
+            line=rejected.line,
+        )
+    reject(rejected)
+
+
+FORMATS: dict[str, Callable[..., Any]] = {"csv": CsvFormat, "json": JsonFormat, "parquet": ParquetFormat}

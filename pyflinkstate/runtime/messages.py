@@ -1,0 +1,194 @@
+"""What driver, Spark tasks and state slots say to each other. Values only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.transport import Address
+
+
+@attrs.frozen
+class SlotId:
+    """One subtask of one keyed operator."""
+
+    operator_id: str
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"{self.operator_id}[{self.subtask}]"
+
+
+# --- task to driver ----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class AcquireSlot:
+    """A task needs the address of a slot; the answer is StartSlot, SlotAvailable or SlotUnavailable."""
+
+    attempt: int
+    slot: SlotId
+
+
+@attrs.frozen
+class StartSlot:
+    """No such slot runs and nobody is starting one: the task shall start it, and wait."""
+
+
+@attrs.frozen
+class SlotAvailable:
+    """The slot runs and listens at ``address``."""
+
+    address: Address
+
+
+@attrs.frozen
+class SlotUnavailable:
+    """There will be no such slot."""
+
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class TaskReport:
+    """A task tells what it counted, or why it failed."""
+
+    attempt: int
+    epoch: int
+    task: str
+    counts: dict[str, int] = attrs.Factory(dict)
+    rejected: tuple[Any, ...] = ()
+    error: PyFlinkStateError | None = None
+
+
+# --- slot and driver -----------------------------------------------------------------------------
+
+
+@attrs.frozen
+class RegisterSlot:
+    """A slot has started; the answer is DeploySlot."""
+
+    attempt: int
+    slot: SlotId
+    pid: int
+    address: Address
+
+
+@attrs.frozen
+class DeploySlot:
+    """What a slot shall run, and from which state."""
+
+    name: str
+    function: bytes
+    key_type: TypeInformation
+    key_group_range: KeyGroupRange
+    max_parallelism: int
+    parallelism: int
+    attempt: int
+    epoch: int
+    storage_uri: str | None
+    restore_from: str | None
+    handles: tuple[KeyGroupsStateHandle, ...]
+
+
+@attrs.frozen
+class SlotReady:
+    """The slot has restored its state and opened its function."""
+
+
+@attrs.frozen
+class SlotFailed:
+    """The slot could not restore or open; it ends."""
+
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class CheckpointAck:
+    """A slot has written its part of a checkpoint."""
+
+    checkpoint_id: int
+    slot: SlotId
+    handle: KeyGroupsStateHandle
+    sync_ms: float
+    async_ms: float
+
+
+@attrs.frozen
+class CheckpointDecline:
+    """A slot could not write its part of a checkpoint."""
+
+    checkpoint_id: int
+    slot: SlotId
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class AbortCheckpoint:
+    """The slot shall stop writing this checkpoint."""
+
+    checkpoint_id: int
+
+
+@attrs.frozen
+class CloseSlot:
+    """The job is over: close the function and end. The answer is SlotClosed."""
+
+
+@attrs.frozen
+class SlotClosed:
+    """The slot has closed its function; ``error`` is what ``close`` raised."""
+
+    error: PyFlinkStateError | None = None
+
+
+# --- task and slot -------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class CheckpointTrigger:
+    """The barrier at an epoch's end: take a snapshot and write it to ``folder``."""
+
+    checkpoint_id: int
+    folder: str
+
+
+@attrs.frozen
+class BeginEpoch:
+    """A task is about to feed an epoch; the slot must have applied just the epoch before it."""
+
+    attempt: int
+    epoch: int
+    barrier: CheckpointTrigger | None
+
+
+@attrs.frozen
+class EpochAccepted:
+    """Frames may come."""
+
+
+@attrs.frozen
+class EpochRefused:
+    """The slot is not where the task expects it to be."""
+
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class EpochDone:
+    """The slot has applied the epoch, and taken its snapshot if there was a barrier."""
+
+    records_in: int
+    records_out: int
+
+
+@attrs.frozen
+class EpochFailed:
+    """The epoch failed; the slot's state is no longer of any version."""
+
+    error: PyFlinkStateError

@@ -1,0 +1,138 @@
+"""What a job tells about itself while it runs, and when it is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import attrs
+
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.formats import RejectedRecord
+from pyflinkstate.runtime.messages import TaskReport
+
+
+@attrs.frozen
+class EpochStats:
+    """One epoch that has run. ``records`` counts what the source gave."""
+
+    epoch: int
+    records: int
+    duration_ms: int
+    restarts: int
+
+
+@attrs.frozen
+class CheckpointStats:
+    """One completed checkpoint.
+
+    Attributes:
+        checkpoint_id: the ``n`` of its folder ``chk-n``.
+        epoch: the last epoch in it.
+        sync_ms: the longest synchronous part of any subtask: how long records waited.
+        async_ms: the longest asynchronous part of any subtask, beside which records went on.
+        size_bytes: the size of the state files.
+    """
+
+    checkpoint_id: int
+    epoch: int
+    sync_ms: float
+    async_ms: float
+    size_bytes: int
+
+
+class JobListener:
+    """Override what you want to hear of; called in the driver, between epochs."""
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        """An epoch has run."""
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        """A checkpoint is complete."""
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        """The job goes back to its last checkpoint, because of ``error``."""
+
+
+@attrs.frozen
+class JobExecutionResult:
+    """What is known of a job that has ended (PyFlink: ``JobExecutionResult``).
+
+    Attributes:
+        job_id: the folder of its checkpoints.
+        accumulators: record counts by ``"<operator>.<what>"``, exact over restarts and restores:
+            ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
+            ``records_in`` and ``records_out`` of keyed operators.
+        rejected: rows that the policy ``collect`` took out in this run.
+        checkpoints: those completed by this run, in order.
+        epochs: the last epoch.
+        restarts: how often this run went back to a checkpoint.
+    """
+
+    job_id: str
+    accumulators: dict[str, int]
+    rejected: tuple[RejectedRecord, ...]
+    checkpoints: tuple[CheckpointStats, ...]
+    epochs: int
+    restarts: int
+
+    def get_job_id(self) -> str:
+        """Return the job's id."""
+        return self.job_id
+
+    def get_all_accumulator_results(self) -> dict[str, int]:
+        """Return all counts."""
+        return dict(self.accumulators)
+
+    def get_accumulator_result(self, accumulator_name: str) -> int:
+        """Return one count; 0 where nothing was counted."""
+        return self.accumulators.get(accumulator_name, 0)
+
+
+class Accumulators:
+    """Record counts by epoch and task, so that a replayed epoch or a retried task replaces itself."""
+
+    def __init__(self) -> None:
+        self._base: Counter[str] = Counter()
+        self._base_epoch = 0
+        self._counts: dict[tuple[int, str], dict[str, int]] = {}
+        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+
+    def reset(self, epoch: int, counters: dict[str, int]) -> None:
+        """Go (back) to the end of ``epoch``, where ``counters`` held."""
+        self._base, self._base_epoch = Counter(counters), epoch
+        self._counts.clear()
+        self._rejected = {key: rows for key, rows in self._rejected.items() if key[0] <= epoch}
+
+    def add(self, report: TaskReport) -> None:
+        """Take in what a task of the running attempt reports."""
+        key = (report.epoch, report.task)
+        if report.counts:
+            self._counts[key] = report.counts
+        if report.rejected:
+            self._rejected[key] = report.rejected
+
+    def fold(self, epoch: int) -> None:
+        """``epoch`` is final: keep its counts as one sum."""
+        self._base = self._sum(epoch)
+        self._base_epoch = epoch
+        self._counts = {key: counts for key, counts in self._counts.items() if key[0] > epoch}
+
+    def total(self, epoch: int) -> dict[str, int]:
+        """Return the counts of all epochs up to ``epoch``."""
+        return dict(self._sum(epoch))
+
+    def of_epoch(self, epoch: int, name: str) -> int:
+        """Return one count of one epoch that is not yet folded."""
+        return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
+
+    def rejected(self) -> tuple[Any, ...]:
+        """Return the rows that were rejected, in the order of epochs and tasks."""
+        return tuple(row for key in sorted(self._rejected) for row in self._rejected[key])
+
+    def _sum(self, epoch: int) -> Counter[str]:
+        total = Counter(self._base)
+        for (counted_epoch, _), counts in self._counts.items():
+            if self._base_epoch < counted_epoch <= epoch:
+                total.update(counts)
+        return total

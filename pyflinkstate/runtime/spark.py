@@ -1,0 +1,207 @@
+"""The only room that knows PySpark: sessions, and the Spark job of one epoch.
+
+An epoch is one job for each sink: source, chain, ``partitionBy`` into each keyed operator's subtasks,
+slot, chain, sink. Frames are sorted by where they came from, so a subtask's input is the same in every
+run of the epoch, whatever the order in which Spark fetched it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
+from pyspark.sql import SparkSession
+
+from pyflinkstate.errors import ConfigurationError, SparkJobError, UnsupportedSessionError
+from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.frames import Router, decode_values
+from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.plan import ChainNode, JobPlan, KeyedNode, Node, SinkNode, SourceNode
+from pyflinkstate.runtime.sinks import RddSink
+from pyflinkstate.runtime.sources import RddEpoch, RddSource
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
+
+
+def local_session() -> SparkSession:
+    """Return the active session, or make a local one that keeps quiet."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    for name, value in quiet.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def context_of(session: Any) -> SparkContext:
+    """Return the session's context.
+
+    Raises:
+        UnsupportedSessionError: it is a Spark Connect session, which has no RDDs.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedSessionError(
+            "a Spark Connect session has no RDDs, and state slots are fed by RDD tasks: pass a classic "
+            "SparkSession (SparkSession.builder.master(...)), or run the program on the driver"
+        )
+    if not isinstance(session, SparkSession):
+        raise ConfigurationError(f"a SparkSession is needed, not {session!r}")
+    return session.sparkContext
+
+
+def driver_host(context: SparkContext) -> str:
+    """Return the address at which executors reach the driver."""
+    if str(context.master).startswith("local"):
+        return "127.0.0.1"
+    return context.getConf().get("spark.driver.host") or "127.0.0.1"
+
+
+def rdd_source(rdd: Any, partitions_per_epoch: int | None) -> RddSource:
+    """Return a source over the partitions of ``rdd``."""
+    if not isinstance(rdd, RDD):
+        raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
+    partitions = rdd.getNumPartitions()
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism)
+
+
+def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
+    """Return an RDD of just these partitions; unlike a filter it starts no task for the others."""
+    if len(partitions) == rdd.getNumPartitions():
+        return rdd
+    jvm: Any = rdd.context._jvm
+    wanted = jvm.java.util.ArrayList()
+    for index in partitions:
+        wanted.add(index)
+    # A Scala set is a function from element to Boolean, which is what the pruning asks for.
+    as_function = jvm.org.apache.spark.api.python.PythonUtils.toSeq(wanted).toSet()
+    pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd._jrdd.rdd(), as_function)
+    return RDD(pruned.toJavaRDD(), rdd.context, rdd._jrdd_deserializer)
+
+
+def values_of(context: SparkContext, frame_rdds: list[Any]) -> RDD[Any]:
+    """Return the records of RDDs of ``(partition, frame)``."""
+    if not frame_rdds:
+        return context.emptyRDD()
+    return context.union(frame_rdds).flatMap(lambda item: decode_values(item[1]))
+
+
+class SparkRunner(EpochRunner):
+    """Runs the Spark jobs of one pyflinkstate job, all in one job group."""
+
+    def __init__(self, context: SparkContext, group: str) -> None:
+        self._context = context
+        self._group = group
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`."""
+        thread = InheritableThread(target=lambda: done(self._run(request)))
+        thread.daemon = True
+        thread.start()
+
+    def cancel(self) -> None:
+        """See :class:`EpochRunner`."""
+        self._context.cancelJobGroup(self._group)
+
+    def _run(self, request: EpochRequest) -> EpochEnded:
+        self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
+        graph = _EpochGraph(self._context, request)
+        try:
+            return EpochEnded([graph.run_sink(sink) for sink in request.plan.sinks], None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
+            first_lines = "\n".join(str(error).splitlines()[:15])
+            return EpochEnded(None, SparkJobError(f"Spark failed {request.description}: {first_lines}"))
+        finally:
+            graph.release()
+
+
+class _EpochGraph:
+    """The RDDs of one epoch. A stage that several branches read is kept, so it runs once."""
+
+    def __init__(self, context: SparkContext, job: EpochRequest) -> None:
+        self._context = context
+        self._job = job
+        self._stages: dict[Node, RDD[Any]] = {}
+        self._persisted: list[RDD[Any]] = []
+
+    def run_sink(self, sink: SinkNode) -> list[Any]:
+        stage, operators = _upstream(sink.parent)
+        rdd = self._stage(stage)
+        task = SinkTask(self._chain(stage, operators, rdd), sink.name, sink.sink.writer(self._job.link.epoch))
+        written = rdd.mapPartitionsWithIndex(task)
+        if isinstance(sink.sink, RddSink):
+            written.localCheckpoint()
+            written.count()
+            return [written]
+        return written.collect()
+
+    def release(self) -> None:
+        for rdd in self._persisted:
+            rdd.unpersist()
+
+    def _stage(self, node: SourceNode | KeyedNode) -> RDD[Any]:
+        if node not in self._stages:
+            made = self._source(node) if isinstance(node, SourceNode) else self._keyed(node)
+            if _readers(self._job.plan, node) > 1:
+                made = made.persist(StorageLevel.MEMORY_AND_DISK)
+                self._persisted.append(made)
+            self._stages[node] = made
+        return self._stages[node]
+
+    def _source(self, node: SourceNode) -> RDD[Any]:
+        epoch = self._job.epoch
+        if epoch is None:
+            return self._context.parallelize([], 1)
+        if isinstance(epoch, RddEpoch):
+            items = _some_partitions(epoch.rdd, epoch.partitions)
+            return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name))
+        items = self._context.parallelize(list(epoch.splits), len(epoch.splits))
+        return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name, epoch.read))
+
+    def _keyed(self, node: KeyedNode) -> RDD[Any]:
+        operator = self._job.plan.operator_of(node)
+        stage, operators = _upstream(node.parent)
+        rdd = self._stage(stage)
+        router = Router(
+            operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
+        )
+        routed = rdd.mapPartitionsWithIndex(RouteTask(self._chain(stage, operators, rdd), router))
+        aligned = routed.repartitionAndSortWithinPartitions(operator.parallelism, itemgetter(0))
+        slot_task = SlotTask(
+            self._job.link, operator.operator_id, operator.name, self._job.barrier, self._job.addresses
+        )
+        return aligned.mapPartitionsWithIndex(slot_task)
+
+    def _chain(
+        self, stage: SourceNode | KeyedNode, operators: tuple[ChainedOperator, ...], rdd: RDD[Any]
+    ) -> ChainTask:
+        return ChainTask(
+            link=self._job.link,
+            stage=stage.name,
+            operators=operators,
+            parallelism=rdd.getNumPartitions(),
+            decodes=isinstance(stage, KeyedNode),
+        )
+
+
+def _upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator, ...]]:
+    """Return the stage that ``node`` hangs on, and the operators between the two."""
+    operators: list[ChainedOperator] = []
+    while isinstance(node, ChainNode):
+        operators.insert(0, node.operator())
+        node = node.parent
+    assert not isinstance(node, SinkNode)
+    return node, tuple(operators)
+
+
+def _readers(plan: JobPlan, stage: SourceNode | KeyedNode) -> int:
+    heads: list[KeyedNode | SinkNode] = [*(operator.node for operator in plan.operators), *plan.sinks]
+    return sum(_upstream(head.parent)[0] is stage for head in heads)

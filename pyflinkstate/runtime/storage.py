@@ -1,0 +1,276 @@
+"""Checkpoint storage on any file system that ``pyarrow.fs`` knows.
+
+Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, one file per subtask and operator}``.
+A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.state_handles import (
+    ByteStreamStateHandle,
+    FileStateHandle,
+    StreamStateHandle,
+)
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    CorruptCheckpointError,
+)
+
+METADATA = "_metadata"
+#: State up to this size travels inside ``_metadata`` (Flink: ``data-inline-threshold``, 20 kb).
+INLINE_THRESHOLD_BYTES = 20 * 1024
+
+_CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
+
+
+@contextmanager
+def _storage_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
+
+
+def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI or local path, and the path on it."""
+    if "://" in uri:
+        file_system, path = fs.FileSystem.from_uri(uri)
+        return file_system, path
+    return fs.LocalFileSystem(), str(Path(uri).absolute())
+
+
+class CheckpointStorage:
+    """Reads and writes checkpoints below one directory."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        with _storage_errors(f"open {uri}"):
+            self._fs, self._root = open_file_system(uri)
+
+    def check_writable(self) -> None:
+        """Write and remove a small file, so that a bad directory is found before any record."""
+        path = f"{self._root}/.pyflinkstate-{uuid.uuid4().hex}"
+        with _storage_errors(f"write to {self.uri}"):
+            self._fs.create_dir(self._root, recursive=True)
+            with self._fs.open_output_stream(path) as stream:
+                stream.write(b"writable")
+            self._fs.delete_file(path)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def folder(self, job_id: str, checkpoint_id: int) -> str:
+        """Return the path of a checkpoint's folder."""
+        return f"{self._root}/{job_id}/chk-{checkpoint_id}"
+
+    def begin(self, job_id: str, checkpoint_id: int) -> str:
+        """Make the folder of a new checkpoint and return its path."""
+        folder = self.folder(job_id, checkpoint_id)
+        with _storage_errors(f"create {folder}"):
+            self._fs.create_dir(folder, recursive=True)
+        return folder
+
+    def complete(self, metadata: CheckpointMetadata) -> None:
+        """Publish ``_metadata``: from now on the checkpoint exists."""
+        folder = self.folder(metadata.job_id, metadata.checkpoint_id)
+        unfinished = f"{folder}/.{METADATA}.inprogress.{uuid.uuid4().hex}"
+        with _storage_errors(f"complete {folder}"):
+            if self._exists(f"{folder}/{METADATA}"):
+                raise FileExistsError(f"{folder}/{METADATA} is there already")
+            with self._fs.open_output_stream(unfinished) as stream:
+                stream.write(metadata.encode())
+            self._fs.move(unfinished, f"{folder}/{METADATA}")
+
+    def discard(self, job_id: str, checkpoint_id: int) -> None:
+        """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
+        folder = self.folder(job_id, checkpoint_id)
+        with _storage_errors(f"delete {folder}"):
+            if self._exists(f"{folder}/{METADATA}"):
+                self._fs.delete_file(f"{folder}/{METADATA}")
+            if self._exists(folder):
+                self._fs.delete_dir(folder)
+
+    def checkpoint_ids(self, job_id: str) -> list[int]:
+        """Return the ids of all checkpoint folders of a job, completed or not, in order."""
+        return sorted(
+            int(match[1])
+            for name in self._names(f"{self._root}/{job_id}")
+            if (match := _CHECKPOINT_FOLDER.fullmatch(name))
+        )
+
+    def completed(self, job_id: str) -> list[int]:
+        """Return the ids of a job's completed checkpoints, in order."""
+        return [
+            checkpoint_id
+            for checkpoint_id in self.checkpoint_ids(job_id)
+            if self._exists(f"{self.folder(job_id, checkpoint_id)}/{METADATA}")
+        ]
+
+    def load_latest(self, job_name: str) -> CheckpointMetadata:
+        """Return the newest completed checkpoint of any run of ``job_name``.
+
+        Raises:
+            CheckpointNotFoundError: there is none.
+            CorruptCheckpointError: a candidate for the newest is damaged.
+        """
+        newest: CheckpointMetadata | None = None
+        for job_id in self._names(self._root):
+            for checkpoint_id in self.completed(job_id)[-1:]:
+                found = self.load(self.folder(job_id, checkpoint_id))
+                if found.job_name != job_name:
+                    continue
+                if newest is None or found.timestamp_ms > newest.timestamp_ms:
+                    newest = found
+        if newest is None:
+            raise CheckpointNotFoundError(
+                f"{self.uri} holds no completed checkpoint of job {job_name!r}: start without restore",
+                directory=self.uri,
+            )
+        return newest
+
+    def load(self, folder: str) -> CheckpointMetadata:
+        """Return the metadata of the checkpoint in ``folder``.
+
+        Raises:
+            CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
+            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read.
+        """
+        path = f"{folder.rstrip('/').removesuffix('/' + METADATA)}/{METADATA}"
+        try:
+            with self._fs.open_input_stream(path) as stream:
+                data = bytes(stream.read())
+        except FileNotFoundError:
+            raise CheckpointNotFoundError(
+                f"{path} does not exist, so there is no completed checkpoint in that folder", file=path
+            ) from None
+        except OSError as error:
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
+        return CheckpointMetadata.decode(data, path)
+
+    def _names(self, folder: str) -> list[str]:
+        with _storage_errors(f"list {folder}"):
+            selector = fs.FileSelector(folder, allow_not_found=True)
+            infos = self._fs.get_file_info(selector)
+        return [info.base_name for info in infos if info.type == fs.FileType.Directory]
+
+    def _exists(self, path: str) -> bool:
+        return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
+
+    # --- state files -----------------------------------------------------------------------------
+
+    def streams(self, folder: str) -> CheckpointFolder:
+        """Return what makes the streams of the checkpoint in ``folder``, and reads them."""
+        return CheckpointFolder(self._fs, folder)
+
+
+def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
+    """Return the metadata of the checkpoint at a URI or path, and the folder as the reader names it."""
+    storage = CheckpointStorage(str(PurePosixPath(path)) if "://" not in path else path)
+    return storage.load(storage._root), storage._root
+
+
+@attrs.frozen
+class CheckpointFolder:
+    """The files of one checkpoint: makes streams, and reads ranges of finished ones."""
+
+    file_system: fs.FileSystem
+    folder: str
+    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
+
+    def create(self) -> FsCheckpointOutputStream:
+        """Open a stream; no file is made until the inline threshold is passed."""
+        path = f"{self.folder}/{uuid.uuid4().hex}"
+        return FsCheckpointOutputStream(
+            lambda: self.file_system.open_output_stream(path),
+            lambda: self.file_system.delete_file(path),
+            path,
+            self.inline_threshold_bytes,
+        )
+
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
+        what = self.describe(handle)
+        if isinstance(handle, ByteStreamStateHandle):
+            data = handle.data[offset : offset + length]
+        else:
+            data = self._read_file(handle, offset, length, what)
+        if len(data) != length:
+            raise CorruptCheckpointError(
+                f"{what} is damaged: it is truncated, {length} bytes are missing at {offset}", file=what
+            )
+        return data
+
+    def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
+        try:
+            with self.file_system.open_input_file(f"{self.folder}/{handle.path}") as file:
+                return bytes(file.read_at(length, offset))
+        except FileNotFoundError:
+            raise CorruptCheckpointError(f"{what} is missing", file=what) from None
+        except OSError as error:
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {error}") from error
+
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the path, for messages."""
+        if isinstance(handle, ByteStreamStateHandle):
+            return f"{self.folder}/{METADATA}"
+        return f"{self.folder}/{handle.path}"
+
+
+class FsCheckpointOutputStream:
+    """Keeps small state in memory, begins a file when it grows (``FsCheckpointStateOutputStream``)."""
+
+    def __init__(
+        self,
+        open_file: Callable[[], Any],
+        delete_file: Callable[[], None],
+        path: str,
+        inline_threshold_bytes: int,
+    ) -> None:
+        self._open_file = open_file
+        self._delete_file = delete_file
+        self._path = path
+        self._threshold = inline_threshold_bytes
+        self._buffer = bytearray()
+        self._file: Any = None
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._size += len(data)
+        with _storage_errors(f"write {self._path}"):
+            if self._file is not None:
+                self._file.write(data)
+                return
+            self._buffer += data
+            if self._size > self._threshold:
+                self._file = self._open_file()
+                self._file.write(bytes(self._buffer))
+                self._buffer.clear()
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Finish, and tell where the bytes are."""
+        if self._file is None:
+            return ByteStreamStateHandle(bytes(self._buffer))
+        with _storage_errors(f"close {self._path}"):
+            self._file.close()
+        return FileStateHandle(self._path.rpartition("/")[2], self._size)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+            with suppress(OSError, pa.ArrowException):
+                self._delete_file()

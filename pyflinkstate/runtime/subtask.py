@@ -1,0 +1,105 @@
+"""One subtask of a keyed operator: a function, its state backend, and the way of a frame through them.
+
+It knows nothing of processes and sockets; a state slot drives it, and a test can as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, SnapshotResources
+from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
+from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.frames import KeyedFrame
+
+
+class _Context(KeyedProcessFunction.Context):
+    """What ``process_element`` is given; one object for all records."""
+
+    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+        self._key_context = backend.key_context
+
+    def get_current_key(self) -> Any:
+        return self._key_context.key
+
+    def timestamp(self) -> int | None:
+        return None
+
+
+class KeyedSubtask:
+    """Runs ``function`` over keyed frames.
+
+    Args:
+        function: the user's, already a private copy.
+        context: its runtime context, with the backend in it.
+        backend: holds this subtask's key groups, restored if there was something to restore.
+    """
+
+    def __init__(
+        self, function: KeyedProcessFunction, context: OperatorContext, backend: HeapKeyedStateBackend
+    ) -> None:
+        self.backend = backend
+        self.strategy = HeapSnapshotStrategy(backend)
+        self._name = context.task_name
+        self._function = function
+        self._runtime_context = context
+        self._context = _Context(backend)
+
+    def open(self) -> None:
+        """Open the function. Raises what is right to report."""
+        try:
+            open_function(self._function, self._runtime_context)
+        except Exception as error:
+            raise user_failure(error, self._name, "none: in open()") from error
+
+    def close(self) -> None:
+        """Close the function. Raises what is right to report."""
+        self.backend.clear_current_key()
+        try:
+            close_function(self._function)
+        except Exception as error:
+            raise user_failure(error, self._name, "none: in close()") from error
+
+    def process_frame(self, frame: KeyedFrame) -> list[Any]:
+        """Process the records in order and return all results.
+
+        Raises:
+            UserFunctionError: the function raised; the subtask is of no use any more.
+        """
+        indexes = self._map_indexes(frame)
+        results: list[Any] = []
+        extend = results.extend
+        key_context, context = self.backend.key_context, self._context
+        process_element = self._function.process_element
+        key = value = None
+        try:
+            for index, key, value in zip(indexes, frame.keys, frame.values, strict=True):
+                key_context.key = key
+                key_context.map_index = index
+                produced = process_element(value, context)
+                if produced is not None:
+                    extend(produced)
+        except Exception as error:
+            raise user_failure(error, self._name, value, key) from error
+        self.backend.clear_current_key()
+        return results
+
+    def snapshot(self) -> SnapshotResources:
+        """The synchronous part of a snapshot, to be taken between frames."""
+        return self.strategy.sync_prepare_resources()
+
+    def _map_indexes(self, frame: KeyedFrame) -> list[int]:
+        owned = self.backend.key_group_range
+        groups = np.frombuffer(frame.key_groups, dtype="<u2").astype(np.int64)
+        if len(groups) and not (int(groups.min()) in owned and int(groups.max()) in owned):
+            raise KeyGroupRangeError(
+                f"operator {self._name!r}: a frame holds key groups {groups.min()} to {groups.max()}, "
+                f"and this subtask owns {owned}"
+            )
+        indexes: list[int] = (groups - owned.start).tolist()
+        return indexes

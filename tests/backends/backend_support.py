@@ -1,0 +1,163 @@
+"""What the backend tests share: checkpoint streams in memory, and backends made, written and restored.
+
+Only storage is faked. A fault is an input: a stream is told at which call it fails, and what happens
+while a piece is being written is a function that the test hands in.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.restore import HeapRestoreOperation
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, SnapshotResources
+from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
+from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
+
+PICKLED = Types.PICKLED_BYTE_ARRAY()
+ALL_KEY_GROUPS = KeyGroupRange(0, 127)
+
+
+class MemoryStream:
+    """Collects what is written; ``events`` tells what was called, in order."""
+
+    def __init__(self, streams: "MemoryStreams") -> None:
+        self._streams = streams
+        self.events: list[str] = []
+        self.chunks: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.events.append("write")
+        self._streams.on_write()
+        if self.events.count("write") == self._streams.fail_at_write:
+            raise CheckpointStorageError("no space left")
+        self.chunks.append(data)
+
+    def close_and_get_handle(self) -> ByteStreamStateHandle:
+        self.events.append("close")
+        if self._streams.fail_at_close:
+            raise CheckpointStorageError("no space left")
+        return ByteStreamStateHandle(b"".join(self.chunks))
+
+    def abort(self) -> None:
+        self.events.append("abort")
+
+
+@attrs.define
+class MemoryStreams:
+    """Makes :class:`MemoryStream` s, and says where they fail."""
+
+    fail_at_create: bool = False
+    fail_at_write: int | None = None
+    fail_at_close: bool = False
+    on_write: Callable[[], None] = lambda: None
+    created: list[MemoryStream] = attrs.field(factory=list)
+
+    def create(self) -> MemoryStream:
+        if self.fail_at_create:
+            raise CheckpointStorageError("no such directory")
+        self.created.append(MemoryStream(self))
+        return self.created[-1]
+
+
+class MemoryReader:
+    """Reads from the bytes that a handle carries."""
+
+    def read(self, handle: ByteStreamStateHandle, offset: int, length: int) -> bytes:
+        data = handle.data[offset : offset + length]
+        if len(data) != length:
+            raise CorruptCheckpointError(f"{self.describe(handle)} is truncated")
+        return data
+
+    def describe(self, handle: ByteStreamStateHandle) -> str:
+        return "chk-1/memory"
+
+
+class Mean(AggregateFunction):
+    """The mean of numbers; the accumulator ``[sum, count]`` is changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator[0] += value
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
+
+
+def make_backend(
+    key_type: TypeInformation = PICKLED,
+    own: KeyGroupRange = ALL_KEY_GROUPS,
+    max_parallelism: int = 128,
+) -> HeapKeyedStateBackend:
+    """Return an empty backend."""
+    return HeapKeyedStateBackend(key_type, own, max_parallelism)
+
+
+def prepare(backend: HeapKeyedStateBackend) -> SnapshotResources:
+    """The synchronous part of a snapshot."""
+    return HeapSnapshotStrategy(backend).sync_prepare_resources()
+
+
+def write(
+    backend: HeapKeyedStateBackend,
+    resources: SnapshotResources,
+    streams: MemoryStreams | None = None,
+    cancelled: threading.Event | None = None,
+) -> KeyGroupsStateHandle:
+    """The asynchronous part, in this thread."""
+    return HeapSnapshotStrategy(backend).async_snapshot(
+        resources, streams or MemoryStreams(), cancelled or threading.Event()
+    )
+
+
+def take_snapshot(backend: HeapKeyedStateBackend) -> KeyGroupsStateHandle:
+    """Both parts of a snapshot."""
+    return write(backend, prepare(backend))
+
+
+def restore(
+    handles: Iterable[KeyGroupsStateHandle],
+    key_type: TypeInformation = PICKLED,
+    own: KeyGroupRange = ALL_KEY_GROUPS,
+    max_parallelism: int = 128,
+) -> HeapKeyedStateBackend:
+    """Return a new backend with what ``handles`` hold of its key groups."""
+    backend = make_backend(key_type, own, max_parallelism)
+    HeapRestoreOperation(backend, MemoryReader()).restore(handles)
+    return backend
+
+
+def rescale(
+    handles: Iterable[KeyGroupsStateHandle],
+    parallelism: int,
+    key_type: TypeInformation = PICKLED,
+    max_parallelism: int = 128,
+) -> list[HeapKeyedStateBackend]:
+    """Return the backends of all subtasks after a restore at ``parallelism``."""
+    handles = list(handles)
+    owns = [key_group_range(max_parallelism, parallelism, index) for index in range(parallelism)]
+    return [restore(handles, key_type, own, max_parallelism) for own in owns]
+
+
+def state_of(backend: HeapKeyedStateBackend, descriptor: StateDescriptor, key: Any) -> Any:
+    """Return the state of ``descriptor``, bound to ``key``."""
+    backend.set_current_key(key)
+    return backend.get_partitioned_state(descriptor)
+
+
+def altered(handle: KeyGroupsStateHandle, data: bytes) -> KeyGroupsStateHandle:
+    """Return ``handle`` pointing at other bytes."""
+    return attrs.evolve(handle, stream=ByteStreamStateHandle(data))

@@ -1,0 +1,27 @@
+"""Fixtures of the backend tests; how Hypothesis runs."""
+
+import backend_support
+import pytest
+from hypothesis import settings
+
+from pyflinkstate.api.types import Types
+
+# No deadline: a test never depends on how fast the machine is.
+settings.register_profile("pyflinkstate", deadline=None, print_blob=True)
+settings.load_profile("pyflinkstate")
+
+
+@pytest.fixture
+def backend():
+    """A backend that owns all 128 key groups, bound to the key ``"k"``."""
+    made = backend_support.make_backend()
+    made.set_current_key("k")
+    return made
+
+
+@pytest.fixture(params=["typed", "untyped"])
+def declared(request):
+    """Gives a type as it is declared, or what stands for it when it is left out."""
+    if request.param == "typed":
+        return lambda type_info: type_info
+    return lambda type_info: Types.PICKLED_BYTE_ARRAY()

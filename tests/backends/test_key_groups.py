@@ -1,0 +1,244 @@
+"""Key groups and their spread over subtasks, against Flink's own numbers."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.key_groups import (
+    UPPER_BOUND_MAX_PARALLELISM,
+    KeyGroupRange,
+    check_max_parallelism,
+    check_parallelism,
+    default_max_parallelism,
+    key_group_of_hash,
+    key_group_range,
+    murmur_hash,
+    operator_index,
+)
+from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.errors import ConfigurationError, ParallelismError
+
+#: name: (Java hash code, murmur, key group of 128, subtask of 4), printed by Flink 2.3.0.
+FLINK = {
+    "''": (0, 593689054, 94, 2),
+    "'a'": (97, 1455541201, 81, 2),
+    "'hello'": (99162322, 1715862179, 35, 1),
+    "'flink'": (97520992, 1330823394, 98, 3),
+    "'user-42'": (-147182656, 1600933524, 20, 0),
+    "'été'": (227742, 157703301, 5, 0),
+    "1L": (1, 68075478, 86, 2),
+    "42L": (42, 1134849565, 29, 0),
+    "1234567890123L": (1912276436, 1151597916, 92, 2),
+    "Long.MIN": (-2147483648, 1718298732, 108, 3),
+    "int -1": (-1, 1982413648, 80, 2),
+    "int 128": (128, 132521001, 41, 1),
+    "true": (1231, 1090530765, 77, 2),
+    "false": (1237, 1530821891, 3, 0),
+    "1.5d": (1073217536, 1684538177, 65, 2),
+    "Row('a')": (159, 760771008, 64, 2),
+    "Row(1L)": (63, 165199404, 44, 1),
+    "Row(byte[]{1,2,3})": (30879, 149533724, 28, 0),
+}
+
+RANGES_OF_128 = {
+    1: ["0..127"],
+    3: ["0..42", "43..85", "86..127"],
+    5: ["0..25", "26..51", "52..76", "77..102", "103..127"],
+    10: [
+        *("0..12", "13..25", "26..38", "39..51", "52..63"),
+        *("64..76", "77..89", "90..102", "103..115", "116..127"),
+    ],
+    128: [f"{key_group}..{key_group}" for key_group in range(128)],
+}
+
+DEFAULT_MAX_PARALLELISM = {
+    1: 128,
+    2: 128,
+    85: 128,
+    86: 256,
+    170: 256,
+    171: 256,
+    200: 512,
+    1000: 2048,
+    21845: 32768,
+    32768: 32768,
+}
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+
+
+@st.composite
+def parallelisms(draw):
+    """A max parallelism, and a parallelism that fits it."""
+    max_parallelism = draw(st.one_of(st.integers(1, 300), st.integers(1, UPPER_BOUND_MAX_PARALLELISM)))
+    return max_parallelism, draw(st.integers(1, min(max_parallelism, 200)))
+
+
+@pytest.mark.parametrize(("code", "murmur", "key_group", "subtask"), FLINK.values(), ids=FLINK)
+def test_a_hash_code_is_placed_where_flink_places_it(code, murmur, key_group, subtask):
+    assert murmur_hash(code & 0xFFFFFFFF) == murmur
+    assert key_group_of_hash(code, 128) == key_group
+    assert operator_index(128, 4, key_group) == subtask
+
+
+@pytest.mark.parametrize(
+    ("key", "key_type", "key_group"),
+    [
+        ("flink", Types.STRING(), 98),
+        ("\U0001f600", Types.STRING(), 54),
+        (-1, Types.LONG(), 94),
+        (-1, Types.INT(), 80),
+        (-(2**63), Types.LONG(), 108),
+        (1.5, Types.DOUBLE(), 65),
+        (True, Types.BOOLEAN(), 77),
+    ],
+    ids=str,
+)
+def test_a_declared_key_lands_in_flinks_key_group(key, key_type, key_group):
+    (code,) = KeyHasher(key_type).hashes([key])
+    assert key_group_of_hash(code, 128) == key_group
+
+
+def test_the_one_scramble_whose_negation_overflows_becomes_zero():
+    """Java's ``-Integer.MIN_VALUE`` is negative, so ``MathUtils.murmurHash`` answers 0."""
+    assert murmur_hash(_code_that_scrambles_to(0x80000000)) == 0
+    assert murmur_hash(_code_that_scrambles_to(0x80000001)) == 0x7FFFFFFF
+    assert murmur_hash(_code_that_scrambles_to(0x7FFFFFFF)) == 0x7FFFFFFF
+    assert murmur_hash(_code_that_scrambles_to(0xFFFFFFFF)) == 1
+
+
+def _code_that_scrambles_to(result):
+    """Undo every step of the murmur hash, last to first."""
+    modulus = 1 << 32
+
+    def divided(code, factor):
+        return code * pow(factor, -1, modulus) % modulus
+
+    code = result ^ (result >> 16)
+    code = divided(code, 0xC2B2AE35)
+    code = code ^ (code >> 13) ^ (code >> 26)
+    code = divided(code, 0x85EBCA6B)
+    code ^= code >> 16
+    code ^= 4
+    code = divided(code - 0xE6546B64, 5)
+    code = (code >> 13) | (code << 19) % modulus
+    code = divided(code, 0x1B873593)
+    code = (code >> 15) | (code << 17) % modulus
+    return divided(code, 0xCC9E2D51)
+
+
+@given(int32)
+def test_a_scrambled_hash_is_a_non_negative_java_int(code):
+    assert 0 <= murmur_hash(code & 0xFFFFFFFF) < 2**31
+
+
+@given(int32, st.integers(1, UPPER_BOUND_MAX_PARALLELISM))
+def test_every_hash_code_has_a_key_group(code, max_parallelism):
+    key_group = key_group_of_hash(code, max_parallelism)
+    assert 0 <= key_group < max_parallelism
+    assert key_group == key_group_of_hash(code & 0xFFFFFFFF, max_parallelism)
+
+
+@pytest.mark.parametrize(("parallelism", "ranges"), RANGES_OF_128.items())
+def test_the_ranges_of_128_key_groups_are_flinks(parallelism, ranges):
+    assert [str(key_group_range(128, parallelism, index)) for index in range(parallelism)] == ranges
+
+
+@given(parallelisms())
+def test_every_key_group_is_in_exactly_one_subtasks_range(drawn):
+    max_parallelism, parallelism = drawn
+    ranges = [key_group_range(max_parallelism, parallelism, index) for index in range(parallelism)]
+    owned = [key_group for own in ranges for key_group in own]
+    assert owned == list(range(max_parallelism))
+    assert all(len(own) >= 1 for own in ranges)
+    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
+
+
+@given(parallelisms(), st.data())
+def test_the_operator_index_is_the_subtask_whose_range_holds_the_key_group(drawn, data):
+    max_parallelism, parallelism = drawn
+    key_group = data.draw(st.integers(0, max_parallelism - 1))
+    owner = operator_index(max_parallelism, parallelism, key_group)
+    assert 0 <= owner < parallelism
+    assert key_group in key_group_range(max_parallelism, parallelism, owner)
+
+
+@pytest.mark.parametrize(("parallelism", "expected"), DEFAULT_MAX_PARALLELISM.items())
+def test_the_default_max_parallelism_is_flinks(parallelism, expected):
+    assert default_max_parallelism(parallelism) == expected
+
+
+@given(st.integers(1, UPPER_BOUND_MAX_PARALLELISM))
+def test_the_default_max_parallelism_is_a_power_of_two_that_leaves_room(parallelism):
+    chosen = default_max_parallelism(parallelism)
+    assert chosen & (chosen - 1) == 0
+    assert 128 <= chosen <= 32768
+    assert chosen >= min(parallelism * 3 // 2, 32768)
+
+
+@pytest.mark.parametrize("max_parallelism", [0, -1, 32769, 1 << 20])
+def test_a_max_parallelism_out_of_bounds_is_refused(max_parallelism):
+    with pytest.raises(ParallelismError, match=f"{max_parallelism} is out of bounds") as refusal:
+        check_max_parallelism(max_parallelism)
+    assert refusal.value.context["max_parallelism"] == max_parallelism
+    with pytest.raises(ParallelismError):
+        check_parallelism(1, max_parallelism)
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, 129, 32769])
+def test_a_parallelism_out_of_bounds_is_refused(parallelism):
+    for refused in (
+        lambda: check_parallelism(parallelism, 128),
+        lambda: key_group_range(128, parallelism, 0),
+    ):
+        with pytest.raises(ParallelismError, match=f"not within bounds: {parallelism};") as refusal:
+            refused()
+        assert refusal.value.context == {"parallelism": parallelism, "max_parallelism": 128}
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, 32769])
+def test_no_default_max_parallelism_for_a_parallelism_out_of_bounds(parallelism):
+    with pytest.raises(ConfigurationError):
+        default_max_parallelism(parallelism)
+
+
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, 1), (128, 128), (32768, 32768), (1, 32768)])
+def test_the_bounds_themselves_are_legal(parallelism, max_parallelism):
+    check_parallelism(parallelism, max_parallelism)
+    last = key_group_range(max_parallelism, parallelism, parallelism - 1)
+    assert last.end == max_parallelism - 1
+
+
+class TestKeyGroupRange:
+    def test_both_ends_are_included(self):
+        own = KeyGroupRange(3, 5)
+        assert list(own) == [3, 4, 5]
+        assert len(own) == 3
+        assert 3 in own
+        assert 5 in own
+        assert 2 not in own
+        assert 6 not in own
+        assert "3" not in own
+
+    def test_it_is_empty_when_the_end_lies_before_the_start(self):
+        for empty in (KeyGroupRange(3, 2), KeyGroupRange(9, 2)):
+            assert len(empty) == 0
+            assert list(empty) == []
+            assert 3 not in empty
+
+    @given(*[st.integers(0, 20)] * 4)
+    def test_the_intersection_holds_what_both_hold(self, start, end, other_start, other_end):
+        one, other = KeyGroupRange(start, end), KeyGroupRange(other_start, other_end)
+        both = one.intersection(other)
+        assert set(both) == set(one) & set(other)
+        assert len(both) == len(set(both))
+        assert set(other.intersection(one)) == set(both)
+
+    def test_it_is_a_value(self):
+        assert KeyGroupRange(1, 2) == pickle.loads(pickle.dumps(KeyGroupRange(1, 2)))
+        assert len({KeyGroupRange(1, 2), KeyGroupRange(1, 2)}) == 1
+        with pytest.raises(AttributeError):
+            KeyGroupRange(1, 2).end = 3
