@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
@@ -34,12 +35,15 @@ def local_session() -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    logging = Path(__file__).with_name("log4j2-quiet.properties").as_uri()
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+    }
     for name, value in quiet.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    return builder.getOrCreate()
 
 
 def context_of(session: Any) -> SparkContext:

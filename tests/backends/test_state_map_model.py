@@ -121,4 +121,4 @@ class StateMapComparison(RuleBasedStateMachine):
 
 
 TestStateMapComparison = StateMapComparison.TestCase
-TestStateMapComparison.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestStateMapComparison.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)

@@ -1,0 +1,144 @@
+"""``make demo``: the main job, undisturbed and disturbed, and whether the two outputs are equal.
+
+(a) runs ``retail_spend.py`` undisturbed; (b) runs it again, kills a state slot and later the driver
+program itself with SIGKILL, restores from the latest checkpoint at another parallelism and goes on;
+(c) compares the outputs row by row. Needs ``ps``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("retail_spend.py")
+SLOT = "pyflinkstate.runtime.slot"
+KILL_SLOT_AT = "epoch 12:"
+KILL_DRIVER_AT = "epoch 26:"
+
+
+class Run:
+    """One run of the program; its output is shown, and ``at`` says what to do when a line begins so."""
+
+    def __init__(self, *arguments: str, at: dict[str, Callable[[Run], None]] | None = None) -> None:
+        self.at = at or {}
+        self.pids: set[int] = set()
+        print("$", "python", PROGRAM.name, *arguments, flush=True)
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait(self) -> int:
+        """Show the output until the program ends; return its exit code."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        errors: list[str] = []
+        drain = threading.Thread(target=errors.extend, args=(self.process.stderr,), daemon=True)
+        drain.start()
+        for line in self.process.stdout:
+            print("   ", line, end="", flush=True)
+            self.pids |= descendants(self.process.pid)
+            for beginning in [beginning for beginning in self.at if line.startswith(beginning)]:
+                self.at.pop(beginning)(self)
+        code = self.process.wait()
+        if code > 0:
+            drain.join()
+            print("".join(errors), file=sys.stderr)
+        return code
+
+    def kill_slot(self) -> None:
+        """SIGKILL one of the state slots."""
+        slots = [
+            pid for pid, _, command in processes() if SLOT in command and pid in descendants(self.process.pid)
+        ]
+        print(f"*** kill -9 {slots[0]} (a state slot)", flush=True)
+        os.kill(slots[0], signal.SIGKILL)
+
+    def kill_driver(self) -> None:
+        """SIGKILL the program itself."""
+        print(f"*** kill -9 {self.process.pid} (the driver program)", flush=True)
+        self.process.kill()
+
+
+def processes() -> list[tuple[int, int, str]]:
+    """Return ``(pid, parent's pid, command)`` of all processes."""
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True)
+    rows = (line.split(None, 2) for line in listing.stdout.splitlines())
+    return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the process and all that it started, directly or not."""
+    found = {pid}
+    table = processes()
+    while True:
+        more = {child for child, parent, _ in table if parent in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def still_running(pids: set[int], timeout_s: float = 30) -> set[int]:
+    """Return which of ``pids`` are there after ``timeout_s``; sooner if none is."""
+    deadline = time.monotonic() + timeout_s
+    while left := pids & {pid for pid, _, command in processes() if "<defunct>" not in command}:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.2)
+    return set()
+
+
+def rows_of(output: Path) -> Counter[str]:
+    """Return the committed rows of a run."""
+    files = sorted(output.glob("epoch=*/*.jsonl"))
+    return Counter(row for file in files for row in file.read_text().splitlines())
+
+
+def compare(undisturbed: Counter[str], disturbed: Counter[str]) -> bool:
+    """Compare row by row and say what came out."""
+    missing, surplus = undisturbed - disturbed, disturbed - undisturbed
+    print(
+        f"(c) {undisturbed.total()} rows undisturbed, {disturbed.total()} disturbed: "
+        f"{missing.total()} missing, {surplus.total()} surplus"
+    )
+    equal = not missing and not surplus and undisturbed.total() > 0
+    print("the disturbed run equals the undisturbed one" if equal else "THE TWO RUNS DIFFER")
+    return equal
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="pyflinkstate-demo-") as folder:
+        home = Path(folder)
+
+        def arguments(name: str, parallelism: int, *more: str) -> list[str]:
+            places = ["--checkpoint-dir", str(home / name / "checkpoints"), "--output", str(home / name / "output")]
+            return [*places, "--parallelism", str(parallelism), *more]
+
+        print("(a) undisturbed")
+        undisturbed = Run(*arguments("a", 2))
+        failed = undisturbed.wait() != 0
+        print("(b) disturbed: a state slot and then the driver are killed")
+        disturbed = Run(
+            *arguments("b", 2), at={KILL_SLOT_AT: Run.kill_slot, KILL_DRIVER_AT: Run.kill_driver}
+        )
+        failed |= disturbed.wait() != -signal.SIGKILL
+        restored = Run(*arguments("b", 3, "--restore", "latest"))
+        failed |= restored.wait() != 0
+        equal = compare(rows_of(home / "a" / "output"), rows_of(home / "b" / "output"))
+        left = still_running(undisturbed.pids | disturbed.pids | restored.pids)
+        print(f"{len(left)} processes left behind" + (f": {sorted(left)}" if left else ""))
+        return 0 if equal and not failed and not left else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
