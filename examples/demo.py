@@ -121,16 +121,19 @@ def main() -> int:
         home = Path(folder)
 
         def arguments(name: str, parallelism: int, *more: str) -> list[str]:
-            places = ["--checkpoint-dir", str(home / name / "checkpoints"), "--output", str(home / name / "output")]
+            places = [
+                "--checkpoint-dir",
+                str(home / name / "checkpoints"),
+                "--output",
+                str(home / name / "output"),
+            ]
             return [*places, "--parallelism", str(parallelism), *more]
 
         print("(a) undisturbed")
         undisturbed = Run(*arguments("a", 2))
         failed = undisturbed.wait() != 0
         print("(b) disturbed: a state slot and then the driver are killed")
-        disturbed = Run(
-            *arguments("b", 2), at={KILL_SLOT_AT: Run.kill_slot, KILL_DRIVER_AT: Run.kill_driver}
-        )
+        disturbed = Run(*arguments("b", 2), at={KILL_SLOT_AT: Run.kill_slot, KILL_DRIVER_AT: Run.kill_driver})
         failed |= disturbed.wait() != -signal.SIGKILL
         restored = Run(*arguments("b", 3, "--restore", "latest"))
         failed |= restored.wait() != 0

@@ -305,7 +305,7 @@ def test_a_refused_value_names_state_and_key_and_changes_nothing(backend, kind):
     state = backend.get_partitioned_state(MAKERS[kind]("spend"))
     store, read = ACCESS[kind]
     store(state, 1)
-    with pytest.raises(StateValueError, match="state 'spend', key 'k'.*'wrong'") as error:
+    with pytest.raises(StateValueError, match=r"state 'spend', key 'k'.*'wrong'") as error:
         WRONG_VALUES[kind](state)
     assert error.value.context == {"state": "spend", "key": "'k'"}
     assert read(state) == 1

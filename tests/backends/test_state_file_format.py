@@ -1,0 +1,227 @@
+"""The bytes of a state file: golden ones, and what a reader that is not ours makes of them."""
+
+import json
+import struct
+import zlib
+
+import pyarrow as pa
+import pytest
+from backend_support import make_backend, restore, state_of, take_snapshot
+from golden_content import DESCRIPTORS, KEYS, STORED, read_golden
+
+from pyflinkstate.api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.format import framing
+from pyflinkstate.backends.format.state_file import StateFileHead
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.serializers import arrow_type, type_from_json, type_to_json
+from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.errors import (
+    ConfigurationError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+)
+
+MAGIC = b"TESTTEST"
+STRING = Types.STRING()
+
+# magic, version 1, 13 bytes of JSON, CRC-32.
+GOLDEN_HEAD = bytes.fromhex("5445535454455354 0001 0000000d") + b'{"a":[1,"b"]}' + bytes.fromhex("643043d1")
+
+GOLDEN_STATE_HEAD = (
+    b"PFSSTATE\x00\x01\x00\x00\x00\xb4"
+    b'{"key_type":"STRING","key_groups":[0,63],"max_parallelism":128,"states":['
+    b'{"name":"count","kind":"VALUE","type":"LONG"},'
+    b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"]}]}'
+)
+
+HEAD = StateFileHead(
+    STRING,
+    KeyGroupRange(0, 63),
+    128,
+    (
+        RegisteredStateMeta("count", StateKind.VALUE, Types.LONG()),
+        RegisteredStateMeta("é", StateKind.MAP, Types.MAP(STRING, Types.PICKLED_BYTE_ARRAY())),
+    ),
+)
+
+
+class TestFraming:
+    def test_the_bytes_of_a_head(self):
+        assert framing.encode_head(MAGIC, 1, {"a": [1, "b"]}) == GOLDEN_HEAD
+
+    def test_a_head_comes_back(self):
+        content = {"a": [1, "é"], "b": None}
+        head = framing.encode_head(MAGIC, 7, content)
+        assert framing.head_size(head[: framing.PREFIX_SIZE], MAGIC, 7, "f") == len(head)
+        assert framing.decode_head(head, MAGIC, 7, "f") == content
+        assert framing.decode_head(head + b"what follows", MAGIC, 7, "f") == content
+
+    def test_another_version_is_told_before_anything_else_is_read(self):
+        head = framing.encode_head(MAGIC, 2, {})
+        with pytest.raises(IncompatibleCheckpointError, match="f has format version 2"):
+            framing.head_size(head[: framing.PREFIX_SIZE] + b"?", MAGIC, 1, "f")
+
+    @pytest.mark.parametrize("position", [0, 7, 13, 14, 20, len(GOLDEN_HEAD) - 1])
+    def test_an_altered_byte_is_found(self, position):
+        damaged = bytearray(GOLDEN_HEAD)
+        damaged[position] ^= 0x80
+        with pytest.raises(CorruptCheckpointError, match="f is damaged"):
+            framing.decode_head(bytes(damaged), MAGIC, 1, "f")
+
+    @pytest.mark.parametrize("length", [0, 5, framing.PREFIX_SIZE, len(GOLDEN_HEAD) - 1])
+    def test_a_truncated_head_is_found(self, length):
+        with pytest.raises(CorruptCheckpointError, match="f is damaged"):
+            framing.decode_head(GOLDEN_HEAD[:length], MAGIC, 1, "f")
+
+
+class TestStateFileHead:
+    def test_its_bytes(self):
+        encoded = HEAD.encode()
+        assert encoded[:-4] == GOLDEN_STATE_HEAD
+        assert encoded[-4:] == struct.pack(">I", zlib.crc32(GOLDEN_STATE_HEAD))
+
+    def test_it_comes_back(self):
+        assert StateFileHead.decode(HEAD.encode(), "f") == HEAD
+
+
+class TestTypesInTheHead:
+    @pytest.mark.parametrize(
+        ("type_info", "spec"),
+        [
+            (Types.LONG(), "LONG"),
+            (Types.PRIMITIVE_ARRAY(Types.BYTE()), "BYTES"),
+            (Types.PICKLED_BYTE_ARRAY(), "PICKLED"),
+            (Types.LIST(Types.LIST(STRING)), ["LIST", ["LIST", "STRING"]]),
+            (Types.MAP(STRING, Types.SQL_DATE()), ["MAP", "STRING", "SQL_DATE"]),
+            (Types.TUPLE([STRING, Types.BIG_INT()]), ["TUPLE", "STRING", "BIG_INT"]),
+            (Types.TUPLE([]), ["TUPLE"]),
+        ],
+        ids=str,
+    )
+    def test_a_type_is_written_so_and_comes_back(self, type_info, spec):
+        assert type_to_json(type_info) == spec
+        assert type_from_json(json.loads(json.dumps(spec))) == type_info
+
+    @pytest.mark.parametrize("spec", ["STRINGS", None, 7, [], ["SET", "LONG"], {"LIST": "LONG"}], ids=repr)
+    def test_a_type_that_is_unknown_is_of_another_release(self, spec):
+        with pytest.raises(IncompatibleCheckpointError, match="a type unknown here"):
+            type_from_json(spec)
+
+    def test_a_type_of_the_users_own_making_is_refused(self):
+        class Own(type(Types.LONG()).__mro__[1]):
+            """Another TypeInformation."""
+
+        for refused in (arrow_type, type_to_json):
+            with pytest.raises(ConfigurationError, match="Types"):
+                refused(Own())
+
+
+class TestGoldenFile:
+    def test_what_release_0_1_0_wrote_is_read(self):
+        backend = restore([read_golden()], STRING)
+        for key in KEYS[:-1]:
+            for name, stored in STORED.items():
+                table = backend.registered_kv_states[name]
+                assert dict(table.items())[key] == stored
+        assert state_of(backend, DESCRIPTORS["value"], KEYS[-1]).value() == 7
+        assert backend.num_key_value_state_entries() == len(STORED) * (len(KEYS) - 1) + 1
+
+    def test_its_states_are_those_of_the_descriptors(self):
+        backend = restore([read_golden()], STRING)
+        for descriptor in DESCRIPTORS.values():
+            backend.set_current_key("flink")
+            backend.get_partitioned_state(descriptor)
+        assert set(backend.registered_kv_states) == set(DESCRIPTORS)
+        assert backend.get_partitioned_state(DESCRIPTORS["aggregating"]).get() == 1.5
+
+    def test_this_release_writes_the_same_head(self):
+        handle = read_golden()
+        again = take_snapshot(restore([handle], STRING))
+        (length,) = struct.unpack_from(">I", handle.stream.data, 10)
+        head = handle.stream.data[: 14 + length + 4]
+        assert again.stream.data[: len(head)] == head
+
+
+def states_by_plain_arrow(data):
+    """Read a state file as a stranger would: JSON for the names, Arrow for the rest."""
+    magic, version, length = struct.unpack_from(">8sHI", data)
+    assert (magic, version) == (b"PFSSTATE", 1)
+    head = json.loads(data[14 : 14 + length])
+    source = pa.BufferReader(data)
+    source.seek(14 + length + 4)
+    tables = {}
+    for state in head["states"]:
+        with pa.ipc.open_stream(source) as stream:
+            tables[state["name"]] = stream.read_all()
+    assert source.tell() == len(data)
+    return tables
+
+
+class TestPlainArrow:
+    """A file is readable without this library."""
+
+    @pytest.fixture
+    def written(self):
+        backend = make_backend(STRING)
+        for number in range(50):
+            key = f"key-{number}"
+            state_of(backend, ValueStateDescriptor("count", Types.LONG()), key).update(number)
+            state_of(backend, ListStateDescriptor("visits", STRING), key).add_all(["é", key])
+            state_of(backend, MapStateDescriptor("spend", STRING, Types.DOUBLE()), key).put("a", None)
+        backend.get_partitioned_state(ValueStateDescriptor("empty", Types.BOOLEAN()))
+        return take_snapshot(backend)
+
+    def test_each_state_is_one_table_of_keys_and_values(self, written):
+        tables = states_by_plain_arrow(written.stream.data)
+        assert list(tables) == ["count", "visits", "spend", "empty"]
+        assert all(table.column_names == ["key", "value"] for table in tables.values())
+        rows = {name: dict(zip(*table.to_pydict().values(), strict=True)) for name, table in tables.items()}
+        keys = [f"key-{number}" for number in range(50)]
+        assert rows["count"] == {key: number for number, key in enumerate(keys)}
+        assert rows["visits"] == {key: ["é", key] for key in keys}
+        assert rows["spend"] == {key: [("a", None)] for key in keys}
+        assert rows["empty"] == {}
+
+    def test_columns_have_plain_arrow_types(self, written):
+        tables = states_by_plain_arrow(written.stream.data)
+        assert tables["count"].schema.field("value").type == pa.int64()
+        assert tables["visits"].schema.field("value").type == pa.large_list(pa.large_string())
+        assert tables["spend"].schema.field("value").type == pa.map_(pa.large_string(), pa.float64())
+        assert not tables["count"].schema.field("key").nullable
+
+    def test_there_is_one_record_batch_for_each_key_group_with_entries(self, written):
+        tables = states_by_plain_arrow(written.stream.data)
+        assert tables["count"].column("key").num_chunks == len(written.sections["count"]) > 1
+        assert written.sections["empty"] == {}
+
+    def test_each_section_is_a_record_batch_of_its_own(self, written):
+        data, schema = (
+            written.stream.data,
+            pa.schema([pa.field("key", pa.large_string(), nullable=False), pa.field("value", pa.int64())]),
+        )
+        keys = []
+        for section in written.sections["count"].values():
+            section_bytes = data[section.offset : section.offset + section.length]
+            assert zlib.crc32(section_bytes) == section.checksum
+            keys += pa.ipc.read_record_batch(pa.py_buffer(section_bytes), schema).column("key").to_pylist()
+        assert sorted(keys) == sorted(f"key-{number}" for number in range(50))
+
+    def test_sections_do_not_overlap(self, written):
+        places = sorted(
+            (section.offset, section.offset + section.length)
+            for sections in written.sections.values()
+            for section in sections.values()
+        )
+        assert all(end <= start for (_, end), (start, _) in zip(places, places[1:], strict=False))
+        assert places[-1][1] <= len(written.stream.data)
+
+    def test_the_golden_file_too(self):
+        tables = states_by_plain_arrow(read_golden().stream.data)
+        assert sorted(tables["value"].column("key").to_pylist()) == sorted(KEYS)
+        assert tables["reducing"].column("value").to_pylist() == [str(10**25)] * 3
