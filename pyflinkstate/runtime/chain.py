@@ -14,6 +14,8 @@ from pyflinkstate.api.functions import (
     MapFunction,
     ProcessFunction,
 )
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
 
@@ -126,3 +128,20 @@ _RUNNERS: dict[str, Callable[[ChainedOperator, Records, Counter[str]], Iterator[
     "flat_map": _run_flat_map,
     "process": _run_process,
 }
+
+
+@attrs.frozen
+class OutputCheck:
+    """Checks the results of an operator against its ``output_type``."""
+
+    operator: str
+    output_type: TypeInformation
+
+    def __call__(self, value: Any) -> Any:
+        try:
+            return self.output_type.check(value)
+        except ValueError as error:
+            raise BadRecordError(
+                f"operator {self.operator!r}: result does not fit output_type: {error}",
+                operator=self.operator,
+            ) from None

@@ -19,7 +19,6 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.key_groups import check_max_parallelism
 from pyflinkstate.errors import (
-    BadRecordError,
     ConfigurationError,
     ParallelismError,
     UnsupportedFeatureError,
@@ -78,7 +77,7 @@ class DataStream:
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
-        return self._append(ChainNode(self._node, "process", func, _name_of(func, "process")), output_type)
+        return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
 
     def key_by(
         self,
@@ -99,11 +98,9 @@ class DataStream:
 
     def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
         _check_callable(kind, func)
-        return self._append(ChainNode(self._node, kind, func, _name_of(func, kind)), output_type)
+        return self._append(ChainNode(self._node, kind, func, _name_of(func, kind), output_type))
 
-    def _append(self, node: Node, output_type: TypeInformation | None) -> DataStream:
-        if output_type is not None:
-            node = ChainNode(node, "map", _OutputCheck(node.name, output_type), f"{node.name} output")
+    def _append(self, node: Node) -> DataStream:
         return DataStream(self._env, node)
 
     # --- names and numbers ---------------------------------------------------------------------
@@ -225,7 +222,7 @@ class KeyedStream(DataStream):
     def _keyed_operator(
         self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
     ) -> DataStream:
-        return self._append(KeyedNode(self._node, self._select_key, self._key_type, func, name), output_type)
+        return self._append(KeyedNode(self._node, self._select_key, self._key_type, func, name, output_type))
 
 
 @attrs.frozen
@@ -252,23 +249,6 @@ def _name_of(func: Any, kind: str) -> str:
 def _check_callable(kind: str, func: Any) -> None:
     if not isinstance(func, _RICH[kind]) and not callable(func):
         raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
-
-
-@attrs.frozen
-class _OutputCheck:
-    """Checks the results of an operator against its ``output_type``."""
-
-    operator: str
-    output_type: TypeInformation
-
-    def __call__(self, value: Any) -> Any:
-        try:
-            return self.output_type.check(value)
-        except ValueError as error:
-            raise BadRecordError(
-                f"operator {self.operator!r}: result does not fit output_type: {error}",
-                operator=self.operator,
-            ) from None
 
 
 class _KeyedAdapter(KeyedProcessFunction):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import queue
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,6 +66,8 @@ from pyflinkstate.runtime.tasks import TaskLink
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
+#: So many completed checkpoints are told of in the result.
+CHECKPOINT_HISTORY = 10_000
 
 
 @attrs.frozen
@@ -150,7 +153,7 @@ class Job:
         last_id, completed = self._ids_in_use()
         self._coordinator = CheckpointCoordinator(settings.checkpoints, last_id, completed)
         self._accumulators = Accumulators()
-        self._checkpoints: list[CheckpointStats] = []
+        self._checkpoints: deque[CheckpointStats] = deque(maxlen=CHECKPOINT_HISTORY)
         self._attempt = 0
         self._restarts_since_progress = 0
         self._epoch = 0
@@ -336,6 +339,7 @@ class Job:
         self._accumulators.fold(epoch)
         self._unannounced.extend(range(self._committed + 1, epoch + 1))
         self._committed = epoch
+        self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
 
     def _newly_committed(self) -> Iterator[int]:
         while self._unannounced:

@@ -14,7 +14,7 @@ from pyflinkstate.backends.key_groups import (
     default_max_parallelism,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.chain import ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import Source
 
@@ -26,6 +26,10 @@ class SourceNode:
     source: Source
     name: str
 
+    def operators(self) -> list[ChainedOperator]:
+        """Return what a chain runs right behind this node: nothing."""
+        return []
+
 
 @attrs.define(eq=False)
 class ChainNode:
@@ -35,11 +39,11 @@ class ChainNode:
     kind: str
     function: Any
     name: str
-    uid: str | None = None
+    output_type: TypeInformation | None = None
 
-    def operator(self) -> ChainedOperator:
-        """Return the operator as a chain runs it."""
-        return ChainedOperator(self.kind, self.name, self.function)
+    def operators(self) -> list[ChainedOperator]:
+        """Return what a chain runs for this node."""
+        return [ChainedOperator(self.kind, self.name, self.function), *_output_check(self)]
 
 
 @attrs.define(eq=False)
@@ -51,9 +55,14 @@ class KeyedNode:
     key_type: TypeInformation
     function: KeyedProcessFunction
     name: str
+    output_type: TypeInformation | None = None
     uid: str | None = None
     parallelism: int | None = None
     max_parallelism: int | None = None
+
+    def operators(self) -> list[ChainedOperator]:
+        """Return what a chain runs right behind this node."""
+        return _output_check(self)
 
 
 @attrs.define(eq=False)
@@ -92,6 +101,23 @@ class JobPlan:
     def operator_of(self, node: KeyedNode) -> KeyedOperator:
         """Return the settled operator of a node."""
         return next(operator for operator in self.operators if operator.node is node)
+
+
+def _output_check(node: ChainNode | KeyedNode) -> list[ChainedOperator]:
+    if node.output_type is None:
+        return []
+    return [ChainedOperator("map", f"{node.name} output", OutputCheck(node.name, node.output_type))]
+
+
+def upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator, ...]]:
+    """Return the stage that ``node`` hangs on or is, and what a chain runs from there to ``node``."""
+    operators: list[ChainedOperator] = []
+    while isinstance(node, ChainNode):
+        operators[:0] = node.operators()
+        node = node.parent
+    assert not isinstance(node, SinkNode)
+    operators[:0] = node.operators()
+    return node, tuple(operators)
 
 
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:

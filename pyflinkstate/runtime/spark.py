@@ -21,14 +21,17 @@ from pyflinkstate.errors import ConfigurationError, SparkJobError, UnsupportedSe
 from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.frames import Router, decode_values
 from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner
-from pyflinkstate.runtime.plan import ChainNode, JobPlan, KeyedNode, Node, SinkNode, SourceNode
+from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, upstream
 from pyflinkstate.runtime.sinks import RddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource
 from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
 
 
 def local_session() -> SparkSession:
-    """Return the active session, or make a local one that keeps quiet."""
+    """Return the active session, or make a local one that keeps quiet.
+
+    Its workers import what this process can: they get its interpreter and its ``sys.path``.
+    """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -41,7 +44,8 @@ def local_session() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
     }
-    for name, value in quiet.items():
+    workers = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    for name, value in {**quiet, **workers}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -137,11 +141,14 @@ class _EpochGraph:
         self._persisted: list[RDD[Any]] = []
 
     def run_sink(self, sink: SinkNode) -> list[Any]:
-        stage, operators = _upstream(sink.parent)
+        stage, operators = upstream(sink.parent)
         rdd = self._stage(stage)
         task = SinkTask(self._chain(stage, operators, rdd), sink.name, sink.sink.writer(self._job.link.epoch))
         written = rdd.mapPartitionsWithIndex(task)
         if isinstance(sink.sink, RddSink):
+            # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
+            # if a block is lost that is an error, and never a second run through the slots.
+            written.persist(StorageLevel.MEMORY_AND_DISK)
             written.localCheckpoint()
             written.count()
             return [written]
@@ -172,7 +179,7 @@ class _EpochGraph:
 
     def _keyed(self, node: KeyedNode) -> RDD[Any]:
         operator = self._job.plan.operator_of(node)
-        stage, operators = _upstream(node.parent)
+        stage, operators = upstream(node.parent)
         rdd = self._stage(stage)
         router = Router(
             operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
@@ -196,16 +203,6 @@ class _EpochGraph:
         )
 
 
-def _upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator, ...]]:
-    """Return the stage that ``node`` hangs on, and the operators between the two."""
-    operators: list[ChainedOperator] = []
-    while isinstance(node, ChainNode):
-        operators.insert(0, node.operator())
-        node = node.parent
-    assert not isinstance(node, SinkNode)
-    return node, tuple(operators)
-
-
 def _readers(plan: JobPlan, stage: SourceNode | KeyedNode) -> int:
     heads: list[KeyedNode | SinkNode] = [*(operator.node for operator in plan.operators), *plan.sinks]
-    return sum(_upstream(head.parent)[0] is stage for head in heads)
+    return sum(upstream(head.parent)[0] is stage for head in heads)

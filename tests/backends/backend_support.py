@@ -10,7 +10,14 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
@@ -161,3 +168,48 @@ def state_of(backend: HeapKeyedStateBackend, descriptor: StateDescriptor, key: A
 def altered(handle: KeyGroupsStateHandle, data: bytes) -> KeyGroupsStateHandle:
     """Return ``handle`` pointing at other bytes."""
     return attrs.evolve(handle, stream=ByteStreamStateHandle(data))
+
+
+def entries(backend: HeapKeyedStateBackend, name: str) -> list[tuple[Any, Any]]:
+    """Return all that state ``name`` holds."""
+    table = backend.registered_kv_states.get(name)
+    return [] if table is None else list(table.items())
+
+
+def one_of_each_kind(declared: Callable[[TypeInformation], TypeInformation]) -> dict[str, StateDescriptor]:
+    """Return a descriptor of each kind, by the name of its kind."""
+    long, string = declared(Types.LONG()), declared(Types.STRING())
+    return {
+        "value": ValueStateDescriptor("value", long),
+        "list": ListStateDescriptor("list", string),
+        "map": MapStateDescriptor("map", string, long),
+        "reducing": ReducingStateDescriptor("reducing", lambda old, new: old + new, long),
+        "aggregating": AggregatingStateDescriptor("aggregating", Mean(), declared(Types.LIST(Types.LONG()))),
+    }
+
+
+def fill(
+    backend: HeapKeyedStateBackend, descriptors: dict[str, StateDescriptor], key: Any, number: int
+) -> None:
+    """Put something that depends on ``number`` under ``key`` of the five states."""
+    states = {kind: state_of(backend, descriptor, key) for kind, descriptor in descriptors.items()}
+    states["value"].update(number)
+    states["list"].add_all([f"é{number}", "", "\U0001f600"])
+    states["map"].put_all({"n": number, "nothing": None, "": -number})
+    for state in (states["reducing"], states["aggregating"]):
+        state.add(number)
+        state.add(number + 2)
+
+
+def read(
+    backend: HeapKeyedStateBackend, descriptors: dict[str, StateDescriptor], key: Any
+) -> tuple[Any, ...]:
+    """Return copies of all that the five states hold under ``key``."""
+    states = {kind: state_of(backend, descriptor, key) for kind, descriptor in descriptors.items()}
+    return (
+        states["value"].value(),
+        list(states["list"].get()),
+        dict(states["map"].items()),
+        states["reducing"].get(),
+        states["aggregating"].get(),
+    )

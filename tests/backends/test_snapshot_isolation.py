@@ -1,0 +1,140 @@
+"""A snapshot holds what was there at its synchronous part, whatever the owner does while it is written."""
+
+import threading
+
+import pytest
+from backend_support import (
+    PICKLED,
+    MemoryStreams,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    prepare,
+    read,
+    restore,
+    state_of,
+    write,
+)
+
+from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.key_groups import KeyGroupRange
+
+COUNT = ValueStateDescriptor("count", Types.LONG())
+VISITS = ListStateDescriptor("visits", Types.STRING())
+
+
+def test_writes_after_the_synchronous_part_are_not_in_the_snapshot(declared):
+    """G21."""
+    backend, descriptors = make_backend(), one_of_each_kind(declared)
+    fill(backend, descriptors, "k", 1)
+    before = read(backend, descriptors, "k")
+    resources = prepare(backend)
+    fill(backend, descriptors, "k", 5)
+    fill(backend, descriptors, "new", 7)
+    live = read(backend, descriptors, "k")
+    restored = restore([write(backend, resources)])
+    assert read(restored, descriptors, "k") == before
+    assert list(restored.get_keys("value")) == ["k"]
+    assert read(backend, descriptors, "k") == live != before
+
+
+LONGS = Types.LIST(Types.LONG())
+
+
+@pytest.mark.parametrize(
+    ("type_info", "value", "innermost"),
+    [
+        (LONGS, [1], lambda value: value),
+        (Types.LIST(LONGS), [[1]], lambda value: value[0]),
+        (Types.LIST(PICKLED), [[1]], lambda value: value[0]),
+        (Types.LIST(Types.TUPLE([LONGS])), [([1],)], lambda value: value[0][0]),
+        (Types.MAP(Types.STRING(), LONGS), {"a": [1]}, lambda value: value["a"]),
+        (Types.MAP(Types.STRING(), PICKLED), {"a": [1]}, lambda value: value["a"]),
+        (Types.TUPLE([Types.LONG(), LONGS]), (1, [1]), lambda value: value[1]),
+        (PICKLED, {"a": ([1],)}, lambda value: value["a"][0]),
+    ],
+    ids=str,
+)
+def test_a_change_in_place_however_deep_is_not_in_the_snapshot(type_info, value, innermost):
+    backend, descriptor = make_backend(), ValueStateDescriptor("v", type_info)
+    state = state_of(backend, descriptor, "k")
+    state.update(value)
+    resources = prepare(backend)
+    innermost(state.value()).append(2)
+    restored = restore([write(backend, resources)])
+    assert innermost(state_of(restored, descriptor, "k").value()) == [1]
+    assert innermost(state.value()) == [1, 2]
+
+
+def test_a_state_registered_after_the_synchronous_part_is_not_in_the_snapshot():
+    backend = make_backend()
+    state_of(backend, COUNT, "k").update(1)
+    resources = prepare(backend)
+    state_of(backend, VISITS, "k").add("x")
+    assert set(write(backend, resources).sections) == {"count"}
+
+
+@pytest.mark.parametrize("max_parallelism", [128, 1])
+def test_the_owner_may_go_on_at_every_step_of_the_write(declared, max_parallelism):
+    """With a single key group, all 100 keys are in one map, which is amid a rehash."""
+    own = KeyGroupRange(0, max_parallelism - 1)
+    backend = make_backend(own=own, max_parallelism=max_parallelism)
+    descriptors = one_of_each_kind(declared)
+    for number in range(100):
+        fill(backend, descriptors, number, number)
+    before = [read(backend, descriptors, number) for number in range(100)]
+    resources, steps = prepare(backend), iter(range(10**6))
+
+    def go_on():
+        for _ in range(20):
+            step = next(steps)
+            fill(backend, descriptors, step % 170, 1000 + step)
+            state_of(backend, descriptors["map"], (step + 50) % 100).clear()
+
+    handle = write(backend, resources, MemoryStreams(on_write=go_on))
+    assert next(steps) > 100
+    restored = restore([handle], own=own, max_parallelism=max_parallelism)
+    assert [read(restored, descriptors, number) for number in range(100)] == before
+    assert restored.num_key_value_state_entries() == 500
+
+
+def test_the_owner_may_go_on_while_another_thread_writes(declared):
+    backend, descriptors = make_backend(), one_of_each_kind(declared)
+    for number in range(100):
+        fill(backend, descriptors, number, number)
+    before = [read(backend, descriptors, number) for number in range(100)]
+    resources, begun, go_on, handles = prepare(backend), threading.Event(), threading.Event(), []
+
+    def on_write():
+        begun.set()
+        assert go_on.wait(60)
+
+    writer = threading.Thread(
+        target=lambda: handles.append(write(backend, resources, MemoryStreams(on_write=on_write)))
+    )
+    writer.start()
+    assert begun.wait(60)
+    for number in range(50):
+        fill(backend, descriptors, number, 2000)
+    go_on.set()
+    for number in range(50, 120):
+        fill(backend, descriptors, number, 3000)
+    writer.join()
+    restored = restore(handles)
+    assert [read(restored, descriptors, number) for number in range(100)] == before
+
+
+def test_a_later_snapshot_may_be_written_before_an_earlier_one():
+    """G20."""
+    backend = make_backend()
+    state = state_of(backend, VISITS, "k")
+    prepared = []
+    for visit in "abc":
+        state.add(visit)
+        prepared.append(prepare(backend))
+    state.add("d")
+    for index in (2, 0, 1):
+        restored = restore([write(backend, prepared[index])])
+        assert list(state_of(restored, VISITS, "k")) == ["a", "b", "c"][: index + 1]
+    assert list(state) == ["a", "b", "c", "d"]

@@ -1,0 +1,170 @@
+"""Streams on a real local Spark: operators, sources, results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from operators import History, RunningSum, running_sums
+
+from pyflinkstate import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    Types,
+    ValueStateDescriptor,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
+
+RECORDS = [(f"key-{n * 7 % 11}", n) for n in range(500)]
+
+
+@pytest.fixture
+def env(spark: object) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(spark).set_parallelism(2)  # type: ignore[arg-type]
+
+
+def by_key(record: tuple[str, int]) -> str:
+    return record[0]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+def test_results_do_not_depend_on_parallelism(env: StreamExecutionEnvironment, parallelism: int) -> None:
+    env.set_parallelism(parallelism)
+    with env.from_collection(RECORDS).key_by(by_key).process(RunningSum()).execute_and_collect() as results:
+        assert Counter(results) == Counter(running_sums(RECORDS))
+
+
+def test_each_keys_records_come_in_order_from_several_partitions(env: StreamExecutionEnvironment) -> None:
+    rdd = env._context.parallelize(RECORDS, 4)
+    results = list(env.from_rdd(rdd).key_by(by_key).process(History()).execute_and_collect())
+    assert len(results) == len(RECORDS)
+    for key, seen in results:
+        expected = [number for name, number in RECORDS if name == key]
+        assert list(seen) == expected[: len(seen)]
+
+
+def test_operators_without_state_before_and_behind(env: StreamExecutionEnvironment) -> None:
+    stream = (
+        env.from_collection(range(100))
+        .filter(lambda n: n % 2 == 0)
+        .flat_map(lambda n: [(n % 10, 1)] * 2)
+        .key_by(lambda pair: pair[0], key_type=Types.LONG())
+        .process(RunningSum())
+        .map(lambda pair: f"{pair[0]}:{pair[1]}", output_type=Types.STRING())
+    )
+    expected = running_sums([(n % 10, 1) for n in range(0, 100, 2) for _ in range(2)])
+    assert Counter(stream.execute_and_collect()) == Counter(f"{key}:{total}" for key, total in expected)
+
+
+def test_keyed_stages_can_be_chained(env: StreamExecutionEnvironment) -> None:
+    first = env.from_collection(RECORDS).key_by(by_key).process(RunningSum()).name("first")
+    second = first.key_by(lambda pair: pair[1] % 3).process(History()).name("second")
+    results = list(second.map(lambda pair: (pair[0], pair[1][-1])).execute_and_collect())
+    expected = Counter((total % 3, total) for _, total in running_sums(RECORDS))
+    assert Counter(results) == expected
+
+
+class CountingMap(MapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        assert self.get_runtime_context() is runtime_context
+
+    def map(self, value: tuple[str, int]) -> tuple[str, int]:
+        self.count.update((self.count.value() or 0) + 1)
+        return value[0], self.count.value() or 0
+
+
+class FirstOfKey(FilterFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", Types.BOOLEAN()))
+
+    def filter(self, value: tuple[str, int]) -> bool:
+        is_first = self.seen.value() is None
+        self.seen.update(True)
+        return is_first
+
+
+class Repeat(FlatMapFunction):
+    def flat_map(self, value: tuple[str, int]) -> list[tuple[str, int]] | None:
+        return [value] * 2 if value[1] < 3 else None
+
+
+def test_rich_functions_have_keyed_state_on_a_keyed_stream(env: StreamExecutionEnvironment) -> None:
+    keyed = env.from_collection(RECORDS).key_by(by_key)
+    counts = list(keyed.map(CountingMap()).execute_and_collect())
+    assert Counter(counts) == Counter(running_sums([(key, 1) for key, _ in RECORDS]))
+    assert len(list(keyed.filter(FirstOfKey()).execute_and_collect())) == 11
+    assert len(list(keyed.flat_map(Repeat()).execute_and_collect())) == 6
+
+
+class Where(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.where = (
+            runtime_context.get_task_name(),
+            runtime_context.get_task_name_with_subtasks(),
+            runtime_context.get_index_of_this_subtask(),
+            runtime_context.get_number_of_parallel_subtasks(),
+            runtime_context.get_max_number_of_parallel_subtasks(),
+            runtime_context.get_attempt_number(),
+        )
+
+    def process_element(self, value: object, ctx: KeyedProcessFunction.Context) -> list[object]:
+        return [self.where]
+
+
+def test_the_runtime_context_says_where_a_function_runs(env: StreamExecutionEnvironment) -> None:
+    stream = env.from_collection(range(50)).key_by(str).process(Where()).name("where")
+    assert set(stream.execute_and_collect()) == {
+        ("where", f"where ({subtask + 1}/2)", subtask, 2, 128, 0) for subtask in range(2)
+    }
+
+
+def test_results_as_rdd_and_as_dataframe(env: StreamExecutionEnvironment) -> None:
+    sums = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
+    rdd = sums.to_rdd()
+    assert Counter(rdd.collect()) == Counter(running_sums(RECORDS))
+    assert rdd.count() == len(RECORDS), "a second action does not run the job again"
+    frame = sums.to_dataframe("name string, total long")
+    assert frame.columns == ["name", "total"]
+    expected = running_sums(RECORDS)
+    assert frame.groupBy().max("total").first()[0] == max(total for _, total in expected)
+
+
+def test_a_dataframe_as_source(env: StreamExecutionEnvironment, spark: object) -> None:
+    frame = spark.createDataFrame(RECORDS, "name string, n long").repartition(3)  # type: ignore[attr-defined]
+    stream = env.from_dataframe(frame).map(lambda row: (row.name, row.n)).key_by(by_key)
+    results = list(stream.process(RunningSum()).execute_and_collect())
+    last = {key: max(total for name, total in results if name == key) for key, _ in RECORDS}
+    assert last == {key: sum(n for name, n in RECORDS if name == key) for key, _ in RECORDS}
+
+
+def test_two_sinks_on_one_stage_see_one_run_of_it(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    from pyflinkstate import FileSink
+
+    sums = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
+    sums.filter(lambda pair: pair[1] % 2 == 0).sink_to(FileSink(str(tmp_path / "even")))
+    sums.filter(lambda pair: pair[1] % 2 == 1).sink_to(FileSink(str(tmp_path / "odd"), format="text"))
+    env.execute("two sinks")
+    lines = [line for file in tmp_path.glob("*/epoch=1/part-*") for line in file.read_text().splitlines()]
+    assert len(lines) == len(RECORDS)
+
+
+def test_print_names_the_subtask(env: StreamExecutionEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
+    env.from_collection(["a"]).key_by(str).process(Where()).map(lambda _: "seen").print("out")
+    env.from_collection(["b"]).map(str.upper).print()
+    with pytest.raises(ValueError, match="has one source"):
+        env.execute()
+    env.from_collection(["a"]).key_by(str).map(str.upper).print("out")
+    env.execute()
+    assert capsys.readouterr().out == "out:2> A\n"
+
+
+def test_a_limit_ends_the_job_early(env: StreamExecutionEnvironment) -> None:
+    stream = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
+    assert len(list(stream.execute_and_collect(limit=3))) == 3
