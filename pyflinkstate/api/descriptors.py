@@ -30,7 +30,7 @@ class StateKind(enum.Enum):
 def _check_name(descriptor: StateDescriptor, _: Any, name: Any) -> None:
     if not isinstance(name, str):
         raise DescriptorTypeError(
-            f"{type(descriptor).__name__}: the name must be a str, not {name!r}", name=name
+            f"{type(descriptor).__name__}: the name must be a str, not {name!r}", name=repr(name)
         )
 
 
@@ -104,23 +104,30 @@ class MapStateDescriptor(StateDescriptor):
     key_type_info: TypeInformation = _type_field()
     value_type_info: TypeInformation = _type_field()
 
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.key_type_info, (ListTypeInfo, MapTypeInfo)):
+            raise DescriptorTypeError(
+                f"{type(self).__name__} {self.name!r}: user keys of {self.key_type_info} are not hashable",
+                state=self.name,
+            )
+
     @property
     def stored_type(self) -> TypeInformation:
         return MapTypeInfo(self.key_type_info, self.value_type_info)
 
 
+@attrs.frozen
 class _PlainReduceFunction(ReduceFunction):
     """A plain callable as a reduce function."""
 
-    def __init__(self, func: Callable[[Any, Any], Any]) -> None:
-        self._func = func
+    _func: Callable[[Any, Any], Any]
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         return self._func(value1, value2)
 
 
 def _as_reduce_function(func: Any) -> Any:
-    if isinstance(func, ReduceFunction) or not callable(func):
+    if isinstance(func, (ReduceFunction, type)) or not callable(func):
         return func
     return _PlainReduceFunction(func)
 

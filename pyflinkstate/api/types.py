@@ -41,7 +41,14 @@ class TypeInformation:
 
 
 def _misfit(value: object, name: str) -> ValueError:
-    return ValueError(f"{value!r} ({type(value).__name__}) does not fit {name}")
+    return ValueError(f"{_shown(value)} ({type(value).__name__}) does not fit {name}")
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:
+        return "an int with more digits than Python prints"
 
 
 def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
@@ -53,7 +60,7 @@ def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
                 raise _misfit(value, name)
             value = operator.index(value)
         if not low <= value <= high:
-            raise ValueError(f"{value} is out of the range of {name} ({low} to {high})")
+            raise ValueError(f"{_shown(value)} is out of the range of {name} ({low} to {high})")
         return value
 
     return check
@@ -70,16 +77,19 @@ def _check_double(value: Any) -> Any:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise _misfit(value, "DOUBLE")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("the number is out of the range of DOUBLE") from None
 
 
 def _check_float(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise _misfit(value, "FLOAT")
     try:
-        return struct.unpack("f", struct.pack("f", float(value)))[0]
+        return struct.unpack("<f", struct.pack("<f", float(value)))[0]
     except OverflowError:
-        raise ValueError(f"{value!r} is out of the range of FLOAT") from None
+        raise ValueError("the number is out of the range of FLOAT") from None
 
 
 def _check_string(value: Any) -> Any:
@@ -123,7 +133,13 @@ def _check_naive(name: str, cls: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if fits(value).tzinfo is not None:
             raise ValueError(f"{value!r} has a time zone, and {name} has none; convert it first")
-        return value
+        return value if type(value) is cls else _plain(value)
+
+    def _plain(value: Any) -> Any:
+        """A subclass may hold what a restore would not give back: pandas' nanoseconds, or NaT."""
+        if value != value or getattr(value, "nanosecond", 0):
+            raise _misfit(value, name)
+        return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
 
     return check
 
@@ -151,7 +167,7 @@ _BASIC_CHECKS: dict[str, Callable[[Any], Any]] = {
 class BasicTypeInfo(TypeInformation):
     """A type without parts. ``kind`` is its name in ``Types``."""
 
-    kind: str = attrs.field(validator=attrs.validators.in_(_BASIC_CHECKS))
+    kind: str
     #: An instance attribute, so that a hot path can bind the checking function itself.
     check: Callable[[Any], Any] = attrs.field(  # type: ignore[assignment]
         init=False, eq=False, repr=False
@@ -159,6 +175,8 @@ class BasicTypeInfo(TypeInformation):
 
     @check.default
     def _check_of_kind(self) -> Callable[[Any], Any]:
+        if self.kind not in _BASIC_CHECKS:
+            raise ValueError(f"no basic type {self.kind!r}; choose one of {', '.join(_BASIC_CHECKS)}")
         return _BASIC_CHECKS[self.kind]
 
     @property
@@ -187,6 +205,8 @@ class ListTypeInfo(TypeInformation):
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise _misfit(value, self.name)
+        if any(element is None for element in value):
+            raise ValueError(f"None does not fit {self.name} as an element")
         check = self.element_type.check
         return [check(element) for element in value]
 

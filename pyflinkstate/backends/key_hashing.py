@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import datetime
 import enum
-import math
 import numbers
 import struct
 import uuid
@@ -84,13 +83,22 @@ def _powers_of_31(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
 
 
 def java_hash_of_long(value: int) -> int:
-    """``Long.hashCode``; of an int beyond 64 bits, its 32-bit words combined as Java's BigInteger does.
+    """``Long.hashCode``; of an int beyond 64 bits, ``BigInteger.hashCode``.
 
     >>> java_hash_of_long(1234567890123), java_hash_of_long(-1)
     (1912276436, 0)
     """
     if _LONG_MIN <= value <= _LONG_MAX:
         return _signed(value ^ ((value & 0xFFFFFFFFFFFFFFFF) >> 32))
+    return java_hash_of_big_integer(value)
+
+
+def java_hash_of_big_integer(value: int) -> int:
+    """``BigInteger.hashCode``: over the 32-bit words of the magnitude, with the sign.
+
+    >>> java_hash_of_big_integer(2**32), java_hash_of_big_integer(-1)
+    (31, -1)
+    """
     magnitude, code = abs(value), 0
     for shift in range((magnitude.bit_length() + 31) // 32 - 1, -1, -1):
         code = (31 * code + ((magnitude >> (32 * shift)) & _MASK)) & _MASK
@@ -98,18 +106,18 @@ def java_hash_of_long(value: int) -> int:
 
 
 def java_hash_of_double(value: float) -> int:
-    """``Double.hashCode``.
+    """``Double.hashCode``, but one for the two zeros: they are equal, so they must meet.
 
     >>> java_hash_of_double(1.5)
     1073217536
     """
-    bits: int = struct.unpack(">Q", struct.pack(">d", value))[0]
+    bits: int = struct.unpack(">Q", struct.pack(">d", value + 0.0))[0]
     return _signed(bits ^ (bits >> 32))
 
 
 def java_hash_of_float(value: float) -> int:
-    """``Float.hashCode``."""
-    code: int = struct.unpack(">i", struct.pack(">f", value))[0]
+    """``Float.hashCode``, with one hash for the two zeros."""
+    code: int = struct.unpack(">i", struct.pack(">f", value + 0.0))[0]
     return code
 
 
@@ -142,7 +150,7 @@ _HASH_OF_KIND: dict[str, JavaHash] = {
     "DOUBLE": java_hash_of_double,
     "CHAR": ord,
     "STRING": java_hash_of_string,
-    "BIG_INT": java_hash_of_long,
+    "BIG_INT": java_hash_of_big_integer,
     "BYTES": java_hash_of_bytes,
 }
 
@@ -155,18 +163,20 @@ def _hash_number(value: Any) -> int:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         raise ValueError("complex numbers have no stable hash")
-    as_float = float(value) if not isinstance(value, int) else 0.0
-    if math.isinf(as_float):
-        return java_hash_of_double(as_float)
-    as_int = int(value)
-    return java_hash_of_long(as_int) if as_int == value else java_hash_of_double(as_float)
+    try:
+        as_int = int(value)
+    except OverflowError:  # an infinity
+        return java_hash_of_double(float(value))
+    return java_hash_of_long(as_int) if as_int == value else java_hash_of_double(float(value))
 
 
 def _hash_datetime(value: datetime.datetime) -> int:
     if value.tzinfo is not None and value.utcoffset() is not None:
+        # Equality within one zone overlooks the fold, so the hash has to as well.
+        value = value.replace(fold=0)
         epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         return java_hash_of_long((value - epoch) // datetime.timedelta(microseconds=1))
-    return java_hash_of_string(value.replace(tzinfo=None).isoformat())
+    return java_hash_of_string(value.replace(tzinfo=None, fold=0).isoformat())
 
 
 def _hash_enum(value: enum.Enum) -> int:
@@ -224,6 +234,22 @@ def _is_frozen_record(value: Any) -> bool:
 # --- the door ------------------------------------------------------------------------------------
 
 
+def _refuse_nan(key: Any) -> None:
+    """A tuple of a NaN equals itself by identity, so each part is looked at."""
+    if key != key:
+        raise ValueError("NaN does not equal itself, so its records would never meet")
+    if isinstance(key, tuple):
+        for part in key:
+            _refuse_nan(part)
+
+
+def _shown(key: Any) -> str:
+    try:
+        return repr(key)
+    except ValueError:  # an int with more digits than Python prints
+        return f"<{type(key).__name__}>"
+
+
 def _hash_of_type(key_type: TypeInformation) -> JavaHash:
     if isinstance(key_type, PickledBytesTypeInfo):
         return java_hash
@@ -234,7 +260,9 @@ def _hash_of_type(key_type: TypeInformation) -> JavaHash:
         return lambda key: _combine(
             [0 if item is None else part(item) for part, item in zip(parts, key, strict=True)]
         )
-    raise ConfigurationError(f"{key_type} cannot be a key type: choose a basic type or a TUPLE of them")
+    raise ConfigurationError(
+        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, bytes or a TUPLE of them"
+    )
 
 
 @attrs.frozen
@@ -265,9 +293,9 @@ class KeyHasher:
                 raise ValueError("None cannot be a key")
             hash(key)
             key = self.key_type.check(key)
-            if key != key:
-                raise ValueError("NaN does not equal itself, so its records would never meet")
+            _refuse_nan(key)
             self._hash(key)
-        except (ValueError, TypeError) as error:
-            raise InvalidKeyError(f"invalid key {key!r}: {error}", key=repr(key)) from None
+        except (ValueError, TypeError, OverflowError) as error:
+            shown = _shown(key)
+            raise InvalidKeyError(f"invalid key {shown}: {error}", key=shown) from None
         return key

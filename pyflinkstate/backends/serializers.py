@@ -47,9 +47,17 @@ _ARROW_OF_KIND: dict[str, pa.DataType] = {
     "SQL_TIMESTAMP": pa.timestamp("us"),
 }
 
+#: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
+_DECIMAL_BITS = 14_000
+
+
+def _big_int_to_text(value: int) -> str:
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
 #: (to what Arrow takes, back) for kinds that Arrow has no type for.
 _TEXT_KINDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
-    "BIG_INT": (str, int),
+    "BIG_INT": (_big_int_to_text, lambda text: int(text, 0)),
     "BIG_DEC": (str, decimal.Decimal),
 }
 

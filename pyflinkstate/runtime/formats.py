@@ -31,12 +31,16 @@ class OnMalformed(enum.Enum):
 
 @attrs.frozen
 class RejectedRecord:
-    """A row that could not be parsed: where it stood, what it said, what was wrong."""
+    """A row that could not be parsed: where it stood, what it said, what was wrong.
+
+    ``keep`` is False under the policy ``drop``: the row is counted, and forgotten.
+    """
 
     file: str
     line: int
     text: str
     reason: str
+    keep: bool = True
 
 
 class RecordFormat(Protocol):
@@ -159,7 +163,7 @@ def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Callable[[Rej
             file=rejected.file,
             line=rejected.line,
         )
-    reject(rejected)
+    reject(attrs.evolve(rejected, keep=policy is OnMalformed.COLLECT))
 
 
 FORMATS: dict[str, Callable[..., Any]] = {"csv": CsvFormat, "json": JsonFormat, "parquet": ParquetFormat}

@@ -66,8 +66,14 @@ class SourceTask:
         rejected: list[RejectedRecord] = []
         number = 0
         with self.link.reporting(task) as counts:
+
+            def reject(record: RejectedRecord) -> None:
+                counts[f"{self.name}.records_malformed"] += 1
+                if record.keep:
+                    rejected.append(record)
+
             try:
-                for record in self._records(items, rejected.append):
+                for record in self._records(items, reject):
                     yield record
                     number += 1
             except (OSError, EOFError) as error:
@@ -75,7 +81,6 @@ class SourceTask:
                     raise
                 raise SourceError(f"source {self.name!r} cannot be read: {error}") from error
             counts[f"{self.name}.records_out"] += number
-            counts[f"{self.name}.records_malformed"] += len(rejected)
             if rejected:
                 self.link.report(task, rejected=tuple(rejected))
 

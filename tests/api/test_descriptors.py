@@ -163,7 +163,6 @@ def test_a_callable_serves_as_a_reduce_function():
     assert reduce_function.reduce("old", "new") == "old,new"
 
 
-@pytest.mark.xfail(strict=True, reason="bug: each descriptor wraps the callable anew, and compares wrappers")
 def test_descriptors_of_the_same_callable_are_equal():
     assert ReducingStateDescriptor("n", max) == ReducingStateDescriptor("n", max)
 
@@ -199,7 +198,6 @@ def test_the_refusal_is_caught_as_type_error_and_as_value_error():
             ValueStateDescriptor("spend", int)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the context holds the name itself, which may not pickle")
 def test_the_refusal_of_a_name_pickles_whatever_the_name_was():
     with pytest.raises(DescriptorTypeError) as refusal:
         ValueStateDescriptor(lambda: "spend")

@@ -79,7 +79,6 @@ def test_a_value_of_another_type_is_refused(backend, value):
     assert state.value() == 7
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="bug: OverflowError leaves DOUBLE.check")
 def test_a_number_beyond_double_is_refused_as_a_state_value(backend):
     state = backend.get_partitioned_state(ValueStateDescriptor("ratio", Types.DOUBLE()))
     with pytest.raises(StateValueError):

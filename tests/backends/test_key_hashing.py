@@ -137,7 +137,6 @@ def test_a_declared_type_hashes_as_the_java_object(key_type, key, code):
 
 
 @pytest.mark.parametrize(("value", "code"), [(-1, -1), (2**32, 31), (-(2**32), -31)])
-@pytest.mark.xfail(strict=True, reason="bug: within 64 bits BIG_INT hashes as Long, not as BigInteger")
 def test_a_declared_big_int_hashes_as_javas_big_integer(value, code):
     assert KeyHasher(Types.BIG_INT()).hashes([value]) == [code]
 

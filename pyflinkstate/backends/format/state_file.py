@@ -32,7 +32,7 @@ from pyflinkstate.backends.serializers import (
     type_to_json,
 )
 from pyflinkstate.backends.state_meta import RegisteredStateMeta
-from pyflinkstate.errors import CorruptCheckpointError
+from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
 
 MAGIC = b"PFSSTATE"
 VERSION = 1
@@ -71,6 +71,9 @@ class StateFileHead:
     def decode(cls, head: bytes, what: str) -> StateFileHead:
         """Return the head that ``encode`` was called on."""
         content = decode_head(head, MAGIC, VERSION, what)
+        unknown = {state["kind"] for state in content["states"]} - {kind.value for kind in StateKind}
+        if unknown:
+            raise IncompatibleCheckpointError(f"{what} holds a state kind unknown here: {unknown}", file=what)
         return cls(
             key_type=type_from_json(content["key_type"]),
             key_group_range=KeyGroupRange(*content["key_groups"]),

@@ -325,7 +325,7 @@ class CopyOnWriteStateMapSnapshot:
         self.version = version
 
     def __len__(self) -> int:
-        return self._size
+        return 0 if self._buckets is None else self._size
 
     def __enter__(self) -> CopyOnWriteStateMapSnapshot:
         return self

@@ -164,7 +164,7 @@ class HeapMapState(HeapState, MapState[Any, Any]):
         self._check_value = descriptor.value_type_info.check
 
     def get(self, key: Any) -> Any:
-        return self._entries().get(key)
+        return self._entries().get(self._checked_key(key))
 
     def put(self, key: Any, value: Any) -> None:
         self._put_checked([self._checked(key, value)])
@@ -177,14 +177,14 @@ class HeapMapState(HeapState, MapState[Any, Any]):
             self._put_checked(checked)
 
     def remove(self, key: Any) -> None:
-        entries = self._entries()
+        entries, key = self._entries(), self._checked_key(key)
         if key in entries:
             del entries[key]
             if not entries:
                 self.clear()
 
     def contains(self, key: Any) -> bool:
-        return key in self._entries()
+        return self._checked_key(key) in self._entries()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         return self._entries().items()
@@ -202,11 +202,19 @@ class HeapMapState(HeapState, MapState[Any, Any]):
         stored: dict[Any, Any] | None = self._map().get(self._context.key)
         return {} if stored is None else stored
 
-    def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
+    def _checked_key(self, key: Any) -> Any:
+        """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
         try:
             hash(key)
-            return self._check_key(key), None if value is None else self._check_value(value)
+            return self._check_key(key)
         except (ValueError, TypeError) as error:
+            raise self._refusal(f"user key: {error}") from None
+
+    def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
+        key = self._checked_key(key)
+        try:
+            return key, None if value is None else self._check_value(value)
+        except ValueError as error:
             raise self._refusal(f"entry {key!r}: {error}") from None
 
     def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:

@@ -1,0 +1,322 @@
+"""Chains of operators without state: what they give, their life cycle, and how they fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from support_runtime import PACKAGE
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.functions import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    MapFunction,
+    ProcessFunction,
+)
+from pyflinkstate.errors import NotKeyedStreamError, UserFunctionError
+from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
+
+INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
+
+
+def run(*operators: ChainedOperator, records: Iterable[Any] = range(6)) -> list[Any]:
+    return list(run_chain(operators, records, INFO, Counter()))
+
+
+class Recorded:
+    """Notes what is called in a list that several functions share."""
+
+    def __init__(self, name: str, calls: list[str], fail_in: str = "") -> None:
+        self.name, self.calls, self.fail_in = name, calls, fail_in
+
+    def note(self, what: str) -> None:
+        self.calls.append(f"{what} {self.name}")
+        if what == self.fail_in:
+            raise LookupError(f"{self.name} fails in {what}")
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.context = runtime_context
+        self.note("open")
+
+    def close(self) -> None:
+        self.note("close")
+
+
+class RichMap(Recorded, MapFunction):
+    def map(self, value: int) -> int:
+        self.note("run")
+        return value * 10
+
+
+class RichFilter(Recorded, FilterFunction):
+    def filter(self, value: int) -> bool:
+        return value % 2 == 0
+
+
+class RichFlatMap(Recorded, FlatMapFunction):
+    def flat_map(self, value: int) -> Iterable[int] | None:
+        return None if value == 3 else [value] * (value % 3)
+
+
+class RichProcess(Recorded, ProcessFunction):
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        yield value, ctx.timestamp()
+
+
+def generator(value: int) -> Iterable[int]:
+    for _ in range(value % 3):
+        yield value
+
+
+#: kind, a function of it, and what comes out of 0..5.
+FUNCTIONS: dict[str, tuple[str, Callable[[], Any], list[Any]]] = {
+    "map, plain": ("map", lambda: lambda value: value * 10, [0, 10, 20, 30, 40, 50]),
+    "map, rich": ("map", lambda: RichMap("m", []), [0, 10, 20, 30, 40, 50]),
+    "map, built-in": ("map", lambda: str, ["0", "1", "2", "3", "4", "5"]),
+    "map, to None": ("map", lambda: lambda value: None, [None] * 6),
+    "filter, plain": ("filter", lambda: lambda value: value % 2 == 0, [0, 2, 4]),
+    "filter, rich": ("filter", lambda: RichFilter("f", []), [0, 2, 4]),
+    "filter, truthy": ("filter", lambda: lambda value: "x" * value, [1, 2, 3, 4, 5]),
+    "flat_map, list": ("flat_map", lambda: lambda value: [value] * (value % 3), [1, 2, 2, 4, 5, 5]),
+    "flat_map, generator": ("flat_map", lambda: generator, [1, 2, 2, 4, 5, 5]),
+    "flat_map, rich": ("flat_map", lambda: RichFlatMap("fm", []), [1, 2, 2, 4, 5, 5]),
+    "flat_map, None": ("flat_map", lambda: lambda value: None, []),
+    "process": ("process", lambda: RichProcess("p", []), [(value, None) for value in range(6)]),
+}
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_what_an_operator_makes_of_its_records(case: str) -> None:
+    kind, function, expected = FUNCTIONS[case]
+    assert run(ChainedOperator(kind, "op", function())) == expected
+
+
+def test_a_chain_passes_results_on_record_by_record() -> None:
+    calls: list[str] = []
+    operators = [
+        ChainedOperator("map", "first", lambda value: calls.append(f"first {value}") or value),
+        ChainedOperator("flat_map", "second", lambda value: [value, -value]),
+        ChainedOperator("map", "third", lambda value: calls.append(f"third {value}") or value),
+    ]
+    assert run(*operators, records=[1, 2]) == [1, -1, 2, -2]
+    assert calls == ["first 1", "third 1", "third -1", "first 2", "third 2", "third -2"]
+
+
+def test_no_operators_and_no_records() -> None:
+    assert run(records=[1, 2]) == [1, 2]
+    assert run(ChainedOperator("map", "m", str), records=[]) == []
+
+
+# --- the life cycle ------------------------------------------------------------------------------
+
+
+def three(calls: list[str], **fail_in: str) -> list[ChainedOperator]:
+    made = {"a": RichMap, "b": RichFilter, "c": RichMap}
+    kinds = {"a": "map", "b": "filter", "c": "map"}
+    return [
+        ChainedOperator(kinds[name], name, cls(name, calls, fail_in.get(name, "")))
+        for name, cls in made.items()
+    ]
+
+
+def test_each_function_is_opened_and_closed_once() -> None:
+    calls: list[str] = []
+    assert run(*three(calls), records=[1]) == [100]
+    assert calls == ["open a", "open b", "open c", "run a", "run c", "close a", "close b", "close c"]
+
+
+def test_functions_are_closed_also_without_records() -> None:
+    calls: list[str] = []
+    assert run(*three(calls), records=[]) == []
+    assert calls == ["open a", "open b", "open c", "close a", "close b", "close c"]
+
+
+def test_functions_are_closed_once_when_one_fails() -> None:
+    calls: list[str] = []
+    with pytest.raises(UserFunctionError):
+        run(*three(calls, c="run"))
+    assert Counter(calls) == Counter(
+        ["open a", "open b", "open c", "run a", "run c", "close a", "close b", "close c"]
+    )
+
+
+def test_only_functions_that_were_opened_are_closed() -> None:
+    calls: list[str] = []
+    with pytest.raises(UserFunctionError, match=r"b fails in open[\s\S]*operator 'b', record 'none: in open"):
+        run(*three(calls, b="open"))
+    assert calls == ["open a", "open b", "close a"]
+
+
+def test_functions_are_closed_when_nobody_reads_on() -> None:
+    calls: list[str] = []
+    running = run_chain(three(calls), range(100), INFO, Counter())
+    assert next(running) == 0
+    running.close()
+    assert calls[-3:] == ["close a", "close b", "close c"]
+
+
+def test_a_close_that_raises_is_reported_and_keeps_no_other_from_closing() -> None:
+    calls: list[str] = []
+    with pytest.raises(UserFunctionError, match=r"a fails in close[\s\S]*operator 'a'"):
+        run(*three(calls, a="close"), records=[1])
+    assert calls[-3:] == ["close a", "close b", "close c"]
+
+
+def test_the_runtime_context_tells_where_the_function_runs() -> None:
+    function = RichMap("m", [])
+    run(ChainedOperator("map", "enrich", function))
+    context = function.context
+    assert function.get_runtime_context() is context
+    assert context.get_task_name() == "enrich"
+    assert context.get_task_name_with_subtasks() == "enrich (2/4)"
+    assert context.get_index_of_this_subtask() == 1
+    assert context.get_number_of_parallel_subtasks() == 4
+    assert context.get_max_number_of_parallel_subtasks() == 4
+    assert context.get_attempt_number() == 2
+
+
+class Sum(AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return accumulator + value
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
+KEYED_STATES: dict[str, Callable[[RuntimeContext], Any]] = {
+    "value": lambda context: context.get_state(ValueStateDescriptor("value")),
+    "list": lambda context: context.get_list_state(ListStateDescriptor("list")),
+    "map": lambda context: context.get_map_state(MapStateDescriptor("map")),
+    "reducing": lambda context: context.get_reducing_state(ReducingStateDescriptor("reducing", max)),
+    "aggregating": lambda context: context.get_aggregating_state(
+        AggregatingStateDescriptor("aggregating", Sum())
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KEYED_STATES)
+def test_keyed_state_off_a_keyed_stream_is_refused(kind: str) -> None:
+    class Stateful(MapFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.state = KEYED_STATES[kind](runtime_context)
+
+        def map(self, value: int) -> int:
+            return value
+
+    with pytest.raises(NotKeyedStreamError) as caught:
+        run(ChainedOperator("map", "enrich", Stateful()))
+    assert f"keyed state {kind!r}" in str(caught.value)
+    assert "operator 'enrich'" in str(caught.value)
+    assert caught.value.context["state"] == kind
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def divide(value: int) -> float:
+    return 1 / (value - 4)
+
+
+def divide_lazily(value: int) -> Iterable[float]:
+    yield divide(value)
+
+
+class Divide(ProcessFunction):
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Iterable[float]:
+        return [divide(value)]
+
+
+FAILING: dict[str, Any] = {
+    "map": divide,
+    "filter": divide,
+    "flat_map": divide_lazily,
+    "process": Divide(),
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_an_error_names_operator_and_record_and_shows_the_users_own_lines(kind: str) -> None:
+    before = ChainedOperator("map", "before", lambda value: value)
+    after = ChainedOperator("map", "after", lambda value: value)
+    with pytest.raises(UserFunctionError) as caught:
+        run(before, ChainedOperator(kind, "ratio", FAILING[kind]), after)
+    text = str(caught.value)
+    assert text.startswith("ZeroDivisionError: division by zero")
+    assert "operator 'ratio', record 4" in text
+    assert "return 1 / (value - 4)" in text
+    assert PACKAGE not in text
+    assert caught.value.context["operator"] == "ratio"
+    assert caught.value.context["record"] == "4"
+
+
+def test_a_long_record_is_cut_and_a_repr_that_raises_is_no_obstacle() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    with pytest.raises(UserFunctionError, match=r"record \[0, 1, .*\.\.\."):
+        run(ChainedOperator("map", "fail", lambda value: value + 1), records=[list(range(10_000))])
+    with pytest.raises(UserFunctionError, match="<Shy, whose repr raised RuntimeError>"):
+        run(ChainedOperator("map", "fail", lambda value: value + 1), records=[Shy()])
+
+
+def test_an_exception_whose_text_cannot_be_had_is_reported_all_the_same() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    def fail(value: int) -> int:
+        raise MuteError
+
+    with pytest.raises(UserFunctionError, match="MuteError"):
+        run(ChainedOperator("map", "fail", fail))
+
+
+def test_a_failing_source_of_records_is_not_blamed_on_an_operator() -> None:
+    def broken() -> Iterable[int]:
+        yield 1
+        raise ConnectionResetError("upstream")
+
+    with pytest.raises(ConnectionResetError, match="upstream"):
+        run(ChainedOperator("map", "m", str), ChainedOperator("flat_map", "f", list), records=broken())
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+def test_filters_count_what_they_drop() -> None:
+    counts: Counter[str] = Counter()
+    operators = [
+        ChainedOperator("filter", "even", lambda value: value % 2 == 0),
+        ChainedOperator("filter", "large", lambda value: value > 6),
+        ChainedOperator("filter", "all", lambda value: True),
+    ]
+    assert list(run_chain(operators, range(10), INFO, counts)) == [8]
+    assert counts == {"even.records_dropped": 5, "large.records_dropped": 4, "all.records_dropped": 0}
+
+
+def test_filters_of_one_name_count_together() -> None:
+    counts: Counter[str] = Counter()
+    operators = [
+        ChainedOperator("filter", "filter", lambda value: value > 1),
+        ChainedOperator("filter", "filter", lambda value: value > 2),
+    ]
+    list(run_chain(operators, range(5), INFO, counts))
+    assert counts == {"filter.records_dropped": 3}

@@ -1,0 +1,281 @@
+"""Frames and the router: every record reaches the subtask that owns its key, in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support_runtime import PACKAGE, PICKLED
+
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
+from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
+from pyflinkstate.runtime import frames
+from pyflinkstate.runtime.frames import FrameKey, KeyedFrame, Router, decode_values, encode_values
+
+Routed = list[tuple[FrameKey, KeyedFrame]]
+
+
+@pytest.fixture(autouse=True)
+def forgotten_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin each test with no key remembered, and with small batches."""
+    monkeypatch.setattr(frames, "_REMEMBERED", {})
+    monkeypatch.setattr(frames, "RECORDS_PER_FRAME", 1)
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def first(record: Any) -> Any:
+    return record[0]
+
+
+def route(
+    records: Iterable[Any],
+    select_key: Callable[[Any], Any] = itself,
+    key_type: TypeInformation = PICKLED,
+    parallelism: int = 1,
+    max_parallelism: int = 128,
+    partition: int = 0,
+) -> Routed:
+    """Return the frames of one partition, decoded."""
+    router = Router("count", select_key, key_type, parallelism, max_parallelism)
+    return [(key, KeyedFrame.decode(data)) for key, data in router.route(partition, records)]
+
+
+def groups_of(frame: KeyedFrame) -> list[int]:
+    return np.frombuffer(frame.key_groups, dtype="<u2").tolist()
+
+
+def test_a_keyed_frame_comes_back_as_it_was_encoded() -> None:
+    frame = KeyedFrame(b"\x00\x00\xff\x7f", ("a", (1, None)), [{"n": 1}, [b"\x00"]])
+    assert KeyedFrame.decode(frame.encode()) == frame
+
+
+@pytest.mark.parametrize("values", [[], [None], list(range(10_000)), ("a", {"b": [1.5]})])
+def test_a_frame_of_values_comes_back_as_it_was_encoded(values: Any) -> None:
+    assert decode_values(encode_values(values)) == values
+
+
+SPREADS = [(1, 128), (2, 128), (3, 128), (7, 128), (128, 128), (3, 32768), (7, 7)]
+
+
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), SPREADS)
+@pytest.mark.parametrize("key_type", [PICKLED, Types.LONG()], ids=str)
+def test_every_record_arrives_once_in_the_subtask_that_owns_its_key(
+    key_type: TypeInformation, parallelism: int, max_parallelism: int
+) -> None:
+    count = 3 * 1024 * parallelism + 17 if parallelism < 128 else 140_000
+    records = [(n * n % 501, n) for n in range(count)]
+    routed = route(records, first, key_type, parallelism, max_parallelism)
+
+    assert sorted(value for _, frame in routed for value in frame.values) == sorted(records)
+    for (subtask, _, _), frame in routed:
+        owned = key_group_range(max_parallelism, parallelism, subtask)
+        assert all(group in owned for group in groups_of(frame))
+        assert list(frame.keys) == [value[0] for value in frame.values]
+    hasher = KeyHasher(key_type)
+    for _, frame in routed[:3]:
+        codes = hasher.hashes(list(frame.keys))
+        assert groups_of(frame) == [key_group_of_hash(code, max_parallelism) for code in codes]
+
+
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), SPREADS)
+def test_each_key_keeps_the_order_of_its_records(parallelism: int, max_parallelism: int) -> None:
+    records = [(f"key-{n % 37}", n) for n in range(2_500 * min(parallelism, 8))]
+    routed = route(records, first, Types.STRING(), parallelism, max_parallelism)
+    numbers = defaultdict(list)
+    for _, frame in sorted(routed, key=lambda item: item[0]):
+        for key, (_, number) in zip(frame.keys, frame.values, strict=True):
+            numbers[key].append(number)
+    for key, found in numbers.items():
+        assert found == [n for k, n in records if k == key]
+
+
+def test_frame_keys_sort_back_to_the_order_of_the_input() -> None:
+    parts = [list(range(5_000)), list(range(5_000, 5_100)), list(range(5_100, 9_000))]
+    routed = [item for number in (2, 0, 1) for item in reversed(route(parts[number], partition=number))]
+    values = [value for _, frame in sorted(routed, key=lambda item: item[0]) for value in frame.values]
+    assert values == list(range(9_000))
+
+
+def test_frame_keys_are_those_of_subtask_partition_and_batch() -> None:
+    routed = route(range(6 * 1024), parallelism=2, partition=5)
+    assert sorted(key for key, _ in routed) == [
+        (subtask, 5, number) for subtask in range(2) for number in range(3)
+    ]
+
+
+def test_no_records_make_no_frames() -> None:
+    assert route([], parallelism=7) == []
+
+
+def test_a_record_alone_in_its_batch_is_routed() -> None:
+    (((subtask, _, _), frame),) = route(["a"], parallelism=128)
+    assert (subtask, list(frame.keys), list(frame.values)) == (81, ["a"], ["a"])
+
+
+ONES = {"of numpy": [1, 1.0, True, np.int64(1), np.float32(1)], "exact": [1, Decimal(1), Fraction(1), 1.0]}
+
+
+@pytest.mark.parametrize("numbers", [*ONES.values(), *(ones[::-1] for ones in ONES.values())])
+def test_equal_keys_meet_without_a_declared_type(numbers: list[Any]) -> None:
+    for keys, group in ((numbers, 86), ([(number, "a") for number in numbers], None)):
+        ((_, frame),) = route(keys, parallelism=128)
+        assert len(frame.keys) == len(numbers)
+        assert len(set(groups_of(frame))) == 1
+        assert group in (None, *groups_of(frame))
+
+
+scalars = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text() | st.binary()
+
+
+@given(st.lists(scalars | st.tuples(scalars, scalars), max_size=50), st.sampled_from([2, 7, 128]))
+def test_equal_keys_meet_whatever_they_are(keys: list[Any], parallelism: int) -> None:
+    frames._REMEMBERED.clear()
+    placed: dict[Any, int] = {}
+    routed = route(keys, parallelism=parallelism)
+    for (subtask, _, _), frame in routed:
+        for key in frame.keys:
+            assert placed.setdefault(key, subtask) == subtask
+    assert sum(len(frame.keys) for _, frame in routed) == len(keys)
+
+
+CONVERTED = [
+    (Types.LONG(), np.int64(7), 7),
+    (Types.INT(), np.uint8(7), 7),
+    (Types.DOUBLE(), 7, 7.0),
+    (Types.FLOAT(), 0.1, float(np.float32(0.1))),
+    (Types.TUPLE([Types.LONG(), Types.STRING()]), (np.int32(7), "a"), (7, "a")),
+]
+
+
+@pytest.mark.parametrize(("key_type", "given_key", "kept"), CONVERTED, ids=str)
+@pytest.mark.parametrize("before", [True, False], ids=["after its equal", "alone"])
+def test_keys_become_what_their_type_keeps(
+    key_type: TypeInformation, given_key: Any, kept: Any, before: bool
+) -> None:
+    ((_, frame),) = route([kept, given_key] if before else [given_key], key_type=key_type)
+    assert frame.keys[-1] == kept
+    assert type(frame.keys[-1]) is type(kept)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["after its equal", "alone"])
+def test_a_subclass_of_str_becomes_the_str_that_the_type_keeps(before: bool) -> None:
+    keys = ["a", np.str_("a")] if before else [np.str_("a")]
+    ((_, frame),) = route(keys, key_type=Types.STRING())
+    assert {type(key) for key in frame.keys} == {str}
+
+
+BAD_KEYS = [
+    (PICKLED, None),
+    (PICKLED, float("nan")),
+    (PICKLED, [1]),
+    (PICKLED, ("a", {})),
+    (PICKLED, object()),
+    (PICKLED, frozenset({1})),
+    (Types.STRING(), None),
+    (Types.STRING(), 5),
+    (Types.STRING(), []),
+    (Types.STRING(), "\ud800"),
+    (Types.LONG(), None),
+    (Types.LONG(), "5"),
+    (Types.LONG(), True),
+    (Types.LONG(), 2**63),
+    (Types.DOUBLE(), float("nan")),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), bytearray(b"a")),
+    (Types.TUPLE([Types.LONG(), Types.STRING()]), ("a", 1)),
+    (Types.TUPLE([Types.LONG()]), (1, 2)),
+]
+GOOD_KEYS = {"LONG": 5, "DOUBLE": 0.5, "PRIMITIVE_ARRAY(BYTE)": b"a", "TUPLE(LONG)": (5,)}
+
+
+@pytest.mark.parametrize(("key_type", "bad"), BAD_KEYS, ids=str)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_bad_key_is_refused_with_its_operator_and_record(
+    key_type: TypeInformation, bad: Any, parallelism: int
+) -> None:
+    good = GOOD_KEYS.get(str(key_type), (5, "a") if "TUPLE" in str(key_type) else "a")
+    records = [(good, n) for n in range(4_000)]
+    records[2_222] = (bad, 2_222)
+    with pytest.raises(InvalidKeyError) as caught:
+        route(records, first, key_type, parallelism)
+    assert "operator 'count'" in str(caught.value)
+    assert repr(records[2_222]) in str(caught.value)
+    assert caught.value.context["operator"] == "count"
+    assert caught.value.context["record"] == repr(records[2_222])
+
+
+def test_frames_before_a_bad_key_have_been_given_out() -> None:
+    router = Router("count", itself, PICKLED, 1, 128)
+    routed = router.route(0, [*range(1024), None])
+    assert next(routed)[0] == (0, 0, 0)
+    with pytest.raises(InvalidKeyError, match="record None"):
+        next(routed)
+
+
+def test_a_key_selector_that_raises_is_reported_with_its_record() -> None:
+    records: list[dict[str, int]] = [{"id": n} for n in range(3_000)]
+    records[1_500] = {"no": 1_500}
+    with pytest.raises(UserFunctionError) as caught:
+        route(records, lambda record: record["id"])
+    text = str(caught.value)
+    assert text.startswith("KeyError: 'id'")
+    assert "operator 'count'" in text
+    assert "{'no': 1500}" in text
+    assert 'lambda record: record["id"]' in text
+    assert PACKAGE not in text
+
+
+def test_a_key_selector_that_raises_stop_iteration_loses_no_records() -> None:
+    with pytest.raises(UserFunctionError, match="StopIteration"):
+        route([[1], [], [3]], lambda record: next(iter(record)))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_record_that_cannot_be_pickled_is_a_bad_record(parallelism: int) -> None:
+    with pytest.raises(BadRecordError, match="must be picklable"):
+        route([("a", lambda: None)], first, parallelism=parallelism)
+
+
+def test_values_that_cannot_be_pickled_are_a_bad_record() -> None:
+    with pytest.raises(BadRecordError, match="must be picklable"):
+        encode_values([lambda: None])
+
+
+@pytest.mark.parametrize("key_type", [PICKLED, Types.LONG(), Types.STRING()], ids=str)
+def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
+    key_type: TypeInformation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "REMEMBERED_KEYS", 1_500)
+    keys: list[Any] = [n % 4_000 for n in range(12_000)]
+    if key_type == Types.STRING():
+        keys = list(map(str, keys))
+    router = Router("count", itself, key_type, 1, 128)
+    placed: dict[Any, int] = {}
+    sizes = []
+    for _, data in router.route(0, keys):
+        frame = KeyedFrame.decode(data)
+        for key, group in zip(frame.keys, groups_of(frame), strict=True):
+            assert placed.setdefault(key, group) == group
+        sizes.append(len(frames._REMEMBERED[key_type, 128]))
+    assert max(sizes) <= 1_500
+    assert len(placed) == 4_000
+
+
+def test_memories_of_other_key_types_and_max_parallelisms_are_apart() -> None:
+    ((_, untyped),) = route([True, 1], key_type=PICKLED)
+    ((_, typed),) = route([True], key_type=Types.BOOLEAN())
+    ((_, fewer),) = route([1], key_type=PICKLED, max_parallelism=7)
+    assert groups_of(untyped) == [86, 86]
+    assert groups_of(typed) == [77]  # Boolean.hashCode, as Flink 2.3.0 printed it
+    assert groups_of(fewer) == [68075478 % 7]

@@ -1,0 +1,378 @@
+"""Checkpoint storage: when a checkpoint exists, and what is said about one that is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+from golden_metadata import GOLDEN, METADATA
+from support_runtime import metadata, tree
+
+from pyflinkstate.backends.format.metadata import MAGIC, VERSION, CheckpointMetadata
+from pyflinkstate.backends.state_handles import ByteStreamStateHandle, FileStateHandle
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+)
+from pyflinkstate.runtime.storage import (
+    INLINE_THRESHOLD_BYTES,
+    CheckpointFolder,
+    CheckpointStorage,
+    load_checkpoint,
+    open_file_system,
+)
+
+JOB = "0" * 32
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return CheckpointStorage(str(tmp_path / "checkpoints"))
+
+
+@pytest.fixture
+def folder(storage: CheckpointStorage) -> CheckpointFolder:
+    """A checkpoint's folder with a small inline threshold."""
+    streams = storage.streams(storage.begin(JOB, 1))
+    return attrs.evolve(streams, inline_threshold_bytes=10)
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> str:
+    """A path below a regular file: nobody can write there, root neither."""
+    (tmp_path / "file").write_text("in the way")
+    return str(tmp_path / "file" / "checkpoints")
+
+
+def publish(storage: CheckpointStorage, made: CheckpointMetadata) -> Path:
+    """Write a completed checkpoint and return its folder."""
+    path = storage.begin(made.job_id, made.checkpoint_id)
+    storage.complete(made)
+    return Path(path)
+
+
+# --- streams ---------------------------------------------------------------------------------------
+
+
+def test_state_below_the_threshold_stays_in_memory(folder: CheckpointFolder) -> None:
+    stream = folder.create()
+    stream.write(b"12345")
+    stream.write(b"678")
+    assert stream.close_and_get_handle() == ByteStreamStateHandle(b"12345678")
+    assert tree(Path(folder.folder)) == {}
+
+
+@pytest.mark.parametrize("pieces", [[b"0123456789"], [b"01234", b"", b"56789"]])
+def test_state_of_exactly_the_threshold_stays_in_memory(
+    folder: CheckpointFolder, pieces: list[bytes]
+) -> None:
+    stream = folder.create()
+    for piece in pieces:
+        stream.write(piece)
+    assert stream.close_and_get_handle() == ByteStreamStateHandle(b"0123456789")
+
+
+@pytest.mark.parametrize("pieces", [[b"0123456789a"], [b"0123456789", b"a"], [b"0123456789", b"a", b""]])
+def test_one_byte_more_makes_a_file(folder: CheckpointFolder, pieces: list[bytes]) -> None:
+    stream = folder.create()
+    for piece in pieces:
+        stream.write(piece)
+    handle = stream.close_and_get_handle()
+    assert isinstance(handle, FileStateHandle)
+    assert handle.size_bytes == 11
+    assert tree(Path(folder.folder)) == {handle.path: b"0123456789a"}
+
+
+def test_what_follows_the_threshold_is_appended(folder: CheckpointFolder) -> None:
+    stream = folder.create()
+    for number in range(1_000):
+        stream.write(b"%04d" % number)
+    handle = stream.close_and_get_handle()
+    assert tree(Path(folder.folder)) == {handle.path: b"".join(b"%04d" % n for n in range(1_000))}
+    assert folder.read(handle, 40, 4) == b"0010"
+    assert folder.read(handle, 3_996, 4) == b"0999"
+
+
+def test_flinks_threshold_is_the_default(storage: CheckpointStorage) -> None:
+    streams = storage.streams(storage.begin(JOB, 1))
+    for size, kind in ((20 * 1024, ByteStreamStateHandle), (20 * 1024 + 1, FileStateHandle)):
+        stream = streams.create()
+        stream.write(bytes(size))
+        assert type(stream.close_and_get_handle()) is kind
+    assert INLINE_THRESHOLD_BYTES == 20 * 1024
+
+
+def test_an_empty_stream_is_inline(folder: CheckpointFolder) -> None:
+    handle = folder.create().close_and_get_handle()
+    assert handle == ByteStreamStateHandle(b"")
+    assert folder.read(handle, 0, 0) == b""
+
+
+@pytest.mark.parametrize("size", [0, 10, 11, 100_000])
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_an_aborted_stream_leaves_no_file(folder: CheckpointFolder, size: int, closed: bool) -> None:
+    stream = folder.create()
+    stream.write(bytes(size))
+    if closed:
+        stream.close_and_get_handle()
+    stream.abort()
+    stream.abort()
+    assert tree(Path(folder.folder)) == {}
+
+
+def test_an_abort_after_the_folder_was_deleted_is_quiet(
+    storage: CheckpointStorage, folder: CheckpointFolder
+) -> None:
+    stream = folder.create()
+    stream.write(bytes(100))
+    storage.discard(JOB, 1)
+    stream.abort()
+    assert not Path(folder.folder).exists()
+
+
+def test_streams_of_one_checkpoint_have_files_of_their_own(folder: CheckpointFolder) -> None:
+    streams = [folder.create() for _ in range(3)]
+    for number, stream in enumerate(streams):
+        stream.write(bytes([number]) * 20)
+    handles = [stream.close_and_get_handle() for stream in streams]
+    assert [folder.read(handle, 0, 1) for handle in handles] == [b"\x00", b"\x01", b"\x02"]
+
+
+def test_writing_where_nobody_can_is_a_storage_error(blocked: str) -> None:
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10).create()
+    stream.write(b"inline")
+    with pytest.raises(CheckpointStorageError, match="cannot write"):
+        stream.write(b"too large to be inline")
+    stream.abort()
+
+
+# --- reading state ---------------------------------------------------------------------------------
+
+
+def written(folder: CheckpointFolder, data: bytes) -> FileStateHandle:
+    stream = folder.create()
+    stream.write(data)
+    handle = stream.close_and_get_handle()
+    assert isinstance(handle, FileStateHandle)
+    return handle
+
+
+def test_a_missing_state_file_is_a_corrupt_checkpoint(folder: CheckpointFolder) -> None:
+    handle = written(folder, bytes(100))
+    (Path(folder.folder) / handle.path).unlink()
+    with pytest.raises(CorruptCheckpointError, match=f"{handle.path} is missing") as caught:
+        folder.read(handle, 0, 10)
+    assert caught.value.context["file"] == f"{folder.folder}/{handle.path}"
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 101), (95, 6), (100, 1), (500, 5)])
+def test_a_range_beyond_the_end_of_a_file_is_a_corrupt_checkpoint(
+    folder: CheckpointFolder, offset: int, length: int
+) -> None:
+    handle = written(folder, bytes(100))
+    with pytest.raises(CorruptCheckpointError, match="truncated"):
+        folder.read(handle, offset, length)
+    assert folder.read(handle, 0, 100) == bytes(100)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 6), (4, 2), (9, 1)])
+def test_a_range_beyond_the_end_of_inline_state_is_a_corrupt_checkpoint(
+    folder: CheckpointFolder, offset: int, length: int
+) -> None:
+    handle = ByteStreamStateHandle(b"12345")
+    assert folder.read(handle, 1, 3) == b"234"
+    with pytest.raises(CorruptCheckpointError, match="_metadata is damaged: it is truncated"):
+        folder.read(handle, offset, length)
+
+
+# --- completed checkpoints -------------------------------------------------------------------------
+
+
+def test_a_checkpoint_exists_from_the_moment_its_metadata_does(storage: CheckpointStorage) -> None:
+    path = storage.begin(JOB, 1)
+    assert storage.checkpoint_ids(JOB) == [1]
+    assert storage.completed(JOB) == []
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint"):
+        storage.load(path)
+    storage.complete(metadata())
+    assert storage.completed(JOB) == [1]
+    assert storage.load(path) == metadata()
+    assert [entry.name for entry in Path(path).iterdir()] == ["_metadata"]
+
+
+class TearingMetadata(CheckpointMetadata):
+    """The process dies, in effect, before the metadata is written."""
+
+    def encode(self) -> bytes:
+        raise MemoryError
+
+
+def test_a_publication_that_is_interrupted_leaves_no_completed_checkpoint(storage: CheckpointStorage) -> None:
+    path = storage.begin(JOB, 1)
+    with pytest.raises(MemoryError):
+        storage.complete(TearingMetadata(**attrs.asdict(metadata(), recurse=False)))
+    assert storage.completed(JOB) == []
+    assert not (Path(path) / "_metadata").exists()
+    storage.complete(metadata())
+    assert storage.completed(JOB) == [1]
+
+
+def test_a_checkpoint_is_completed_once(storage: CheckpointStorage) -> None:
+    path = publish(storage, metadata())
+    before = tree(path)
+    with pytest.raises(CheckpointStorageError, match="there already"):
+        storage.complete(metadata(counters={}))
+    assert tree(path) == before
+
+
+def test_a_checkpoint_without_a_folder_cannot_be_completed(blocked: str) -> None:
+    with pytest.raises(CheckpointStorageError, match="cannot complete"):
+        CheckpointStorage(blocked).complete(metadata())
+
+
+def test_a_discarded_checkpoint_is_gone_with_all_its_files(storage: CheckpointStorage) -> None:
+    path = publish(storage, metadata())
+    (path / "state").write_bytes(b"state")
+    publish(storage, metadata(2))
+    storage.discard(JOB, 1)
+    assert not path.exists()
+    assert storage.completed(JOB) == [2]
+
+
+def test_discarding_what_is_not_there_or_unfinished(storage: CheckpointStorage) -> None:
+    storage.discard(JOB, 1)
+    storage.begin(JOB, 1)
+    storage.discard(JOB, 1)
+    assert storage.checkpoint_ids(JOB) == []
+
+
+def test_ids_are_numbers_in_order_and_other_names_are_passed_over(storage: CheckpointStorage) -> None:
+    for number in (10, 9, 100):
+        storage.begin(JOB, number)
+    for name in ("chk-", "chk-x", "chk-7.tmp", "shared", "old-chk-3"):
+        Path(storage.folder(JOB, 1)).with_name(name).mkdir()
+    Path(storage.folder(JOB, 8)).write_text("a file, no folder")
+    assert storage.checkpoint_ids(JOB) == [9, 10, 100]
+    assert storage.checkpoint_ids("unknown") == []
+
+
+# --- the newest --------------------------------------------------------------------------------------
+
+
+def test_the_newest_checkpoint_of_a_name_is_found_over_all_jobs(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(9, "a" * 32, timestamp_ms=900))
+    publish(storage, metadata(2, "b" * 32, timestamp_ms=2_000))
+    publish(storage, metadata(3, "b" * 32, timestamp_ms=3_000))
+    publish(storage, metadata(1, "c" * 32, timestamp_ms=1_000))
+    publish(storage, metadata(5, "d" * 32, job_name="other", timestamp_ms=9_000))
+    storage.begin("b" * 32, 4)
+    assert storage.load_latest("orders") == metadata(3, "b" * 32, timestamp_ms=3_000)
+    assert storage.load_latest("other").job_id == "d" * 32
+
+
+def test_ids_are_compared_as_numbers(storage: CheckpointStorage) -> None:
+    for number in (9, 10):
+        publish(storage, metadata(number, timestamp_ms=number))
+    assert storage.load_latest("orders").checkpoint_id == 10
+
+
+def test_no_checkpoint_of_that_name(storage: CheckpointStorage) -> None:
+    for _ in range(2):
+        with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'orders'"):
+            storage.load_latest("orders")
+        storage.begin(JOB, 1)
+        publish(storage, metadata(1, "a" * 32, job_name="other"))
+
+
+def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
+    with pytest.raises(CorruptCheckpointError, match="chk-2/_metadata is damaged"):
+        storage.load_latest("orders")
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "{}/_metadata"])
+def test_a_checkpoint_is_loaded_from_its_folder_or_metadata(storage: CheckpointStorage, form: str) -> None:
+    path = publish(storage, metadata())
+    loaded, folder = load_checkpoint(form.format(path))
+    assert loaded == metadata()
+    assert folder == str(path), "state files are looked for in this folder"
+
+
+# --- damage ------------------------------------------------------------------------------------------
+
+
+def test_the_golden_metadata_of_version_1_is_read_back(storage: CheckpointStorage) -> None:
+    path = Path(storage.begin(METADATA.job_id, 42))
+    (path / "_metadata").write_bytes(GOLDEN.read_bytes())
+    assert storage.load(str(path)) == METADATA
+    assert METADATA.operator("spend") is METADATA.operators[0]
+    assert METADATA.operator("unknown") is None
+
+
+def test_this_release_writes_the_golden_bytes() -> None:
+    assert METADATA.encode() == GOLDEN.read_bytes(), "a changed format needs a new version"
+    assert (MAGIC, VERSION) == (b"PFSCHKPT", 1)
+
+
+def test_metadata_cut_short_anywhere_is_a_corrupt_checkpoint() -> None:
+    whole = GOLDEN.read_bytes()
+    for size in range(len(whole)):
+        with pytest.raises(CorruptCheckpointError, match="chk-42"):
+            CheckpointMetadata.decode(whole[:size], "chk-42")
+
+
+def test_metadata_altered_anywhere_is_refused() -> None:
+    whole = GOLDEN.read_bytes()
+    for position in range(0, len(whole), 7):
+        altered = bytearray(whole)
+        altered[position] ^= 0x20
+        with pytest.raises((CorruptCheckpointError, IncompatibleCheckpointError), match="chk-42"):
+            CheckpointMetadata.decode(bytes(altered), "chk-42")
+
+
+def test_metadata_of_another_format_version_is_incompatible(storage: CheckpointStorage) -> None:
+    path = publish(storage, metadata()) / "_metadata"
+    data = bytearray(path.read_bytes())
+    data[8:10] = (2).to_bytes(2, "big")
+    path.write_bytes(data)
+    with pytest.raises(
+        IncompatibleCheckpointError, match="format version 2, and this release reads version 1"
+    ):
+        storage.load(str(path.parent))
+
+
+def test_another_kind_of_file_is_no_metadata(storage: CheckpointStorage) -> None:
+    path = publish(storage, metadata()) / "_metadata"
+    path.write_bytes(b"PK\x03\x04 a zip file, in fact")
+    with pytest.raises(CorruptCheckpointError, match="does not begin as a file of this kind"):
+        storage.load(str(path.parent))
+
+
+# --- directories -------------------------------------------------------------------------------------
+
+
+def test_a_writable_directory_is_made_and_left_empty(tmp_path: Path) -> None:
+    CheckpointStorage(str(tmp_path / "a" / "b")).check_writable()
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_written_is_found_out_and_named(blocked: str) -> None:
+    storage = CheckpointStorage(blocked)
+    for attempt in (storage.check_writable, lambda: storage.begin(JOB, 1)):
+        with pytest.raises(CheckpointStorageError, match=blocked) as caught:
+            attempt()
+        assert caught.value.recoverable
+
+
+def test_an_unknown_kind_of_uri_is_a_storage_error() -> None:
+    with pytest.raises(CheckpointStorageError, match="cannot open ftp://host/dir"):
+        CheckpointStorage("ftp://host/dir")
+
+
+def test_a_local_uri_is_the_same_place_as_its_path(tmp_path: Path) -> None:
+    publish(CheckpointStorage(f"file://{tmp_path}"), metadata())
+    assert CheckpointStorage(str(tmp_path)).load_latest("orders") == metadata()

@@ -1,0 +1,310 @@
+"""Exactly-once on a real local Spark: real processes, killed with real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operators import Failing, RunningSum, running_sums
+from processes import slot_pids
+
+from pyflinkstate import (
+    CheckpointStats,
+    EpochStats,
+    FileSink,
+    JobExecutionResult,
+    JobListener,
+    PyFlinkStateError,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    errors,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
+
+RECORDS = [(f"key-{n * 7 % 23}", n) for n in range(1000)]
+#: So many keys that state is written into files of its own, not into ``_metadata``.
+MANY_KEYS = [(f"key-{n}", n) for n in range(1000)]
+EPOCHS = 10
+
+
+class Recorder(JobListener):
+    """Writes down what happens, and does something after an epoch."""
+
+    def __init__(self, after: dict[int, Callable[[], None]] | None = None) -> None:
+        self.after = after or {}
+        self.checkpoints: list[CheckpointStats] = []
+        self.restarts: list[PyFlinkStateError] = []
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        self.after.pop(stats.epoch, lambda: None)()
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        self.checkpoints.append(stats)
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        self.restarts.append(error)
+
+
+class Runs:
+    """Runs the running sums with a checkpoint after every epoch."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.checkpoints = folder / "checkpoints"
+        self.output = folder / "output"
+
+    def run(
+        self,
+        *,
+        listener: JobListener | None = None,
+        restore: str | None = None,
+        function: Any = None,
+        parallelism: int = 2,
+        name: str = "sums",
+        restarts: int = 3,
+        max_parallelism: int | None = None,
+        records: list[Any] = RECORDS,
+    ) -> JobExecutionResult:
+        env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
+        env.enable_checkpointing(0, str(self.checkpoints))
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
+        if max_parallelism is not None:
+            env.set_max_parallelism(max_parallelism)
+        if listener is not None:
+            env.add_listener(listener)
+        if restore is not None:
+            env.restore_from(restore)
+        source = env.from_collection(records, records_per_epoch=len(RECORDS) // EPOCHS)
+        stream = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
+        stream.sink_to(FileSink(str(self.output)))
+        return env.execute(name)
+
+    def rows(self) -> Counter[str]:
+        files = sorted(self.output.glob("epoch=*/*.jsonl"))
+        return Counter(row for file in files for row in file.read_text().splitlines())
+
+    def only_checkpoint(self) -> Path:
+        (folder,) = self.checkpoints.glob("*/chk-*")
+        return folder
+
+
+EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
+
+
+@pytest.fixture
+def runs(spark: Any, tmp_path: Path) -> Runs:
+    return Runs(spark, tmp_path)
+
+
+def kill_one(pids: Callable[[], set[int]]) -> Callable[[], None]:
+    return lambda: os.kill(min(pids()), signal.SIGKILL)
+
+
+def test_an_undisturbed_run_with_checkpoints(runs: Runs) -> None:
+    recorder = Recorder()
+    result = runs.run(listener=recorder)
+    assert runs.rows() == EXPECTED
+    assert result.epochs == EPOCHS
+    assert result.restarts == 0
+    assert result.checkpoints == tuple(recorder.checkpoints)
+    assert recorder.checkpoints[-1].epoch == EPOCHS
+    assert runs.only_checkpoint().name == f"chk-{len(recorder.checkpoints)}", "older ones are subsumed"
+
+
+@pytest.mark.parametrize("epoch", [1, 4, 9])
+def test_a_slot_that_is_killed(runs: Runs, epoch: int) -> None:
+    recorder = Recorder({epoch: kill_one(slot_pids)})
+    result = runs.run(listener=recorder)
+    assert runs.rows() == EXPECTED
+    assert result.restarts == 1
+    assert isinstance(recorder.restarts[0], errors.SlotLostError)
+    assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
+
+
+def test_all_slots_killed_twice(runs: Runs) -> None:
+    def kill_all() -> None:
+        for pid in slot_pids():
+            os.kill(pid, signal.SIGKILL)
+
+    result = runs.run(listener=Recorder({3: kill_all, 6: kill_all}))
+    assert runs.rows() == EXPECTED
+    assert result.restarts == 2
+
+
+class FailsOnce(RunningSum):
+    """Raises for one record on the first attempt, in the middle of an epoch."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[1] == 555 and self.get_runtime_context().get_attempt_number() == 0:
+            raise OSError("a service did not answer")
+        yield from super().process_element(value, ctx)
+
+
+def test_a_function_that_fails_in_the_middle_of_an_epoch(runs: Runs) -> None:
+    result = runs.run(function=FailsOnce())
+    assert runs.rows() == EXPECTED
+    assert result.restarts == 1
+
+
+class KillsItsTask(RunningSum):
+    """Kills the Spark worker that feeds it, once."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[1] == 555 and self.get_runtime_context().get_attempt_number() == 0:
+            os.kill(os.getppid(), signal.SIGKILL)
+        yield from super().process_element(value, ctx)
+
+
+def test_a_spark_worker_that_is_killed(runs: Runs) -> None:
+    result = runs.run(function=KillsItsTask())
+    assert runs.rows() == EXPECTED
+    assert result.restarts <= 1, "a slot's parent may be a worker that is no longer in use"
+
+
+def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: Runs) -> None:
+    with pytest.raises(errors.JobFailedError, match="after 2 restarts") as caught:
+        runs.run(function=Failing(fatal=555), restarts=2)
+    assert isinstance(caught.value.__cause__, errors.UserFunctionError)
+    assert sum(runs.rows().values()) == 500, "the epochs before are committed, the failed one is not"
+    runs.run(restore="latest", parallelism=3)
+    assert runs.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 5])
+def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
+    with pytest.raises(errors.JobFailedError):
+        runs.run(function=Failing(fatal=720), restarts=1)
+    first = runs.only_checkpoint()
+    result = runs.run(restore=str(first), parallelism=parallelism)
+    assert runs.rows() == EXPECTED
+    assert result.get_accumulator_result("collection.records_out") == len(RECORDS)
+    assert result.job_id == first.parent.name, "a restored job goes on under its id"
+    assert int(runs.only_checkpoint().name[4:]) > int(first.name[4:]), "and never reuses a checkpoint's"
+
+
+def test_restoring_a_job_that_is_done_changes_nothing(runs: Runs) -> None:
+    runs.run()
+    runs.run(restore="latest")
+    assert runs.rows() == EXPECTED
+
+
+def test_output_of_another_run_is_not_mixed_in(runs: Runs) -> None:
+    runs.run()
+    with pytest.raises(errors.SinkError, match="holds output of another run"):
+        runs.run()
+    assert runs.rows() == EXPECTED
+
+
+# --- checkpoints that must not be restored -------------------------------------------------------
+
+
+def fail_to_restore(runs: Runs, expected: type[Exception], match: str, **changes: Any) -> None:
+    before = runs.rows()
+    with pytest.raises(expected, match=match):
+        runs.run(restore=changes.pop("restore", "latest"), **changes)
+    assert runs.rows() == before, "nothing is lost"
+
+
+def test_a_checkpoint_of_another_job(runs: Runs) -> None:
+    runs.run()
+    path = str(runs.only_checkpoint())
+    fail_to_restore(runs, errors.CheckpointNotFoundError, "no completed checkpoint of job", name="other")
+    fail_to_restore(runs, errors.IncompatibleCheckpointError, "is of job 'sums'", name="other", restore=path)
+
+
+def test_a_checkpoint_with_another_max_parallelism(runs: Runs) -> None:
+    runs.run()
+    fail_to_restore(runs, errors.IncompatibleCheckpointError, "has max parallelism 128", max_parallelism=64)
+
+
+def test_a_checkpoint_of_other_input(runs: Runs) -> None:
+    runs.run()
+    fail_to_restore(
+        runs, errors.IncompatibleCheckpointError, "source position", records=[*RECORDS, ("more", 1)]
+    )
+
+
+def test_no_checkpoint_at_all(runs: Runs, tmp_path: Path) -> None:
+    fail_to_restore(runs, errors.CheckpointNotFoundError, "holds no completed checkpoint")
+    fail_to_restore(
+        runs, errors.CheckpointNotFoundError, "does not exist", restore=str(tmp_path / "nowhere" / "chk-1")
+    )
+
+
+def test_a_checkpoint_without_metadata_is_none(runs: Runs) -> None:
+    runs.run()
+    (runs.only_checkpoint() / "_metadata").unlink()
+    fail_to_restore(runs, errors.CheckpointNotFoundError, "holds no completed checkpoint")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "other version"])
+def test_damaged_metadata(runs: Runs, damage: str) -> None:
+    runs.run()
+    path = runs.only_checkpoint() / "_metadata"
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "altered":
+        data[len(data) // 2] ^= 1
+    else:
+        data[9] += 1
+    path.write_bytes(data)
+    expected = (
+        errors.IncompatibleCheckpointError if damage == "other version" else errors.CorruptCheckpointError
+    )
+    fail_to_restore(runs, expected, "format version 2" if damage == "other version" else damage)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
+def test_a_damaged_state_file(runs: Runs, damage: str) -> None:
+    with pytest.raises(errors.UserFunctionError):
+        runs.run(records=MANY_KEYS, function=Failing(fatal=720), restarts=0)
+    files = [path for path in runs.only_checkpoint().iterdir() if path.name != "_metadata"]
+    assert files, "the state is larger than the inline threshold"
+    data = bytearray(files[0].read_bytes())
+    if damage == "missing":
+        files[0].unlink()
+    elif damage == "truncated":
+        files[0].write_bytes(data[: len(data) // 2])
+    else:
+        data[len(data) // 2 + 40] ^= 1
+        files[0].write_bytes(data)
+    fail_to_restore(runs, errors.CorruptCheckpointError, f"{files[0].name}.* {damage}", records=MANY_KEYS)
+
+
+# --- storage that refuses ----------------------------------------------------------------------------
+
+
+def test_a_checkpoint_directory_that_cannot_be_written(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file, not a directory")
+    runs = Runs(spark, tmp_path)
+    runs.checkpoints = tmp_path / "file" / "checkpoints"
+    with pytest.raises(errors.CheckpointStorageError, match=r"cannot write to .*/file/checkpoints"):
+        runs.run()
+    assert not runs.output.exists(), "found before any record was processed"
+
+
+@pytest.mark.needs_root
+def test_a_checkpoint_directory_that_is_full(spark: Any, tmp_path: Path) -> None:
+    import subprocess
+
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(small)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs to mount a small file system")
+    try:
+        runs = Runs(spark, tmp_path)
+        runs.checkpoints = small
+        with pytest.raises(errors.PyFlinkStateError, match="No space left on device"):
+            runs.run(restarts=0, records=MANY_KEYS)
+        assert not list(small.glob("*/chk-*/_metadata")), "no half checkpoint passes for whole"
+        assert not list(runs.output.glob("epoch=*"))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
