@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -279,12 +280,25 @@ def test_ids_are_compared_as_numbers(storage: CheckpointStorage) -> None:
     assert storage.load_latest("orders").checkpoint_id == 10
 
 
-def test_no_checkpoint_of_that_name(storage: CheckpointStorage) -> None:
-    for _ in range(2):
-        with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'orders'"):
-            storage.load_latest("orders")
-        storage.begin(JOB, 1)
-        publish(storage, metadata(1, "a" * 32, job_name="other"))
+def nothing(storage: CheckpointStorage) -> None:
+    pass
+
+
+def one_unfinished(storage: CheckpointStorage) -> None:
+    storage.begin(JOB, 1)
+
+
+def one_of_another_name(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1, job_name="other"))
+
+
+@pytest.mark.parametrize("prepare", [nothing, one_unfinished, one_of_another_name])
+def test_no_completed_checkpoint_of_that_name(
+    storage: CheckpointStorage, prepare: Callable[[CheckpointStorage], None]
+) -> None:
+    prepare(storage)
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'orders'"):
+        storage.load_latest("orders")
 
 
 def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: CheckpointStorage) -> None:

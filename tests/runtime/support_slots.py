@@ -1,0 +1,163 @@
+"""What tests of slots share: the driver's end around a real ``ControlServer``, real and acted slots."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import attrs
+import cloudpickle
+from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
+
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.runtime.control import ControlServer
+from pyflinkstate.runtime.frames import Router
+from pyflinkstate.runtime.messages import (
+    BeginEpoch,
+    CheckpointTrigger,
+    DeploySlot,
+    EpochDone,
+    RegisterSlot,
+    SlotId,
+    SlotReady,
+)
+from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
+from pyflinkstate.runtime.transport import Address, connect
+
+SLOT = SlotId("count-1", 0)
+
+
+def frames_for(records: Iterable[Any], parallelism: int = 1) -> list[list[bytes]]:
+    """Return, for each subtask, the frames of records whose first item is the key."""
+    frames: list[list[bytes]] = [[] for _ in range(parallelism)]
+    router = Router("count", lambda record: record[0], PICKLED, parallelism, 128)
+    for (subtask, _, _), data in router.route(0, records):
+        frames[subtask].append(data)
+    return frames
+
+
+def deployment(function: KeyedProcessFunction, subtask: int = 0, parallelism: int = 1) -> DeploySlot:
+    """Return what a slot without storage and without former state is told."""
+    return DeploySlot(
+        name="count",
+        function=cloudpickle.dumps(function),
+        key_type=PICKLED,
+        key_group_range=key_group_range(128, parallelism, subtask),
+        max_parallelism=128,
+        parallelism=parallelism,
+        attempt=0,
+        epoch=0,
+        storage_uri=None,
+        restore_from=None,
+        handles=(),
+    )
+
+
+class Driver:
+    """A driver without a job: its control server, and what it deploys."""
+
+    def __init__(self) -> None:
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.secret = os.urandom(16)
+        self.deployments: dict[SlotId, DeploySlot] = {}
+        self.control = ControlServer(
+            "127.0.0.1", self.secret, self.events, lambda slot: self.deployments[slot]
+        )
+        self.registry = self.control.new_attempt(0)
+        self.link = DriverLink(self.control.address, self.secret, 0)
+        self.process_fds: list[int] = []
+
+    def connect(self) -> Connection:
+        return connect(self.control.address, self.secret)
+
+    def start_slot(
+        self, function: KeyedProcessFunction, slot: SlotId = SLOT, parallelism: int = 1, **changes: Any
+    ) -> Slot:
+        """Start a real slot, as the first task that needs it does."""
+        made = deployment(function, slot.subtask, parallelism)
+        self.deployments[slot] = attrs.evolve(made, **changes)
+        address = self.link.acquire_slot(slot)
+        pid = self.registry.pids()[slot]
+        self.process_fds.append(os.pidfd_open(pid))
+        return Slot(self, slot, address, pid, self.process_fds[-1])
+
+    def close(self) -> None:
+        """End it all; every slot process must go."""
+        self.control.close()
+        for process_fd in self.process_fds:
+            wait_for_exit(process_fd)
+            os.close(process_fd)
+
+
+@attrs.frozen
+class Slot:
+    """A slot that runs."""
+
+    driver: Driver
+    slot_id: SlotId
+    address: Address
+    pid: int
+    process_fd: int
+
+    def connect(self) -> Connection:
+        return connect(self.address, self.driver.secret)
+
+    def begin(self, epoch: int, barrier: CheckpointTrigger | None = None, attempt: int = 0) -> BeginEpoch:
+        return BeginEpoch(attempt, epoch, barrier)
+
+    def run(self, epoch: int, frames: Iterable[bytes], **begin: Any) -> Any:
+        """Feed an epoch, as a task does; returns the generator of what comes back."""
+        return run_epoch(self.address, self.driver.secret, self.slot_id, self.begin(epoch, **begin), frames)
+
+    def feed(self, epoch: int, records: Iterable[Any], **begin: Any) -> tuple[list[Any], EpochDone]:
+        """Feed an epoch of records to the only subtask; returns results and the end."""
+        return collect(self.run(epoch, frames_for(records)[0], **begin))
+
+
+def collect(items: Iterable[Any]) -> tuple[list[Any], EpochDone]:
+    """Return the records of output frames, and the ``EpochDone`` that ends them."""
+    from pyflinkstate.runtime.frames import decode_values
+
+    *frames, done = items
+    assert isinstance(done, EpochDone)
+    return [value for frame in frames for value in decode_values(frame)], done
+
+
+class ActedSlot:
+    """The control connection of a slot that the test acts; it has no process and no state."""
+
+    def __init__(self, address: Address, secret: bytes, slot: SlotId = SLOT, attempt: int = 0) -> None:
+        self.slot_id = slot
+        self.listens_at = Address("127.0.0.1", 4_000 + slot.subtask)
+        self.connection = connect(address, secret)
+        self.connection.send(RegisterSlot(attempt, slot, os.getpid(), self.listens_at))
+
+    def deployed(self) -> DeploySlot:
+        return receive(self.connection)
+
+    def ready(self) -> None:
+        self.connection.send(SlotReady())
+
+
+def in_thread(action: Callable[[], Any]) -> queue.SimpleQueue[Any]:
+    """Run ``action`` beside the test; its result, or what it raised, comes in the queue."""
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(action())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return results
+
+
+def outcome(results: queue.SimpleQueue[Any]) -> Any:
+    """Return what an action in a thread ended with."""
+    return results.get(timeout=PATIENCE_S)

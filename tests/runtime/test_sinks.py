@@ -1,0 +1,398 @@
+"""Sinks: what is visible when, and what is left after a failure."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_runtime import raising, tree
+
+from pyflinkstate.errors import BadRecordError, SinkError, SlotLostError
+from pyflinkstate.runtime import sinks
+from pyflinkstate.runtime.frames import decode_values
+from pyflinkstate.runtime.sinks import MARKER, DriverSink, FileSink, FrameWriter, RddSink
+
+JOB = "a" * 32
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def sink(out: Path) -> FileSink:
+    """A sink that a new job has opened."""
+    made = FileSink(str(out))
+    made.open(JOB, None)
+    return made
+
+
+def write(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> list[str]:
+    """Run an epoch's writers as tasks would, and return what they yielded."""
+    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
+    return [
+        name
+        for number, records in enumerate(partitions)
+        for name in writer.write(number, iter(list(records)))
+    ]
+
+
+def prepare(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> None:
+    sink.prepare(epoch, write(sink, epoch, *partitions))
+
+
+def visible(out: Path) -> dict[int, list[Any]]:
+    """Return what a reader sees, as Spark does: no names with an underscore."""
+    return {
+        int(folder.name.removeprefix("epoch=")): [
+            json.loads(line)
+            for file in sorted(folder.iterdir())
+            for line in file.read_text(encoding="utf-8").splitlines()
+        ]
+        for folder in sorted(out.iterdir())
+        if folder.is_dir() and not folder.name.startswith("_")
+    }
+
+
+def epochs(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+# --- the way of an epoch ---------------------------------------------------------------------------
+
+
+def test_nothing_is_visible_before_the_commit(sink: FileSink, out: Path) -> None:
+    results = write(sink, 1, ["a", "b"], ["c"])
+    assert visible(out) == {}
+    sink.prepare(1, results)
+    assert visible(out) == {}
+    sink.commit(1)
+    assert visible(out) == {1: ["a", "b", "c"]}
+    assert epochs(out / "_pending") == epochs(out / "_prepared") == []
+
+
+def test_files_are_named_by_partition_and_never_alike(sink: FileSink, out: Path) -> None:
+    names = write(sink, 1, ["a"], ["b"], ["c"]) + write(sink, 1, ["a"])
+    assert [name.split("-")[1] for name in names] == ["00000", "00001", "00002", "00000"]
+    assert len(set(names)) == 4
+    assert epochs(out / "_pending" / "epoch=1") == sorted(names)
+
+
+def test_files_of_task_attempts_that_spark_did_not_count_vanish(sink: FileSink, out: Path) -> None:
+    write(sink, 1, ["lost"], ["lost too"])
+    counted = write(sink, 1, ["won"], ["b"])
+    write(sink, 1, ["late"])
+    sink.prepare(1, counted)
+    sink.commit(1)
+    assert visible(out) == {1: ["won", "b"]}
+    assert epochs(out / "epoch=1") == sorted(counted)
+
+
+def test_a_commit_covers_all_epochs_up_to_its_own(sink: FileSink, out: Path) -> None:
+    for number in (1, 2, 3):
+        prepare(sink, number, [number])
+    sink.commit(2)
+    assert visible(out) == {1: [1], 2: [2]}
+    assert epochs(out / "_prepared") == ["epoch=3"]
+    sink.commit(2)
+    sink.commit(3)
+    assert visible(out) == {1: [1], 2: [2], 3: [3]}
+
+
+def test_epochs_are_ordered_as_numbers(sink: FileSink, out: Path) -> None:
+    for number in (9, 10, 11):
+        prepare(sink, number, [number])
+    sink.commit(10)
+    assert sorted(visible(out)) == [9, 10]
+
+
+def test_an_epoch_without_records_leaves_nothing(sink: FileSink, out: Path) -> None:
+    before = tree(out)
+    assert write(sink, 1, [], []) == []
+    sink.prepare(1, [])
+    sink.commit(1)
+    assert tree(out) == before
+    prepare(sink, 2, [], ["a"])
+    sink.commit(2)
+    assert visible(out) == {2: ["a"]}
+
+
+def test_records_are_one_line_each(sink: FileSink, out: Path) -> None:
+    records = [{"a": 1, "b": [None, True]}, "with\nnewline", "käse \U0001f600", 1.5, None, []]
+    prepare(sink, 1, records)
+    sink.commit(1)
+    assert visible(out) == {1: records}
+    (file,) = (out / "epoch=1").iterdir()
+    assert file.suffix == ".jsonl"
+    assert file.read_text(encoding="utf-8").splitlines()[0] == '{"a":1,"b":[null,true]}'
+    assert "käse" in file.read_text(encoding="utf-8")
+
+
+def test_text_is_the_str_of_each_record(out: Path) -> None:
+    sink = FileSink(str(out), format="text")
+    sink.open(JOB, None)
+    prepare(sink, 1, ["a", 5, ("x", 1.0)])
+    sink.commit(1)
+    (file,) = (out / "epoch=1").iterdir()
+    assert file.suffix == ".txt"
+    assert file.read_text() == "a\n5\n('x', 1.0)\n"
+
+
+def test_a_sink_on_a_uri(tmp_path: Path) -> None:
+    sink = FileSink(f"file://{tmp_path}/out/")
+    sink.open(JOB, None)
+    prepare(sink, 1, ["a"])
+    sink.commit(1)
+    assert visible(tmp_path / "out") == {1: ["a"]}
+
+
+# --- rewinding ---------------------------------------------------------------------------------------
+
+
+def test_a_rewind_deletes_later_epochs_wherever_they_are_and_only_these(sink: FileSink, out: Path) -> None:
+    for number in (1, 2, 3, 10):
+        prepare(sink, number, [number])
+    sink.commit(3)
+    prepare(sink, 4, [4])
+    write(sink, 5, ["half"])
+    (out / "notes.txt").write_text("the user's own")
+    (out / "epochs=7").mkdir()
+    sink.rewind(2)
+    assert sorted(path.name for path in out.iterdir() if path.name.startswith("epoch=")) == [
+        "epoch=1",
+        "epoch=2",
+    ]
+    assert epochs(out / "_prepared") == epochs(out / "_pending") == []
+    assert (out / "notes.txt").exists()
+    assert (out / "epochs=7").exists()
+
+
+def test_a_rewind_keeps_prepared_epochs_that_the_checkpoint_covers(sink: FileSink, out: Path) -> None:
+    for number in (1, 2, 3):
+        prepare(sink, number, [number])
+    sink.rewind(2)
+    assert epochs(out / "_prepared") == ["epoch=1", "epoch=2"]
+    sink.commit(2)
+    assert visible(out) == {1: [1], 2: [2]}
+
+
+def test_a_replayed_epoch_takes_the_place_of_its_first_run(sink: FileSink, out: Path) -> None:
+    prepare(sink, 1, ["a"])
+    sink.commit(1)
+    prepare(sink, 2, ["first run"])
+    write(sink, 3, ["first run"])
+    sink.rewind(1)
+    prepare(sink, 2, ["second run"])
+    prepare(sink, 3, ["second run"])
+    sink.commit(3)
+    assert visible(out) == {1: ["a"], 2: ["second run"], 3: ["second run"]}
+
+
+# --- opening -----------------------------------------------------------------------------------------
+
+
+def test_a_new_directory_is_made_and_marked(out: Path) -> None:
+    FileSink(str(out / "deep")).open(JOB, None)
+    assert json.loads((out / "deep" / MARKER).read_text()) == {"job_id": JOB}
+
+
+def with_marker(out: Path) -> None:
+    (out / MARKER).write_text(json.dumps({"job_id": "b" * 32}))
+
+
+def with_epochs(out: Path) -> None:
+    (out / "epoch=4").mkdir()
+    (out / "epoch=4" / "part-0.jsonl").write_text("1\n")
+
+
+def with_both(out: Path) -> None:
+    with_marker(out)
+    with_epochs(out)
+    (out / "_prepared" / "epoch=5").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("fill", [with_marker, with_epochs, with_both])
+@pytest.mark.parametrize("restored_epoch", [None, 0, 2, 9])
+def test_the_output_of_another_run_is_refused_and_left_alone(
+    out: Path, fill: Any, restored_epoch: int | None
+) -> None:
+    out.mkdir()
+    fill(out)
+    before = tree(out)
+    with pytest.raises(SinkError, match="holds output of another run"):
+        FileSink(str(out)).open(JOB, restored_epoch)
+    assert tree(out) == before
+
+
+def test_the_refusal_says_once_what_is_wrong_and_keeps_the_directory(out: Path) -> None:
+    out.mkdir()
+    with_marker(out)
+    with pytest.raises(SinkError) as caught:
+        FileSink(str(out)).open(JOB, None)
+    assert str(caught.value).startswith(f"file sink: {out} holds output of another run (job {'b' * 32})")
+    assert caught.value.context["directory"] == str(out)
+
+
+def test_the_jobs_own_output_is_refused_without_a_restore(sink: FileSink, out: Path) -> None:
+    prepare(sink, 1, ["a"])
+    sink.commit(1)
+    before = tree(out)
+    with pytest.raises(SinkError, match="another run"):
+        FileSink(str(out)).open(JOB, None)
+    assert tree(out) == before
+
+
+def test_a_restored_job_commits_what_its_checkpoint_covers_and_drops_the_rest(
+    sink: FileSink, out: Path
+) -> None:
+    prepare(sink, 1, [1])
+    sink.commit(1)
+    for number in (2, 3, 4):
+        prepare(sink, number, [number])
+    write(sink, 5, ["half"])
+    again = FileSink(str(out))
+    again.open(JOB, 3)
+    assert visible(out) == {1: [1], 2: [2], 3: [3]}
+    assert epochs(out / "_prepared") == epochs(out / "_pending") == []
+
+
+def test_a_job_restored_from_an_older_checkpoint_takes_back_later_epochs(sink: FileSink, out: Path) -> None:
+    for number in (1, 2, 3):
+        prepare(sink, number, [number])
+    sink.commit(3)
+    FileSink(str(out)).open(JOB, 1)
+    assert visible(out) == {1: [1]}
+
+
+def test_a_restored_job_may_begin_in_a_new_directory(out: Path) -> None:
+    sink = FileSink(str(out))
+    sink.open(JOB, 7)
+    prepare(sink, 8, ["a"])
+    sink.commit(8)
+    assert visible(out) == {8: ["a"]}
+
+
+def test_an_interrupted_commit_is_carried_on_by_the_next(sink: FileSink, out: Path) -> None:
+    for number in (1, 2, 3):
+        prepare(sink, number, [number])
+    shutil.move(out / "_prepared" / "epoch=1", out / "epoch=1")  # as far as the first process got
+    FileSink(str(out)).open(JOB, 2)
+    assert visible(out) == {1: [1], 2: [2]}
+    assert epochs(out / "_prepared") == []
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [{1, 2}, object(), "\ud800", {"a": b"bytes"}, {(1, 2): 3}], ids=repr)
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_record_that_cannot_be_written_is_named(sink: FileSink, out: Path, bad: Any, before: int) -> None:
+    with pytest.raises(BadRecordError, match="cannot write record") as caught:
+        write(sink, 1, [*range(before), bad])
+    assert repr(bad)[:20] in str(caught.value)
+    sink.rewind(0)
+    assert epochs(out / "_pending") == []
+
+
+def test_a_directory_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    sink = FileSink(str(tmp_path / "file" / "out"))
+    with pytest.raises(SinkError, match="cannot use"):
+        sink.open(JOB, None)
+    with pytest.raises(SinkError, match="cannot write"):
+        write(sink, 1, ["a"])
+
+
+def test_unknown_formats_and_places_are_refused_at_once(out: Path) -> None:
+    with pytest.raises(SinkError, match="no format 'xml'; choose one of json, text"):
+        FileSink(str(out), format="xml")
+    with pytest.raises(SinkError, match="cannot open ftp://host"):
+        FileSink("ftp://host/out")
+
+
+def failing_upstream(error: Exception, records: int) -> Iterator[Any]:
+    yield from range(records)
+    raise error
+
+
+@pytest.mark.parametrize("records", [0, 3])
+def test_what_happens_upstream_of_a_writer_is_not_called_the_sinks_fault(
+    sink: FileSink, records: int
+) -> None:
+    with pytest.raises(SlotLostError, match="slot died"):
+        list(sink.writer(1).write(0, failing_upstream(SlotLostError("slot died"), records)))
+
+
+# --- the other sinks ---------------------------------------------------------------------------------
+
+
+def frames_of(partition: int, records: Iterable[Any]) -> list[Any]:
+    return list(FrameWriter().write(partition, iter(records)))
+
+
+def test_the_frame_writer_sends_frames_with_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "RECORDS_PER_FRAME", 4)
+    results = frames_of(7, range(10))
+    assert [partition for partition, _ in results] == [7, 7, 7]
+    assert [decode_values(frame) for _, frame in results] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert frames_of(7, []) == []
+
+
+def test_the_driver_sink_gives_committed_records_in_the_order_of_epochs() -> None:
+    seen: list[Any] = []
+    sink = DriverSink(lambda partition, values: seen.append((partition, list(values))))
+    sink.open(JOB, None)
+    for number in (10, 9, 11):
+        sink.prepare(number, frames_of(0, [f"{number}a"]) + frames_of(1, [f"{number}b", number]))
+    assert seen == []
+    sink.commit(10)
+    assert seen == [(0, ["9a"]), (1, ["9b", 9]), (0, ["10a"]), (1, ["10b", 10])]
+    sink.commit(10)
+    sink.commit(11)
+    assert seen[4:] == [(0, ["11a"]), (1, ["11b", 11])]
+
+
+def test_the_driver_sink_forgets_what_will_be_run_again() -> None:
+    seen: list[Any] = []
+    sink = DriverSink(lambda _, values: seen.extend(values))
+    for number in (1, 2, 3):
+        sink.prepare(number, frames_of(0, [f"first {number}"]))
+    sink.rewind(1)
+    sink.prepare(2, frames_of(0, ["second 2"]))
+    sink.commit(3)
+    assert seen == ["first 1", "second 2"]
+
+
+def test_a_consumer_that_raises_is_heard() -> None:
+    sink = DriverSink(raising(BrokenPipeError("closed")))
+    sink.prepare(1, frames_of(0, ["a"]))
+    with pytest.raises(BrokenPipeError):
+        sink.commit(1)
+
+
+class Cached:
+    """What an epoch left on the cluster."""
+
+    def __init__(self) -> None:
+        self.freed = False
+
+    def unpersist(self) -> None:
+        self.freed = True
+
+
+def test_the_rdd_sink_keeps_committed_epochs_and_frees_those_that_are_run_again() -> None:
+    sink, cached = RddSink(), [Cached() for _ in range(4)]
+    for number, rdd in enumerate(cached, start=1):
+        sink.prepare(number, [rdd])
+    sink.rewind(3)
+    sink.commit(2)
+    assert sink.committed == cached[:2]
+    sink.commit(9)
+    assert sink.committed == cached[:3]
+    assert [rdd.freed for rdd in cached] == [False, False, False, True]

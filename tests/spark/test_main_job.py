@@ -1,0 +1,152 @@
+"""The main job as a user runs it: as a program, killed and restored, against a plain Python loop."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import demo  # noqa: E402 - it lies among the examples
+from made_up_retail import make_days  # noqa: E402
+
+pytestmark = pytest.mark.spark
+
+
+def plain_loop(directory: Path, days: int | None = None) -> Iterator[str]:
+    """What the job writes, without any of our code."""
+    customers: dict[str, Any] = {}
+    for path in sorted(directory.glob("*.csv.gz"))[:days]:
+        with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if row["CustomerID"]:
+                    yield json.dumps(_step(customers, row), separators=(",", ":"), ensure_ascii=False)
+
+
+def _step(customers: dict[str, Any], row: dict[str, str]) -> dict[str, Any]:
+    customer = row["CustomerID"].removesuffix(".0")
+    quantity = int(row["Quantity"])
+    cents = round(float(row["UnitPrice"]) * 100) * quantity
+    new: dict[str, Any] = {"spend": 0, "count": 0, "orders": set(), "last": [], "largest": quantity}
+    state = customers.setdefault(customer, new)
+    state["spend"] += cents
+    state["count"] += 1
+    if not row["InvoiceNo"].startswith("C"):
+        state["orders"].add(row["InvoiceNo"])
+    state["last"] = [*state["last"], row["StockCode"]][-5:]
+    state["largest"] = max(state["largest"], quantity)
+    return {
+        "customer": customer,
+        "invoice": row["InvoiceNo"],
+        "spend_cents": state["spend"],
+        "orders": len(state["orders"]),
+        "last_products": state["last"],
+        "largest_quantity": state["largest"],
+        "mean_line_cents": state["spend"] // state["count"],
+    }
+
+
+class MainJob:
+    """Runs the program in a folder."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.arguments = arguments
+        self.pids: set[int] = set()
+
+    def run(self, *more: str, at: dict[str, Callable[[demo.Run], None]] | None = None) -> int:
+        places = ["--checkpoint-dir", str(self.folder / "checkpoints"), "--output", str(self.folder / "out")]
+        program = demo.Run(*places, *self.arguments, *more, at=at)
+        code = program.wait()
+        self.pids |= program.pids
+        return code
+
+    def rows(self) -> Counter[str]:
+        return demo.rows_of(self.folder / "out")
+
+
+def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    make_days(days, days=12, lines_a_day=400)
+    job = MainJob(tmp_path, "--input", str(days), "--interval-ms", "0")
+    kills = {"epoch 3:": demo.Run.kill_slot, "epoch 7:": demo.Run.kill_driver}
+    assert job.run("--parallelism", "2", at=kills) == -signal.SIGKILL
+    assert demo.still_running(job.pids) == set(), "everything ends with the driver"
+    assert job.run("--parallelism", "3", "--restore", "latest") == 0
+    assert job.rows() == Counter(plain_loop(days))
+    assert demo.still_running(job.pids) == set()
+
+
+def test_real_days_equal_a_plain_loop(retail_dir: Path, tmp_path: Path) -> None:
+    job = MainJob(tmp_path, "--input", str(retail_dir), "--days", "9")
+    assert job.run("--parallelism", "2") == 0
+    assert job.rows() == Counter(plain_loop(retail_dir, days=9))
+
+
+def test_a_checkpoint_of_few_days_goes_on_with_more(retail_dir: Path, tmp_path: Path) -> None:
+    job = MainJob(tmp_path, "--input", str(retail_dir))
+    assert job.run("--days", "2", "--parallelism", "1") == 0
+    assert job.run("--days", "4", "--parallelism", "2", "--restore", "latest") == 0
+    assert job.rows() == Counter(plain_loop(retail_dir, days=4))
+
+
+def test_a_usage_error_is_one_line(tmp_path: Path) -> None:
+    arguments = [
+        "--checkpoint-dir",
+        str(tmp_path / "c"),
+        "--output",
+        str(tmp_path / "o"),
+        "--restore",
+        "latest",
+    ]
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "retail_spend.py"), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    own = [line for line in done.stderr.splitlines() if line.startswith("CheckpointNotFoundError: ")]
+    assert len(own) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> None:
+    """The driver is killed while a slot is in an endless user function."""
+    program = tmp_path / "busy.py"
+    program.write_text(
+        "from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment\n"
+        "class Busy(KeyedProcessFunction):\n"
+        "    def process_element(self, value, ctx):\n"
+        "        print('busy', flush=True)\n"
+        "        while True:\n"
+        "            pass\n"
+        "env = StreamExecutionEnvironment().set_parallelism(1)\n"
+        "list(env.from_collection([1]).key_by(str).process(Busy()).execute_and_collect())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "busy" in line:
+            break
+    pids = demo.descendants(process.pid)
+    assert any("pyflinkstate.runtime.slot" in args for pid, _, args in demo.processes() if pid in pids)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert demo.still_running(pids) == set()

@@ -1,0 +1,40 @@
+"""Which Spark sessions a job runs on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pyflinkstate import StreamExecutionEnvironment, errors
+
+pytestmark = pytest.mark.spark
+
+CONNECT = """
+from pyspark.sql import SparkSession
+from pyflinkstate import StreamExecutionEnvironment, errors
+session = SparkSession.builder.remote("local[1]").getOrCreate()
+try:
+    StreamExecutionEnvironment(session)
+except errors.UnsupportedSessionError as error:
+    print(error)
+finally:
+    session.stop()
+"""
+
+
+def test_a_spark_connect_session_is_refused() -> None:
+    pytest.importorskip("grpc", reason="Spark Connect's client needs it")
+    done = subprocess.run([sys.executable, "-c", CONNECT], check=False, capture_output=True, text=True)
+    assert "a Spark Connect session has no RDDs" in done.stdout, done.stderr
+
+
+def test_something_else_is_no_session() -> None:
+    with pytest.raises(errors.ConfigurationError, match="a SparkSession is needed"):
+        StreamExecutionEnvironment("local[2]")  # type: ignore[arg-type]
+
+
+def test_without_a_session_the_active_one_is_used(spark: Any) -> None:
+    assert StreamExecutionEnvironment()._spark is spark
