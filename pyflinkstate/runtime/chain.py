@@ -47,16 +47,15 @@ def run_chain(
 
     ``counts`` gains ``"<name>.records_dropped"`` for each filter.
     """
-    opened: list[Any] = []
+    opened: list[ChainedOperator] = []
     try:
         for operator in operators:
             _open(operator, info)
-            opened.append(operator.function)
+            opened.append(operator)
             records = _RUNNERS[operator.kind](operator, records, counts)
         yield from records
     finally:
-        for function in opened:
-            close_function(function)
+        _close_all(opened)
 
 
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
@@ -65,6 +64,18 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
         open_function(operator.function, context)
     except Exception as error:
         raise user_failure(error, operator.name, "none: in open()") from error
+
+
+def _close_all(operators: list[ChainedOperator]) -> None:
+    """Close from the first to the last; one that raises keeps no other from closing."""
+    failures = []
+    for operator in operators:
+        try:
+            close_function(operator.function)
+        except Exception as error:  # noqa: BLE001 - a user's close() may raise anything
+            failures.append(user_failure(error, operator.name, "none: in close()"))
+    if failures:
+        raise failures[0]
 
 
 def _bound(function: Any, rich: type, method: str) -> Callable[..., Any]:

@@ -148,7 +148,8 @@ class CheckpointCoordinator:
         pending = self._of(checkpoint_id)
         if pending is None:
             return []
-        pending.aligned_ms = now_ms
+        if pending.aligned_ms is None:
+            pending.aligned_ms = now_ms
         return self._try_to_complete(pending)
 
     def acknowledge(self, ack: CheckpointAck) -> list[Instruction]:

@@ -286,7 +286,8 @@ class ResultIterator:
             self.close()
             raise StopIteration
         while not self._records:
-            next(self._epochs)
+            if next(self._epochs, None) is None and not self._records:
+                raise StopIteration
         self._returned += 1
         return self._records.popleft()
 

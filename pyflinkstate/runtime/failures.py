@@ -35,11 +35,18 @@ def user_failure(
     if isinstance(error, PyFlinkStateError):
         return type(error)(f"{error.message}\n  in {place}", **{**error.context, **context})
     return UserFunctionError(
-        f"{type(error).__name__}: {error}\n  in {place}\n\nThe function's own traceback:\n"
+        f"{type(error).__name__}: {_text_of(error)}\n  in {place}\n\nThe function's own traceback:\n"
         f"{_user_traceback(error)}",
         cause_type=type(error).__name__,
         **context,
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return "<its str() raised>"
 
 
 def _user_traceback(error: BaseException) -> str:

@@ -90,7 +90,7 @@ class CsvFormat:
         """See :class:`RecordFormat`."""
         with _open_text(path) as text:
             rows = csv.reader(text, delimiter=self.delimiter, strict=True)
-            header = next(rows, [])
+            header = _header(rows, path)
             width = len(header)
             while True:
                 try:
@@ -107,6 +107,16 @@ class CsvFormat:
                     fields = f"{len(row)} fields, and the header has {width}"
                     reason = fields if len(row) != width else "not UTF-8"
                     _refuse(self.on_malformed, RejectedRecord(path, rows.line_num, line, reason), reject)
+
+
+def _header(rows: Iterator[list[str]], path: str) -> list[str]:
+    """Return the first row; without it no row means anything, whatever the policy."""
+    try:
+        return next(rows, [])
+    except csv.Error as error:
+        raise MalformedRecordError(
+            f"{path}, line 1: the header cannot be parsed: {error}", file=path
+        ) from error
 
 
 @attrs.frozen
@@ -127,10 +137,12 @@ class JsonFormat:
                 if not line.strip():
                     continue
                 try:
-                    yield json.loads(line)
+                    record = json.loads(line if _is_utf8(line) else "not UTF-8")
                 except ValueError as error:
                     rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
                     _refuse(self.on_malformed, rejected, reject)
+                else:
+                    yield record
 
 
 @attrs.frozen

@@ -89,7 +89,7 @@ class _KeyGroups(dict[Any, int]):
         Raises:
             InvalidKeyError: one of the keys; which one is found by :meth:`first_invalid`.
         """
-        if self._converts:
+        if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
             keys = [self._hasher.check(key) for key in keys]
         try:
             groups = list(map(self.get, keys))
@@ -103,7 +103,7 @@ class _KeyGroups(dict[Any, int]):
 
     def _learn(self, keys: Sequence[Any], groups: Sequence[int | None]) -> None:
         missing = [key for key, group in zip(keys, groups, strict=True) if group is None]
-        if self._exact_type is None or set(map(type, missing)) != {self._exact_type}:
+        if self._exact_type is not str or not "".join(missing).isascii():
             self._check_all(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:
             self.clear()
@@ -182,6 +182,9 @@ class Router:
         except Exception as error:
             # extend() keeps what came before the failure, so its length points at the record.
             raise user_failure(error, self.operator, batch[len(selected)]) from error
+        if len(selected) != len(batch):
+            # extend() takes a StopIteration out of the selector for the end of the batch.
+            raise user_failure(StopIteration(), self.operator, batch[len(selected)])
         try:
             keys, groups = groups_of.of_batch(selected)
         except BadRecordError as error:

@@ -247,6 +247,7 @@ class Job:
         self._begin_attempt()
         for sink in self._plan.sinks:
             sink.sink.rewind(self._epoch)
+            sink.sink.commit(self._epoch)  # again, if it was the commit that failed
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
         self._clock.sleep_ms(self._settings.restart.delay_ms)
@@ -264,6 +265,7 @@ class Job:
 
     def _run_attempt(self) -> Iterator[int]:
         while True:
+            self._raise_failure()
             epoch = self._next_epoch()
             if epoch is None and self._committed == self._epoch:
                 return
@@ -326,7 +328,11 @@ class Job:
         if not is_last and not self._coordinator.is_due(expected_ms):
             return None
         checkpoint_id = self._coordinator.trigger(expected_ms, number, self._subtasks())
-        return CheckpointTrigger(checkpoint_id, self._storage.begin(self.job_id, checkpoint_id))
+        try:
+            return CheckpointTrigger(checkpoint_id, self._storage.begin(self.job_id, checkpoint_id))
+        except CheckpointError as error:
+            self._execute(self._coordinator.not_completed(checkpoint_id, error))
+            return None
 
     def _subtasks(self) -> Iterator[SlotId]:
         for operator in self._plan.operators:
@@ -355,12 +361,15 @@ class Job:
 
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
-            if self._failure is not None:
-                raise self._failure
+            self._raise_failure()
             try:
                 self._handle(self._events.get(timeout=TICK_S))
             except queue.Empty:
                 self._execute(self._coordinator.tick(self._clock.now_ms()))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _drain_events(self) -> None:
         while not self._events.empty():
@@ -409,11 +418,15 @@ class Job:
         except CheckpointError as error:
             self._execute(self._coordinator.not_completed(pending.checkpoint_id, error))
             return
+        # The checkpoint exists. If a sink's commit fails now, the restart begins here and commits again.
         folder = self._storage.folder(self.job_id, pending.checkpoint_id)
         self._restore = RestorePoint(metadata, folder)
         self._restarts_since_progress = 0
-        self._commit(pending.epoch)
-        self._execute(self._coordinator.completed(pending.checkpoint_id))
+        subsumed = self._coordinator.completed(pending.checkpoint_id)
+        try:
+            self._commit(pending.epoch)
+        finally:
+            self._execute(subsumed)
         self._tell_of_checkpoint(pending)
 
     def _metadata(self, pending: PendingCheckpoint) -> CheckpointMetadata:

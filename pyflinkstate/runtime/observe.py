@@ -128,7 +128,8 @@ class Accumulators:
 
     def rejected(self) -> tuple[Any, ...]:
         """Return the rows that were rejected, in the order of epochs and tasks."""
-        return tuple(row for key in sorted(self._rejected) for row in self._rejected[key])
+        in_order = sorted(self._rejected, key=lambda key: (key[0], len(key[1]), key[1]))
+        return tuple(row for key in in_order for row in self._rejected[key])
 
     def _sum(self, epoch: int) -> Counter[str]:
         total = Counter(self._base)

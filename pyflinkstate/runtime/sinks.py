@@ -14,14 +14,14 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.errors import BadRecordError, SinkError
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError
 from pyflinkstate.runtime.failures import shorten
 from pyflinkstate.runtime.frames import RECORDS_PER_FRAME, decode_values, encode_values
 from pyflinkstate.runtime.storage import open_file_system
@@ -134,6 +134,8 @@ _EPOCH_FOLDER = re.compile(r"epoch=(\d+)")
 def _sink_errors(what: str) -> Iterator[None]:
     try:
         yield
+    except PyFlinkStateError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
 
@@ -163,12 +165,17 @@ class LineWriter:
         suffix, encode = _ENCODERS[self.format]
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
         file_system, folder = open_file_system(self.folder_uri)
-        with _sink_errors(f"write {folder}/{name}"):
+        path = f"{folder}/{name}"
+        with _sink_errors(f"write {path}"):
             file_system.create_dir(folder, recursive=True)
-            with file_system.open_output_stream(f"{folder}/{name}") as stream:
-                stream.write(_line(encode, first))
-                for record in records:
-                    stream.write(_line(encode, record))
+            stream = file_system.open_output_stream(path)
+        # What goes wrong in getting the next record is not the sink's fault, so only writes are guarded.
+        for record in chain((first,), records):
+            line = _line(encode, record)
+            with _sink_errors(f"write {path}"):
+                stream.write(line)
+        with _sink_errors(f"close {path}"):
+            stream.close()
         yield name
 
 

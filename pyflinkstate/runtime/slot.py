@@ -4,8 +4,9 @@ PySpark gives a task any idle worker and closes idle ones after a minute, so sta
 worker. A slot is started by the first task that needs it and ends with the application: it keeps a
 control connection to the driver, and exits when that breaks, however the driver ended.
 
-Threads: the main one serves the control connection; each task that feeds an epoch is served by one of
-its own, and only one epoch can be open at a time; each snapshot is written by one of its own.
+Threads: one does nothing but listen to the driver, so that its end is noticed whatever user code is
+doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
+served by one of its own, and only one epoch can be open at a time; so is each snapshot written.
 
 The slot has a *version*, the last epoch that it applied. An epoch is accepted only on top of the one
 before it; from the first frame until its end the slot has no version, so if the task dies half-way
@@ -24,13 +25,14 @@ import sys
 import threading
 import time
 from multiprocessing.connection import Connection
+from typing import NoReturn
 
 import attrs
 
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import SnapshotCancelledError, SnapshotResources
-from pyflinkstate.errors import PyFlinkStateError, StaleSlotError
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, StaleSlotError
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame, encode_values
@@ -99,23 +101,25 @@ class StateSlot:
         self._epoch_lock = threading.Lock()
         self._version: int | None = None
         self._cancellations: dict[int, threading.Event] = {}
+        self._asked_to_close = threading.Event()
         self._unix_path: str | None = None
 
     def run(self) -> None:
         """Register, deploy, and serve until the driver says so or is gone."""
-        server = Server(self._listen(), self._bootstrap.secret, self._serve_task)
         try:
+            server = Server(self._listen(), self._bootstrap.secret, self._serve_task)
             deployment = self._driver.recv()
             assert isinstance(deployment, DeploySlot)
+            threading.Thread(target=self._listen_to_driver, daemon=True).start()
             if self._deploy(deployment):
                 server.start()
                 self._tell_driver(SlotReady())
-                self._serve_driver()
+                self._asked_to_close.wait()
+                self._close()
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
         finally:
-            self._remove_socket()
-            os._exit(0)  # user code may have left threads that would keep the process
+            self._exit()
 
     # --- the driver ----------------------------------------------------------------------------
 
@@ -163,16 +167,18 @@ class StateSlot:
         function = pickle.loads(deployment.function)  # noqa: S301 - the user's own job
         return KeyedSubtask(function, context, backend)
 
-    def _serve_driver(self) -> None:
-        while True:
-            message = self._driver.recv()
-            if isinstance(message, AbortCheckpoint):
-                cancellation = self._cancellations.get(message.checkpoint_id)
-                if cancellation is not None:
-                    cancellation.set()
-            elif isinstance(message, CloseSlot):
-                self._close()
-                return
+    def _listen_to_driver(self) -> None:
+        try:
+            while True:
+                message = self._driver.recv()
+                if isinstance(message, AbortCheckpoint):
+                    cancellation = self._cancellations.get(message.checkpoint_id)
+                    if cancellation is not None:
+                        cancellation.set()
+                elif isinstance(message, CloseSlot):
+                    self._asked_to_close.set()
+        except (EOFError, OSError):
+            self._exit()
 
     def _close(self) -> None:
         error = None
@@ -186,10 +192,12 @@ class StateSlot:
         with self._driver_lock:
             self._driver.send(message)
 
-    def _remove_socket(self) -> None:
+    def _exit(self) -> NoReturn:
+        """End at once: user code may be busy, or have left threads that would keep the process."""
         if self._unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix_path)
+        os._exit(0)
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -199,14 +207,16 @@ class StateSlot:
         if not self._epoch_lock.acquire(blocking=False):
             task.send(EpochRefused(self._stale(begin, "another task is feeding it")))
             return
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._epoch_lock.release)
-            if self._version != begin.epoch - 1:
-                task.send(EpochRefused(self._stale(begin, f"it is at version {self._version}")))
-                return
-            self._version = None
-            task.send(EpochAccepted())
-            self._apply_epoch(task, begin)
+        try:
+            outcome = self._apply_epoch(task, begin)
+        finally:
+            self._epoch_lock.release()
+        # Only now: who hears of the end may begin the next epoch at once.
+        if not isinstance(outcome, EpochRefused):
+            task.send_bytes(b"")
+        task.send(outcome)
+        if isinstance(outcome, EpochFailed):
+            _drain(task)
 
     def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
         return StaleSlotError(
@@ -214,26 +224,41 @@ class StateSlot:
             f"from its last checkpoint"
         )
 
-    def _apply_epoch(self, task: Connection, begin: BeginEpoch) -> None:
-        records_in = records_out = 0
+    def _apply_epoch(self, task: Connection, begin: BeginEpoch) -> EpochRefused | EpochDone | EpochFailed:
+        if begin.attempt != self._bootstrap.attempt:
+            return EpochRefused(self._stale(begin, f"it is of attempt {self._bootstrap.attempt}"))
+        if self._version != begin.epoch - 1:
+            return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
+        self._version = None
+        task.send(EpochAccepted())
         try:
-            while data := task.recv_bytes():
-                frame = KeyedFrame.decode(data)
-                results = self._subtask.process_frame(frame)
-                records_in += len(frame.values)
-                records_out += len(results)
-                if results:
-                    task.send_bytes(encode_values(results))
+            done = self._process_frames(task)
             if begin.barrier is not None:
                 self._begin_snapshot(begin.barrier)
         except PyFlinkStateError as error:
-            task.send_bytes(b"")
-            task.send(EpochFailed(error))
-            _drain(task)
-            return
+            return EpochFailed(error)
         self._version = begin.epoch
-        task.send_bytes(b"")
-        task.send(EpochDone(records_in, records_out))
+        return done
+
+    def _process_frames(self, task: Connection) -> EpochDone:
+        records_in = records_out = 0
+        while data := task.recv_bytes():
+            frame = self._decode(data)
+            results = self._subtask.process_frame(frame)
+            records_in += len(frame.values)
+            records_out += len(results)
+            if results:
+                task.send_bytes(encode_values(results))
+        return EpochDone(records_in, records_out)
+
+    def _decode(self, data: bytes) -> KeyedFrame:
+        try:
+            return KeyedFrame.decode(data)
+        except Exception as error:
+            raise BadRecordError(
+                f"operator {self._deployment.name!r}: records cannot be unpickled in its slot: "
+                f"{type(error).__name__}: {error}; their classes must be importable on every executor"
+            ) from error
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -291,6 +316,8 @@ def main() -> None:
     """Run a slot; the bootstrap comes on standard input, so that no secret is seen by ``ps``."""
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
     sys.path[:] = list(bootstrap.sys_path)
+    # The end of a slot flushes nothing, and what user code prints shall not wait for a full buffer.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     StateSlot(bootstrap).run()
 
 

@@ -101,27 +101,32 @@ def run_epoch(
         PyFlinkStateError: what the slot refused or failed with.
     """
     writer: _FrameWriter | None = None
+    connection: Connection | None = None
     try:
-        with connect(address, secret) as connection:
-            connection.send(begin)
-            answer = connection.recv()
-            if isinstance(answer, EpochRefused):
-                raise answer.error
-            assert isinstance(answer, EpochAccepted)
-            writer = _FrameWriter(connection, frames)
-            writer.start()
-            while data := connection.recv_bytes():
-                yield data
-            outcome = connection.recv()
-            if isinstance(outcome, EpochFailed):
-                raise outcome.error
-            writer.join()
+        connection = connect(address, secret)
+        connection.send(begin)
+        answer = connection.recv()
+        if isinstance(answer, EpochRefused):
+            raise answer.error
+        assert isinstance(answer, EpochAccepted)
+        writer = _FrameWriter(connection, frames)
+        writer.start()
+        while data := connection.recv_bytes():
+            yield data
+        outcome = connection.recv()
+        if isinstance(outcome, EpochFailed):
+            raise outcome.error
+        writer.join()
     except (EOFError, OSError) as error:
         if isinstance(error, PyFlinkStateError):
             raise
         if writer is not None and writer.input_error is not None:
             raise writer.input_error from None
         raise SlotLostError(f"slot {slot} died or was cut off in epoch {begin.epoch}: {error!r}") from error
+    finally:
+        if connection is not None:
+            # Not close(): the writer may be using it. Shut down, its next send fails, and it lets go.
+            shut_down(connection)
     assert isinstance(outcome, EpochDone)
     yield outcome
 

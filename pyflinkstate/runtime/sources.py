@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import attrs
 from pyarrow import fs
@@ -147,11 +148,15 @@ class FileSource:
             return None
         chosen = names[: self.files_per_epoch] if bounded_epochs else names
         return SplitEpoch(
-            [f"{self.directory.rstrip('/')}/{name}" for name in chosen],
+            [self._path_of(name) for name in chosen],
             self.record_format.read,
             {"last": chosen[-1], "format": self.record_format.name},
             is_last=len(chosen) == len(names),
         )
+
+    def _path_of(self, name: str) -> str:
+        quoted = quote(name) if "://" in self.directory else name
+        return f"{self.directory.rstrip('/')}/{quoted}"
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read."""

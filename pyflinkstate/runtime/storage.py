@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -27,6 +27,7 @@ from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
     CorruptCheckpointError,
+    PyFlinkStateError,
 )
 
 METADATA = "_metadata"
@@ -40,14 +41,23 @@ _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 def _storage_errors(what: str) -> Iterator[None]:
     try:
         yield
+    except PyFlinkStateError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
 
 
 def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URI or local path, and the path on it."""
+    """Return the file system of a URI or local path, and the path on it.
+
+    Raises:
+        OSError: no file system is known for the URI; the caller says what it was for.
+    """
     if "://" in uri:
-        file_system, path = fs.FileSystem.from_uri(uri)
+        try:
+            file_system, path = fs.FileSystem.from_uri(uri)
+        except pa.ArrowInvalid as error:
+            raise OSError(str(error)) from error
         return file_system, path
     return fs.LocalFileSystem(), str(Path(uri).absolute())
 
@@ -177,7 +187,7 @@ class CheckpointStorage:
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
     """Return the metadata of the checkpoint at a URI or path, and the folder as the reader names it."""
-    storage = CheckpointStorage(str(PurePosixPath(path)) if "://" not in path else path)
+    storage = CheckpointStorage(path.rstrip("/").removesuffix(f"/{METADATA}"))
     return storage.load(storage._root), storage._root
 
 

@@ -72,6 +72,7 @@ class SourceTask:
                 if record.keep:
                     rejected.append(record)
 
+            counts[f"{self.name}.records_malformed"] = 0
             try:
                 for record in self._records(items, reject):
                     yield record

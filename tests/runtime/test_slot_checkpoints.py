@@ -49,9 +49,7 @@ def barrier(storage: CheckpointStorage, checkpoint_id: int = 1) -> CheckpointTri
     return CheckpointTrigger(checkpoint_id, storage.begin(JOB, checkpoint_id))
 
 
-def start_restored(
-    driver: Driver, storage: CheckpointStorage, made: CheckpointAck, **changes: Any
-) -> Any:
+def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointAck, **changes: Any) -> Any:
     settings = {
         "epoch": 1,
         "attempt": 0,
@@ -82,9 +80,7 @@ def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
 
     results = []
     for subtask, frames in enumerate(frames_for(RECORDS[:40], parallelism=2)):
-        restored = start_restored(
-            driver, storage, made, slot=SlotId("restored", subtask), parallelism=2
-        )
+        restored = start_restored(driver, storage, made, slot=SlotId("restored", subtask), parallelism=2)
         with pytest.raises(StaleSlotError, match="at version 1"):
             restored.feed(1, [])
         results += collect(restored.run(2, frames))[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import signal
@@ -292,12 +291,11 @@ def test_a_slot_that_is_killed_is_lost_to_its_task_and_to_the_job(driver: Driver
 
 
 def test_the_socket_of_a_killed_slot_is_cleared_away_by_the_next(driver: Driver) -> None:
+    before = set(threading.enumerate())
     killed = driver.start_slot(Count())
     os.kill(killed.pid, signal.SIGKILL)
-    wait_for_exit(killed.process_fd)
-    next_event(driver.events, SlotLost)
-    for _ in range(2):  # the process is a zombie until the thread that waits for it has run
-        gc.collect()
+    for thread in set(threading.enumerate()) - before:  # among them the one that reaps the process
+        thread.join(PATIENCE_S)
     driver.start_slot(Count(), SlotId("count-1", 1))
     assert not Path(killed.address.unix_path).exists()
 

@@ -1,0 +1,170 @@
+"""What tests of the job master share: a runner that takes Spark's place, and jobs made around it.
+
+The runner does what Spark does and no more: it calls the tasks that ``runtime.spark`` would ship, one
+after the other in one thread, and sorts frames between them. Everything else is the real thing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+from support_runtime import ManualClock
+
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.frames import FrameKey, Router
+from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner, Job, JobSettings, RestorePoint
+from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener
+from pyflinkstate.runtime.plan import KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
+from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
+
+Partitions = list[list[Any]]
+Hook = Callable[[EpochRequest], None]
+
+
+class LocalRunner(EpochRunner):
+    """Runs epochs in threads of this process.
+
+    ``before`` and ``after`` are called with each request around its tasks; what they raise fails the
+    epoch, as Spark's own failures do.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[EpochRequest] = []
+        self.cancelled = 0
+        self.before: Hook = lambda request: None
+        self.after: Hook = lambda request: None
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        self.requests.append(request)
+        threading.Thread(target=lambda: done(self._run(request)), daemon=True).start()
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def _run(self, request: EpochRequest) -> EpochEnded:
+        try:
+            self.before(request)
+            stages: dict[Node, Partitions] = {}
+            results = [self._sink(request, sink, stages) for sink in request.plan.sinks]
+            self.after(request)
+        except PyFlinkStateError as error:
+            return EpochEnded(None, error)
+        return EpochEnded(results, None)
+
+    def _sink(self, request: EpochRequest, sink: SinkNode, stages: dict[Node, Partitions]) -> list[Any]:
+        chain, partitions = self._chain(request, sink.parent, stages)
+        task = SinkTask(chain, sink.name, sink.sink.writer(request.link.epoch))
+        return [result for number, records in enumerate(partitions) for result in task(number, records)]
+
+    def _chain(
+        self, request: EpochRequest, node: Node, stages: dict[Node, Partitions]
+    ) -> tuple[ChainTask, Partitions]:
+        stage, operators = upstream(node)
+        if stage not in stages:
+            made = self._source if isinstance(stage, SourceNode) else self._keyed
+            stages[stage] = made(request, stage, stages)
+        chain = ChainTask(
+            request.link, stage.name, operators, len(stages[stage]), isinstance(stage, KeyedNode)
+        )
+        return chain, stages[stage]
+
+    def _source(self, request: EpochRequest, node: SourceNode, _: Any) -> Partitions:
+        if request.epoch is None:
+            return [[]]
+        task = SourceTask(request.link, node.name, request.epoch.read)
+        return [list(task(number, [split])) for number, split in enumerate(request.epoch.splits)]
+
+    def _keyed(self, request: EpochRequest, node: KeyedNode, stages: dict[Node, Partitions]) -> Partitions:
+        operator = request.plan.operator_of(node)
+        chain, partitions = self._chain(request, node.parent, stages)
+        router = Router(
+            operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
+        )
+        frames: dict[int, list[tuple[FrameKey, bytes]]] = defaultdict(list)
+        for number, records in enumerate(partitions):
+            for key, data in RouteTask(chain, router)(number, records):
+                frames[key[0]].append((key, data))
+        task = SlotTask(request.link, operator.operator_id, operator.name, request.barrier, request.addresses)
+        return [list(task(subtask, sorted(frames[subtask]))) for subtask in range(operator.parallelism)]
+
+
+@attrs.define
+class Heard(JobListener):
+    """Notes what a listener is told."""
+
+    epochs: list[EpochStats] = attrs.Factory(list)
+    checkpoints: list[CheckpointStats] = attrs.Factory(list)
+    restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        self.epochs.append(stats)
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        self.checkpoints.append(stats)
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        self.restarts.append((attempt, error))
+
+
+@attrs.define
+class JobRun:
+    """One job, and all that a test may look at or change before it runs it."""
+
+    end: Node
+    sink: Sink
+    storage: CheckpointStorage | None = None
+    restore: RestorePoint | None = None
+    name: str = "orders"
+    parallelism: int = 1
+    max_parallelism: int | None = None
+    checkpoints: CheckpointSettings = CheckpointSettings(interval_ms=0)
+    restart: RestartStrategy = RestartStrategy(0, 0)
+    runner: LocalRunner = attrs.Factory(LocalRunner)
+    clock: ManualClock = attrs.Factory(ManualClock)
+    heard: Heard = attrs.Factory(Heard)
+
+    def job(self) -> Job:
+        plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
+        settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,))
+        return Job(plan, settings, self.runner, "127.0.0.1", self.clock, self.storage, self.restore)
+
+    def run(self) -> Job:
+        """Run to the end; returns the job that has ended."""
+        job = self.job()
+        for _ in job.run():
+            pass
+        return job
+
+
+def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
+    return SourceNode(CollectionSource(list(range(count)), records_per_epoch), "numbers")
+
+
+def latest(storage: CheckpointStorage, name: str = "orders") -> RestorePoint:
+    """Return what a job is restored from."""
+    metadata = storage.load_latest(name)
+    return RestorePoint(metadata, storage.folder(metadata.job_id, metadata.checkpoint_id))
+
+
+def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:
+    """Return a hook that fails an epoch the first ``times`` times that it is run."""
+    left: Iterator[PyFlinkStateError] = iter([error] * times)
+
+    def fail(request: EpochRequest) -> None:
+        if request.link.epoch == epoch and (found := next(left, None)) is not None:
+            raise found
+
+    return fail
+
+
+def flat(committed: Iterable[Iterable[Any]]) -> list[Any]:
+    return [record for records in committed for record in records]

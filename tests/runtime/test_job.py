@@ -1,0 +1,434 @@
+"""The job master without Spark: epochs, checkpoints, commits, restarts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from support_job import JobRun, latest, numbers, once
+from support_runtime import tree
+
+from pyflinkstate.errors import (
+    BadRecordError,
+    CheckpointError,
+    CheckpointFailuresExceededError,
+    CheckpointNotFoundError,
+    JobFailedError,
+    PyFlinkStateError,
+    SinkError,
+    SparkJobError,
+    UserFunctionError,
+)
+from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.job import EpochRequest
+from pyflinkstate.runtime.observe import CheckpointStats, EpochStats
+from pyflinkstate.runtime.plan import ChainNode
+from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.sinks import DriverSink, FileSink
+from pyflinkstate.runtime.sources import FileSource
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+pytestmark = pytest.mark.timeout(60)
+
+SPARK_FAILED = SparkJobError("an executor was lost")
+EVEN = "even.records_dropped"
+READ = "numbers.records_out"
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return CheckpointStorage(str(tmp_path / "checkpoints"))
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+    """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
+    even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
+    tens = ChainNode(even, "map", lambda n: n * 10, "tens")
+    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)
+
+
+ALL = [0, 20, 40, 60, 80]
+
+
+# --- epochs and commits --------------------------------------------------------------------------------
+
+
+def test_without_checkpoints_a_bounded_input_is_one_epoch(run: JobRun, out: list[Any]) -> None:
+    run.storage = None
+    assert list(run.job().run()) == [1]
+    assert out == ALL
+    assert [request.barrier for request in run.runner.requests] == [None]
+    assert run.heard.checkpoints == []
+
+
+def test_with_checkpoints_each_epoch_is_committed_by_one(run: JobRun, out: list[Any]) -> None:
+    job = run.job()
+    seen = [(epoch, list(out)) for epoch in job.run()]
+    assert seen == [(1, [0, 20]), (2, [0, 20, 40]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
+    assert [request.barrier.checkpoint_id for request in run.runner.requests] == [1, 2, 3, 4]
+    result = job.result()
+    assert (result.epochs, result.restarts, result.rejected) == (4, 0, ())
+    assert result.accumulators == {READ: 10, EVEN: 5}
+    assert result.checkpoints == tuple(run.heard.checkpoints)
+    assert result.checkpoints[0] == CheckpointStats(1, 1, 0.0, 0.0, 0)
+
+
+def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:
+    run.clock.step_ms = 7
+    run.run()
+    assert [(stats.epoch, stats.records, stats.restarts) for stats in run.heard.epochs] == [
+        (1, 3, 0),
+        (2, 3, 0),
+        (3, 3, 0),
+        (4, 1, 0),
+    ]
+    assert {stats.duration_ms for stats in run.heard.epochs} == {7}
+    assert [(stats.checkpoint_id, stats.epoch) for stats in run.heard.checkpoints] == [
+        (number, number) for number in range(1, 5)
+    ]
+
+
+def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: CheckpointStorage) -> None:
+    run.clock.time_ms = 1_000_000
+    job = run.run()
+    found = storage.load_latest("orders")
+    assert attrs.asdict(found, recurse=False) == {
+        "checkpoint_id": 4,
+        "job_id": job.job_id,
+        "job_name": "orders",
+        "epoch": 4,
+        "source_position": {"index": 10, "length": 10},
+        "counters": job.result().accumulators,
+        "timestamp_ms": 1_000_000,
+        "operators": (),
+    }
+    assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
+
+
+def test_several_checkpoints_are_kept_if_asked_for(run: JobRun, storage: CheckpointStorage) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
+    job = run.run()
+    assert storage.completed(job.job_id) == [2, 3, 4]
+
+
+def test_within_the_interval_epochs_have_no_barrier_but_the_last_has(
+    run: JobRun, storage: CheckpointStorage, out: list[Any]
+) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=10**6)
+    job = run.job()
+    seen = [(epoch, list(out)) for epoch in job.run()]
+    assert [request.barrier is not None for request in run.runner.requests] == [True, False, False, True]
+    assert seen[0] == (1, [0, 20])
+    assert [epoch for epoch, _ in seen] == [1, 2, 3, 4]
+    assert [committed for _, committed in seen[1:]] == [ALL] * 3
+    assert [(s.checkpoint_id, s.epoch) for s in run.heard.checkpoints] == [(1, 1), (2, 4)]
+    assert storage.load_latest("orders").counters == job.result().accumulators
+
+
+@pytest.mark.parametrize("with_storage", [True, False])
+def test_an_empty_input_is_no_epoch(run: JobRun, out: list[Any], with_storage: bool) -> None:
+    run.end = numbers(0)
+    run.storage = run.storage if with_storage else None
+    assert run.run().result().epochs == 0
+    assert (out, run.runner.requests) == ([], [])
+
+
+def test_each_task_is_told_of_its_epoch_and_attempt(run: JobRun) -> None:
+    run.restart = RestartStrategy(1, 0)
+    run.runner.before = once(SPARK_FAILED, epoch=3)
+    run.run()
+    told = [(request.link.epoch, request.link.driver.attempt) for request in run.runner.requests]
+    assert told == [(1, 0), (2, 0), (3, 0), (3, 1), (4, 1)]
+    assert run.runner.requests[0].description == "orders: epoch 1"
+
+
+def test_a_consumer_that_stops_ends_the_job(run: JobRun, storage: CheckpointStorage, out: list[Any]) -> None:
+    job = run.job()
+    epochs = job.run()
+    assert next(epochs) == 1
+    epochs.close()
+    assert out == [0, 20]
+    assert storage.completed(job.job_id) == storage.checkpoint_ids(job.job_id) == [1]
+    assert len(run.runner.requests) == 1
+
+
+# --- failures and restarts -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3, 4])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("interval_ms", [0, 10**6])
+def test_an_epoch_that_fails_is_replayed_from_the_last_checkpoint(
+    run: JobRun, out: list[Any], epoch: int, when: str, interval_ms: int
+) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=interval_ms)
+    run.restart = RestartStrategy(3, 250)
+    setattr(run.runner, when, once(SPARK_FAILED, epoch))
+    job = run.run()
+    assert out == ALL
+    result = job.result()
+    assert (result.restarts, result.epochs) == (1, 4)
+    assert result.accumulators == {READ: 10, EVEN: 5}
+    assert run.heard.restarts == [(1, SPARK_FAILED)]
+    assert run.clock.slept == [250]
+    first = [request.link.epoch for request in run.runner.requests if request.link.driver.attempt == 1][0]
+    assert first == (epoch if interval_ms == 0 else min(epoch, 2))
+
+
+def test_the_files_of_a_failed_attempt_are_replaced(run: JobRun, tmp_path: Path) -> None:
+    run.sink = FileSink(str(tmp_path / "out"))
+    run.checkpoints = CheckpointSettings(interval_ms=10**6)
+    run.restart = RestartStrategy(3, 0)
+    run.runner.after = once(SPARK_FAILED, 3)
+    run.run()
+    files = {name: data for name, data in tree(tmp_path / "out").items() if name.startswith("epoch=")}
+    by_epoch = {
+        name.split("/")[0]: [json.loads(line) for line in data.split()] for name, data in files.items()
+    }
+    assert by_epoch == {"epoch=1": [0, 20], "epoch=2": [40], "epoch=3": [60, 80]}
+    assert len(files) == 3
+    assert not any(name.startswith(("_pending/", "_prepared/")) for name in tree(tmp_path / "out"))
+
+
+def test_a_failing_user_function_is_told_as_what_it_is(run: JobRun) -> None:
+    run.end = ChainNode(numbers(), "map", lambda n: 1 / (n - 4), "inverse")
+    with pytest.raises(UserFunctionError, match="operator 'inverse', record 4"):
+        run.run()
+    assert run.heard.restarts == []
+
+
+def test_what_a_task_reports_goes_before_what_spark_makes_of_it(run: JobRun, out: list[Any]) -> None:
+    failures = iter([ZeroDivisionError("by chance")])
+
+    def unlucky(n: int) -> int:
+        if n == 4 and (error := next(failures, None)) is not None:
+            raise error
+        return n
+
+    run.end = ChainNode(numbers(), "map", unlucky, "unlucky")
+    run.restart = RestartStrategy(1, 0)
+    run.run()
+    assert out == list(range(10))
+    ((_, cause),) = run.heard.restarts
+    assert isinstance(cause, UserFunctionError)
+    assert "ZeroDivisionError: by chance" in str(cause)
+
+
+@pytest.mark.parametrize("after_a_restart", [False, True])
+def test_an_error_that_must_come_again_is_raised_as_it_is(run: JobRun, after_a_restart: bool) -> None:
+    run.restart = RestartStrategy(10, 0)
+    bad = BadRecordError("no key")
+    fails = [SPARK_FAILED, bad] if after_a_restart else [bad]
+
+    def before(request: EpochRequest) -> None:
+        if request.link.epoch == 2:
+            raise fails.pop(0)
+
+    run.runner.before = before
+    with pytest.raises(BadRecordError) as caught:
+        run.run()
+    assert caught.value is bad
+    assert len(run.heard.restarts) == after_a_restart
+
+
+def test_attempts_that_are_used_up_end_the_job(run: JobRun) -> None:
+    run.restart = RestartStrategy(2, 5)
+    errors = [SparkJobError(f"failure {number}") for number in range(3)]
+    left = list(errors)
+
+    def before(request: EpochRequest) -> None:
+        if request.link.epoch == 2:
+            raise left.pop(0)
+
+    run.runner.before = before
+    with pytest.raises(
+        JobFailedError, match=r"job 'orders' failed in epoch 2 after 2 restarts: failure 2"
+    ) as c:
+        run.run()
+    assert c.value.__cause__ is errors[2]
+    assert [error for _, error in run.heard.restarts] == errors[:2]
+    assert run.clock.slept == [5, 5]
+
+
+def test_without_restarts_the_failure_itself_is_raised(run: JobRun) -> None:
+    run.runner.before = once(SPARK_FAILED, 2)
+    with pytest.raises(SparkJobError) as caught:
+        run.run()
+    assert caught.value is SPARK_FAILED
+
+
+def test_a_completed_checkpoint_gives_the_attempts_back(run: JobRun, out: list[Any]) -> None:
+    run.restart = RestartStrategy(1, 0)
+    hooks = [once(SPARK_FAILED, epoch) for epoch in (1, 2, 3, 4)]
+    run.runner.before = lambda request: [hook(request) for hook in hooks] and None
+    assert run.run().result().restarts == 4
+    assert out == ALL
+
+
+def test_a_sink_that_cannot_open_ends_the_job_before_any_epoch(run: JobRun, tmp_path: Path) -> None:
+    (tmp_path / "epoch=1").mkdir()
+    run.sink = FileSink(str(tmp_path))
+    with pytest.raises(SinkError, match="another run"):
+        run.run()
+    assert run.runner.requests == []
+
+
+def test_rows_that_were_rejected_are_told_once(run: JobRun, tmp_path: Path) -> None:
+    from pyflinkstate.runtime.formats import JsonFormat
+    from pyflinkstate.runtime.plan import SourceNode
+
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(f"{number}\nbad {number}\n")
+    run.end = SourceNode(FileSource(str(tmp_path), JsonFormat("collect"), max_files=3), "files")
+    run.restart = RestartStrategy(1, 0)
+    run.runner.after = once(SPARK_FAILED, 2)
+    result = run.run().result()
+    assert [row.text for row in result.rejected] == ["bad 0", "bad 1", "bad 2"]
+    assert result.accumulators == {"files.records_out": 3, "files.records_malformed": 3}
+
+
+# --- checkpoints that fail -----------------------------------------------------------------------------
+
+
+def block_publication(checkpoint_id: int) -> Any:
+    """Return a hook that puts something in the way of one checkpoint's ``_metadata``."""
+
+    def block(request: EpochRequest) -> None:
+        if request.barrier is not None and request.barrier.checkpoint_id == checkpoint_id:
+            Path(request.barrier.folder, "_metadata").mkdir()
+
+    return block
+
+
+def test_a_tolerated_failure_of_a_checkpoint_leaves_its_epoch_to_the_next(
+    run: JobRun, storage: CheckpointStorage, out: list[Any]
+) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
+    run.runner.before = block_publication(2)
+    job = run.job()
+    seen = [(epoch, list(out)) for epoch in job.run()]
+    assert seen == [(1, [0, 20]), (2, [0, 20, 40, 60, 80]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
+    assert [s.checkpoint_id for s in run.heard.checkpoints] == [1, 3, 4]
+    assert job.result().restarts == 0
+
+
+def test_a_last_checkpoint_that_fails_is_taken_again(run: JobRun, out: list[Any]) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
+    run.runner.before = block_publication(4)
+    assert list(run.job().run()) == [1, 2, 3, 4, 5]
+    assert out == ALL
+    assert run.runner.requests[-1].epoch is None, "an empty epoch, for the barrier alone"
+
+
+def test_a_failed_checkpoint_that_is_not_tolerated_fails_the_job(
+    run: JobRun, storage: CheckpointStorage, out: list[Any]
+) -> None:
+    run.runner.before = block_publication(2)
+    with pytest.raises(CheckpointFailuresExceededError, match="1 in a row failed, tolerated are 0"):
+        run.run()
+    assert out == [0, 20], "what no checkpoint covers is not committed"
+
+
+def test_after_a_failed_checkpoint_the_job_restarts_from_the_one_before(run: JobRun, out: list[Any]) -> None:
+    run.restart = RestartStrategy(1, 0)
+    run.runner.before = block_publication(2)
+    run.run()
+    assert out == ALL
+    assert [stats.epoch for stats in run.heard.checkpoints] == [1, 2, 3, 4]
+    ids = [stats.checkpoint_id for stats in run.heard.checkpoints]
+    assert ids == sorted({*ids} - {2})
+    ((_, cause),) = run.heard.restarts
+    assert isinstance(cause, CheckpointFailuresExceededError)
+
+
+def test_a_checkpoint_that_cannot_even_begin_is_one_that_failed(run: JobRun, out: list[Any]) -> None:
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
+    job = run.job()
+
+    def block(request: EpochRequest) -> None:
+        if request.link.epoch == 1:
+            (Path(request.barrier.folder).parent / "chk-2").write_text("in the way")
+
+    run.runner.before = block
+    assert list(job.run()) == [1, 2, 3, 4]
+    assert out == ALL
+
+
+@attrs.define
+class StubbornSink(DriverSink):
+    """A sink whose commit fails once."""
+
+    error: PyFlinkStateError
+    seen: list[Any] = attrs.Factory(list)
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(self._take)
+
+    def _take(self, _: int, values: Iterable[Any]) -> None:
+        self.seen.extend(values)
+
+    def commit(self, epoch: int) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        super().commit(epoch)
+
+
+@pytest.mark.parametrize("error", [SinkError("disk full"), OSError("disk full")], ids=repr)
+def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
+    run: JobRun, storage: CheckpointStorage, error: Any
+) -> None:
+    run.sink = StubbornSink(error)
+    job = run.job()
+    with pytest.raises(type(error), match="disk full"):
+        list(job.run())
+    assert storage.completed(job.job_id) == [1], "a restore goes on with the commit"
+
+
+def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
+    run: JobRun, storage: CheckpointStorage
+) -> None:
+    run.sink = sink = StubbornSink(CheckpointError("try again"))
+    sink.error.recoverable = True
+    run.restart = RestartStrategy(1, 0)
+    kept: list[list[int]] = []
+    job = run.job()
+    run.runner.before = lambda request: kept.append(storage.completed(job.job_id))
+    list(job.run())
+    assert sink.seen == ALL
+    assert kept == [[], [1], [2], [3]], "at each restart its checkpoint must be there"
+
+
+def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: CheckpointStorage) -> None:
+    run.runner.after = once(BadRecordError("no key"), 3)
+    job = run.job()
+    with pytest.raises(BadRecordError):
+        list(job.run())
+    assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id) == [2]
+
+
+def test_a_first_epoch_that_fails_leaves_nothing_to_restore(run: JobRun, storage: CheckpointStorage) -> None:
+    run.runner.after = once(BadRecordError("no key"), 1)
+    with pytest.raises(BadRecordError):
+        run.run()
+    with pytest.raises(CheckpointNotFoundError):
+        latest(storage)
+
+
+def test_epoch_stats_count_the_attempts(run: JobRun) -> None:
+    run.restart = RestartStrategy(1, 0)
+    run.runner.before = once(SPARK_FAILED, 2)
+    run.run()
+    assert [(stats.epoch, stats.restarts) for stats in run.heard.epochs] == [(1, 0), (2, 1), (3, 1), (4, 1)]
+    assert isinstance(run.heard.epochs[0], EpochStats)

@@ -1,0 +1,127 @@
+"""Record counts: exact over retries, replays and restores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyflinkstate.runtime.messages import TaskReport
+from pyflinkstate.runtime.observe import Accumulators, JobExecutionResult
+
+
+def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:
+    return TaskReport(0, epoch, task, counts, rejected)
+
+
+@pytest.fixture
+def accumulators() -> Accumulators:
+    """Counts of three epochs, in a job that began at nothing."""
+    made = Accumulators()
+    made.reset(0, {})
+    for epoch in (1, 2, 3):
+        made.add(report(epoch, "map[0]", records=epoch))
+        made.add(report(epoch, "map[1]", records=10 * epoch, dropped=1))
+    return made
+
+
+def test_totals_are_sums_over_tasks_and_epochs_up_to_one(accumulators: Accumulators) -> None:
+    assert accumulators.total(0) == {}
+    assert accumulators.total(1) == {"records": 11, "dropped": 1}
+    assert accumulators.total(3) == {"records": 66, "dropped": 3}
+    assert accumulators.total(99) == accumulators.total(3)
+
+
+def test_the_counts_of_one_epoch(accumulators: Accumulators) -> None:
+    assert accumulators.of_epoch(2, "records") == 22
+    assert accumulators.of_epoch(2, "unknown") == 0
+    assert accumulators.of_epoch(9, "records") == 0
+
+
+def test_a_retried_task_replaces_its_own_counts_and_no_others(accumulators: Accumulators) -> None:
+    accumulators.add(report(3, "map[1]", records=5))
+    assert accumulators.total(3) == {"records": 11 + 22 + 3 + 5, "dropped": 2}
+
+
+def test_a_replayed_epoch_replaces_its_first_run(accumulators: Accumulators) -> None:
+    accumulators.reset(1, {"records": 11, "dropped": 1})
+    assert accumulators.total(1) == {"records": 11, "dropped": 1}
+    assert accumulators.total(3) == {"records": 11, "dropped": 1}
+    accumulators.add(report(2, "map[0]", records=100))
+    assert accumulators.total(2) == {"records": 111, "dropped": 1}
+
+
+def test_folding_keeps_the_sums_and_forgets_the_tasks(accumulators: Accumulators) -> None:
+    before = [accumulators.total(epoch) for epoch in (2, 3)]
+    accumulators.fold(2)
+    assert [accumulators.total(epoch) for epoch in (2, 3)] == before
+    assert accumulators.of_epoch(2, "records") == 0
+    assert accumulators.of_epoch(3, "records") == 33
+    accumulators.fold(2)
+    accumulators.fold(3)
+    assert accumulators.total(3) == before[1]
+
+
+def test_a_report_of_a_folded_epoch_is_not_counted_again(accumulators: Accumulators) -> None:
+    accumulators.fold(2)
+    before = accumulators.total(3)
+    accumulators.add(report(2, "map[0]", records=1_000))
+    assert accumulators.total(3) == before
+    accumulators.fold(3)
+    assert accumulators.total(3) == before
+
+
+def test_a_restored_job_goes_on_from_the_counters_of_its_checkpoint() -> None:
+    made = Accumulators()
+    made.reset(7, {"records": 500})
+    made.add(report(8, "map[0]", records=5))
+    assert made.total(8) == {"records": 505}
+    made.fold(8)
+    assert made.total(8) == {"records": 505}
+
+
+def test_totals_are_copies(accumulators: Accumulators) -> None:
+    counters = {"records": 1}
+    accumulators.reset(0, counters)
+    accumulators.add(report(1, "map[0]", records=1))
+    accumulators.fold(1)
+    accumulators.total(1)["records"] = 99
+    assert (counters, accumulators.total(1)) == ({"records": 1}, {"records": 2})
+
+
+def test_rejected_rows_are_kept_in_the_order_of_epochs_and_tasks() -> None:
+    made = Accumulators()
+    made.add(report(2, "files[0]", ("c",)))
+    made.add(report(1, "files[1]", ("b",)))
+    made.add(report(1, "files[0]", ("a", "a2")))
+    made.add(report(2, "files[1]", records=1))
+    assert made.rejected() == ("a", "a2", "b", "c")
+
+
+def test_the_tenth_task_comes_after_the_second() -> None:
+    made = Accumulators()
+    for number in (10, 2, 1):
+        made.add(report(1, f"files[{number}]", (number,)))
+    assert made.rejected() == (1, 2, 10)
+
+
+def test_rejected_rows_of_a_retry_or_replay_are_not_told_twice() -> None:
+    made = Accumulators()
+    for _ in range(2):
+        made.add(report(1, "files[0]", ("a",)))
+        made.add(report(2, "files[0]", ("b",)))
+    assert made.rejected() == ("a", "b")
+    made.fold(1)
+    made.reset(1, {})
+    assert made.rejected() == ("a",)
+    made.add(report(2, "files[0]", ("b",)))
+    assert made.rejected() == ("a", "b")
+
+
+def test_a_result_answers_as_in_pyflink() -> None:
+    result = JobExecutionResult("a" * 32, {"map.records_in": 5}, (), (), 3, 1)
+    assert result.get_job_id() == "a" * 32
+    assert result.get_accumulator_result("map.records_in") == 5
+    assert result.get_accumulator_result("nothing") == 0
+    result.get_all_accumulator_results()["map.records_in"] = 0
+    assert result.get_all_accumulator_results() == {"map.records_in": 5}

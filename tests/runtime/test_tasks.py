@@ -1,0 +1,149 @@
+"""What runs inside Spark tasks: counts and errors reach the driver before Spark makes text of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from support_runtime import PICKLED
+from support_slots import Driver
+
+from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
+from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.frames import KeyedFrame, Router, decode_values, encode_values
+from pyflinkstate.runtime.messages import TaskReport
+from pyflinkstate.runtime.observe import Accumulators
+from pyflinkstate.runtime.sinks import FrameWriter
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SourceTask, TaskLink
+
+
+@pytest.fixture
+def link(driver: Driver) -> TaskLink:
+    return TaskLink(driver.link, 3)
+
+
+def reports(driver: Driver) -> list[TaskReport]:
+    """All that the driver has heard; a report returns when it was heard, so nothing is on its way."""
+    heard = []
+    while not driver.events.empty():
+        heard.append(driver.events.get_nowait())
+    return heard
+
+
+def chain(link: TaskLink, *operators: ChainedOperator, decodes: bool = False) -> ChainTask:
+    return ChainTask(link, "numbers", operators, 2, decodes)
+
+
+EVEN = ChainedOperator("filter", "even", lambda n: n % 2 == 0)
+
+
+def is_small(n: int) -> bool:
+    return n < 3
+
+
+def test_a_source_task_counts_what_it_gives(driver: Driver, link: TaskLink) -> None:
+    assert list(SourceTask(link, "rdd")(4, [1, 2, 3])) == [1, 2, 3]
+    (report,) = reports(driver)
+    assert (report.attempt, report.epoch, report.task, report.error) == (0, 3, "rdd[4]", None)
+    assert report.counts["rdd.records_out"] == 3
+
+
+def test_a_source_task_reads_its_splits(driver: Driver, link: TaskLink) -> None:
+    task = SourceTask(link, "files", lambda split, reject: range(split))
+    assert list(task(0, [2, 3])) == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [OSError("disk gone"), EOFError("truncated")], ids=repr)
+def test_a_source_that_cannot_be_read_is_a_source_error(
+    driver: Driver, link: TaskLink, error: Exception
+) -> None:
+    def read(split: Any, reject: Any) -> Iterator[int]:
+        yield 1
+        raise error
+
+    with pytest.raises(SourceError, match=f"source 'files' cannot be read: {error}"):
+        list(SourceTask(link, "files", read)(0, ["a"]))
+    (report,) = reports(driver)
+    assert isinstance(report.error, SourceError)
+    assert report.counts == {}
+
+
+def test_an_error_is_reported_as_what_it_is(driver: Driver, link: TaskLink) -> None:
+    failing = ChainedOperator("map", "inverse", lambda n: 1 / n)
+    task = SinkTask(chain(link, failing), "sink", FrameWriter())
+    with pytest.raises(UserFunctionError) as caught:
+        list(task(5, iter([1, 0])))
+    (report,) = reports(driver)
+    assert report.task == "sink[5]"
+    assert isinstance(report.error, UserFunctionError)
+    assert (str(report.error), report.error.context) == (str(caught.value), caught.value.context)
+
+
+def test_a_task_that_nobody_reads_to_the_end_reports_nothing(driver: Driver, link: TaskLink) -> None:
+    running = SinkTask(chain(link, EVEN), "sink", FrameWriter())(0, iter(range(10_000)))
+    next(running)
+    running.close()
+    assert reports(driver) == []
+
+
+def test_a_task_without_counts_reports_nothing(driver: Driver, link: TaskLink) -> None:
+    list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([1])))
+    assert reports(driver) == []
+
+
+def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink) -> None:
+    router = Router("count", is_small, PICKLED, 1, 128)
+    ((key, data),) = RouteTask(chain(link, EVEN), router)(7, [1, 2, 3, 4])
+    assert key == (0, 7, 0)
+    assert KeyedFrame.decode(data).values == [2, 4]
+    (report,) = reports(driver)
+    assert report.counts == {"even.records_dropped": 2}
+
+
+def test_a_chain_behind_a_slot_gets_records_out_of_frames(driver: Driver, link: TaskLink) -> None:
+    task = SinkTask(chain(link, EVEN, decodes=True), "sink", FrameWriter())
+    ((partition, frame),) = task(1, iter([encode_values([1, 2]), encode_values([4])]))
+    assert (partition, list(decode_values(frame))) == (1, [2, 4])
+
+
+def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:
+    task = SinkTask(chain(link, ChainedOperator("filter", "small", is_small)), "sink", FrameWriter())
+    copy = pickle.loads(pickle.dumps(task))
+    assert [list(decode_values(frame)) for _, frame in copy(0, iter(range(9)))] == [[0, 1, 2]]
+
+
+def test_a_bad_record_in_a_sink_is_reported(driver: Driver, link: TaskLink) -> None:
+    with pytest.raises(BadRecordError):
+        list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([lambda: None])))
+    (report,) = reports(driver)
+    assert isinstance(report.error, BadRecordError)
+
+
+def totals(driver: Driver, tasks: Iterable[Any]) -> dict[str, int]:
+    """Run tasks of one epoch over 0..9, and count as the job master does."""
+    for task in tasks:
+        list(task(0, iter(range(10))))
+    accumulators = Accumulators()
+    for report in reports(driver):
+        accumulators.add(report)
+    return accumulators.total(3)
+
+
+def test_two_branches_with_sinks_of_one_name_both_count(driver: Driver, link: TaskLink) -> None:
+    branches = [
+        SinkTask(chain(link, ChainedOperator("filter", name, is_small)), "DriverSink", FrameWriter())
+        for name in ("left", "right")
+    ]
+    assert totals(driver, branches) == {"left.records_dropped": 7, "right.records_dropped": 7}
+
+
+def test_two_branches_into_operators_of_one_name_both_count(driver: Driver, link: TaskLink) -> None:
+    branches = [
+        RouteTask(
+            chain(link, ChainedOperator("filter", name, is_small)), Router("process", str, PICKLED, 1, 128)
+        )
+        for name in ("left", "right")
+    ]
+    assert totals(driver, branches) == {"left.records_dropped": 7, "right.records_dropped": 7}
