@@ -155,8 +155,18 @@ class StaleSlotError(RuntimeFailure):
     """A state slot is not at the version that the task expects."""
 
 
+class SlotBusyError(RuntimeFailure):
+    """Another task feeds the slot: a speculative copy, which Spark may let fail without harm."""
+
+
 class SparkJobError(RuntimeFailure):
     """Spark failed the job of an epoch for a reason of its own."""
+
+
+class SparkUnavailableError(RuntimeFailure):
+    """The Spark application has ended, or cannot be reached any more."""
+
+    recoverable = False
 
 
 class JobFailedError(PyFlinkStateError, RuntimeError):

@@ -228,7 +228,7 @@ def _is_frozen_record(value: Any) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)
-    return attrs.has(type(value))
+    return attrs.has(type(value)) and any("__eq__" in vars(base) for base in type(value).__mro__[:-1])
 
 
 # --- the door ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateValueError
 
 #: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
 PICKLE_PROTOCOL = 5
@@ -96,7 +96,14 @@ def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
 
 
 def _dump(value: Any) -> bytes:
-    return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    try:
+        return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    except Exception as error:
+        raise StateValueError(
+            f"a value of {type(value).__module__}.{type(value).__qualname__} cannot be stored: {error}; "
+            f"declare a type, or define the class in a module that can be imported, which a restored "
+            f"program finds again"
+        ) from error
 
 
 def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:

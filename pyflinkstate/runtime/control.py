@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
     CheckpointAck,
@@ -35,6 +36,15 @@ from pyflinkstate.runtime.messages import (
 from pyflinkstate.runtime.transport import Address, Server, listen_on_tcp, shut_down
 
 Deploy = Callable[[SlotId], DeploySlot]
+
+
+@attrs.frozen
+class Endpoint:
+    """Where the driver listens (``bind_host``, ``port``; 0 is any), and as what others know it."""
+
+    host: str = "127.0.0.1"
+    bind_host: str = "127.0.0.1"
+    port: int = 0
 
 
 @attrs.frozen
@@ -94,7 +104,7 @@ class SlotRegistry:
                 _send(task, SlotUnavailable(slot.error))
             elif slot.address is not None:
                 _send(task, SlotAvailable(slot.address))
-            elif slot.starter is not None:
+            elif slot.starter is not None or slot.connection is not None:
                 slot.waiting.append(task)
             else:
                 slot.starter = task
@@ -161,8 +171,9 @@ class SlotRegistry:
             for slot in open_slots:
                 assert slot.connection is not None
                 _send(slot.connection, CloseSlot())
+        deadline = time.monotonic() + timeout_s
         for slot in open_slots:
-            slot.closed.wait(timeout_s)
+            slot.closed.wait(max(0.0, deadline - time.monotonic()))
         self.end()
 
     def end(self) -> None:
@@ -187,12 +198,20 @@ class ControlServer:
     Events are ``TaskReport``, ``CheckpointAck``, ``CheckpointDecline`` and :class:`SlotLost`.
     """
 
-    def __init__(self, host: str, secret: bytes, events: queue.SimpleQueue[Any], deploy: Deploy) -> None:
+    def __init__(
+        self, endpoint: Endpoint, secret: bytes, events: queue.SimpleQueue[Any], deploy: Deploy
+    ) -> None:
         self._events = events
         self._deploy = deploy
         self._registry = SlotRegistry(0)
-        listener = listen_on_tcp(host)
-        self.address = Address(host, listener.getsockname()[1])
+        try:
+            listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the driver cannot listen on {endpoint.bind_host}, port {endpoint.port}: {error}; set "
+                f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
+            ) from error
+        self.address = Address(endpoint.host, listener.getsockname()[1])
         self._server = Server([listener], secret, self._serve)
         self._server.start()
 

@@ -149,7 +149,7 @@ class CheckpointCoordinator:
         if pending is None:
             return []
         if pending.aligned_ms is None:
-            pending.aligned_ms = now_ms
+            pending.aligned_ms = self._last_trigger_ms = now_ms
         return self._try_to_complete(pending)
 
     def acknowledge(self, ack: CheckpointAck) -> list[Instruction]:

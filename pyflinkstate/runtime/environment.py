@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -105,8 +106,11 @@ class StreamExecutionEnvironment:
             tolerable_failures: how many checkpoints in a row may fail before the job does.
             num_retained: how many completed checkpoints are kept.
         """
-        if interval < 0 or timeout <= 0:
-            raise ConfigurationError(f"checkpoint interval {interval} or timeout {timeout} is not positive")
+        if interval < 0 or timeout <= 0 or tolerable_failures < 0 or num_retained < 1:
+            raise ConfigurationError(
+                f"interval {interval} and tolerable_failures {tolerable_failures} must be 0 or more, "
+                f"timeout {timeout} and num_retained {num_retained} 1 or more"
+            )
         self._checkpoints = CheckpointSettings(interval, timeout, tolerable_failures, num_retained)
         self._checkpoint_directory = str(directory)
         return self
@@ -118,6 +122,9 @@ class StreamExecutionEnvironment:
 
     def restore_from(self, path: str = LATEST) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint, at any parallelism.
+
+        Newer checkpoints of the same job are deleted, and so is output that a file sink committed after
+        the restored one: the job begins again from there.
 
         Args:
             path: the checkpoint's folder (``.../chk-<n>``), or ``"latest"`` for the newest completed
@@ -235,8 +242,8 @@ class StreamExecutionEnvironment:
         return Job(
             plan,
             settings,
-            on_spark.SparkRunner(self._context, f"pyflinkstate {name}"),
-            on_spark.driver_host(self._context),
+            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
+            on_spark.driver_endpoint(self._context),
             SystemClock(),
             storage,
             restore,
@@ -256,7 +263,7 @@ class StreamExecutionEnvironment:
             raise ConfigurationError("restore_from() needs enable_checkpointing(): restored state is kept on")
         if self._restore_from == LATEST:
             metadata = storage.load_latest(job_name)
-            return RestorePoint(metadata, storage.folder(metadata.job_id, metadata.checkpoint_id))
+            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
         return RestorePoint(*load_checkpoint(self._restore_from))
 
 

@@ -32,7 +32,7 @@ def user_failure(
     place = f"operator {operator!r}, " + (f"key {shorten(key)}, " if key is not None else "")
     place += f"record {shorten(record)}"
     context = {"operator": operator, "key": shorten(key), "record": shorten(record)}
-    if isinstance(error, PyFlinkStateError):
+    if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:
         return type(error)(f"{error.message}\n  in {place}", **{**error.context, **context})
     return UserFunctionError(
         f"{type(error).__name__}: {_text_of(error)}\n  in {place}\n\nThe function's own traceback:\n"

@@ -57,7 +57,7 @@ class RecordFormat(Protocol):
 def _open_text(path: str) -> io.TextIOWrapper:
     file_system, name = open_file_system(path)
     stream = file_system.open_input_stream(name, compression="detect")
-    return io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape", newline="")
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
 def _is_utf8(text: str) -> bool:
@@ -71,6 +71,11 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+def _check_delimiter(_: Any, __: Any, delimiter: Any) -> None:
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"the delimiter must be one character, and no quote or line end: {delimiter!r}")
+
+
 @attrs.frozen
 class CsvFormat:
     """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
@@ -79,7 +84,7 @@ class CsvFormat:
     """
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
-    delimiter: str = ","
+    delimiter: str = attrs.field(default=",", validator=_check_delimiter)
 
     @property
     def name(self) -> str:
@@ -137,8 +142,10 @@ class JsonFormat:
                 if not line.strip():
                     continue
                 try:
-                    record = json.loads(line if _is_utf8(line) else "not UTF-8")
-                except ValueError as error:
+                    if not _is_utf8(line):
+                        raise ValueError("not UTF-8")
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
                     rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
                     _refuse(self.on_malformed, rejected, reject)
                 else:

@@ -20,8 +20,8 @@ from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.pickling import dumps
 
-PROTOCOL = 5
 RECORDS_PER_FRAME = 4096
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.
 REMEMBERED_KEYS = 500_000
@@ -62,7 +62,7 @@ def decode_values(data: bytes) -> Sequence[Any]:
 
 def _dumps(columns: Any) -> bytes:
     try:
-        return pickle.dumps(columns, protocol=PROTOCOL)
+        return dumps(columns)
     except Exception as error:
         raise BadRecordError(
             f"records between operators must be picklable: {type(error).__name__}: {error}"
@@ -70,7 +70,12 @@ def _dumps(columns: Any) -> bytes:
 
 
 #: Types for which membership of a whole batch is told by ``type`` alone, so the check is one set.
-_EXACT_TYPES: dict[str, type] = {"STRING": str, "BYTES": bytes}
+_EXACT_TYPES: dict[str, type] = {
+    "STRING": str,
+    "BYTES": bytes,
+    "BOOLEAN": bool,
+    **dict.fromkeys(("BYTE", "SHORT", "INT", "LONG", "BIG_INT"), int),
+}
 
 
 class _KeyGroups(dict[Any, int]):

@@ -6,11 +6,14 @@ written and completed while epoch ``n + 1`` runs.
 
 An attempt starts from a completed checkpoint, or from nothing. Any failure ends it: its slots are cut
 off, what its sinks prepared is thrown away, and the restart strategy decides whether the next one
-starts. No part of a failed attempt can reach the next one, whose number every message carries.
+starts. Nothing of a failed attempt reaches the next one: tasks, reports and slots carry the attempt's
+number, and a checkpoint's id is never used again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import queue
 import uuid
 from collections import deque
@@ -18,7 +21,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
-import cloudpickle
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
@@ -30,7 +32,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.clock import Clock
-from pyflinkstate.runtime.control import ControlServer, SlotLost, SlotRegistry
+from pyflinkstate.runtime.control import ControlServer, Endpoint, SlotLost, SlotRegistry
 from pyflinkstate.runtime.coordinator import (
     AbandonCheckpoint,
     CheckpointCoordinator,
@@ -57,12 +59,15 @@ from pyflinkstate.runtime.observe import (
     JobExecutionResult,
     JobListener,
 )
-from pyflinkstate.runtime.plan import JobPlan, KeyedOperator
+from pyflinkstate.runtime.pickling import dumps_by_value
+from pyflinkstate.runtime.plan import JobPlan, KeyedOperator, functions_of
 from pyflinkstate.runtime.restart import RestartStrategy
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.sources import Epoch
 from pyflinkstate.runtime.storage import CheckpointStorage
 from pyflinkstate.runtime.tasks import TaskLink
+
+_log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -114,10 +119,10 @@ class EpochRunner:
 
 @attrs.frozen
 class RestorePoint:
-    """A completed checkpoint to start from, and the folder it is in."""
+    """A completed checkpoint to start from, and the URI or path of its folder."""
 
     metadata: CheckpointMetadata
-    folder: str
+    uri: str
 
 
 class Job:
@@ -127,7 +132,7 @@ class Job:
         plan: what to run.
         settings: how.
         runner: what runs an epoch.
-        host: the address at which tasks reach this process.
+        endpoint: where this process listens, and where tasks reach it.
         storage: where checkpoints go; None where none are taken.
         restore: the checkpoint to start from.
     """
@@ -137,7 +142,7 @@ class Job:
         plan: JobPlan,
         settings: JobSettings,
         runner: EpochRunner,
-        host: str,
+        endpoint: Endpoint,
         clock: Clock,
         storage: CheckpointStorage | None = None,
         restore: RestorePoint | None = None,
@@ -148,7 +153,9 @@ class Job:
         self._storage = storage
         self._restore = restore
         self._plan = plan if restore is None else _fit(plan, settings.name, restore.metadata)
-        self._functions = {op.operator_id: _pickled_function(op) for op in self._plan.operators}
+        self._functions = {op.operator_id: _pickled(op.name, op.node.function) for op in self._plan.operators}
+        for name, function in functions_of(self._plan):
+            _pickled(name, function)  # found now, and not by Spark in the middle of the first epoch
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
         last_id, completed = self._ids_in_use()
         self._coordinator = CheckpointCoordinator(settings.checkpoints, last_id, completed)
@@ -166,16 +173,16 @@ class Job:
         self._failure: PyFlinkStateError | None = None
         self._secret = uuid.uuid4().bytes + uuid.uuid4().bytes
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._host = host
+        self._endpoint = endpoint
         self._control: ControlServer | None = None
         self._registry: SlotRegistry | None = None
 
     def _ids_in_use(self) -> tuple[int, list[int]]:
         if self._storage is None or self._restore is None:
             return 0, []
-        used = self._storage.checkpoint_ids(self.job_id)
-        used.append(self._restore.metadata.checkpoint_id)
-        return max(used), self._storage.completed(self.job_id)
+        restored = self._restore.metadata.checkpoint_id
+        used = [restored, *self._storage.checkpoint_ids(self.job_id)]
+        return max(used), [done for done in self._storage.completed(self.job_id) if done <= restored]
 
     # --- the life of a job -----------------------------------------------------------------------
 
@@ -186,8 +193,9 @@ class Job:
             JobFailedError: it was restarted, and may not be again; ``__cause__`` is the failure.
         PyFlinkStateError: the failure itself, where no restart was tried.
         """
-        self._control = ControlServer(self._host, self._secret, self._events, self._deployment_of)
+        self._control = ControlServer(self._endpoint, self._secret, self._events, self._deployment_of)
         try:
+            self._forget_later_checkpoints()
             restored = None if self._restore is None else self._restore.metadata.epoch
             for sink in self._plan.sinks:
                 sink.sink.open(self.job_id, restored)
@@ -198,15 +206,38 @@ class Job:
                     break
                 except PyFlinkStateError as error:
                     self._recover(error)
-            assert self._registry is not None
-            self._registry.close(CLOSE_TIMEOUT_S)
-            self._drain_events()
+            self._close_slots()
+        except GeneratorExit:
+            self._close_slots()  # nobody wants more results; no epoch is running
+            raise
         finally:
+            self._control.close()
             if self._running:
                 self._runner.cancel()
-            self._control.close()
             if self._storage is not None:
                 self._execute(self._coordinator.abort_pending(CheckpointError("the job ended")))
+
+    def _close_slots(self) -> None:
+        """Close the functions. What ``close`` raises is logged: the results are committed."""
+        assert self._registry is not None
+        self._failure = None
+        self._registry.close(CLOSE_TIMEOUT_S)
+        while not self._events.empty():
+            self._handle(self._events.get())
+        if self._failure is not None:
+            _log.warning("job %r has ended, but: %s", self._settings.name, self._failure)
+
+    def _forget_later_checkpoints(self) -> None:
+        """Delete what is newer than the restored checkpoint: the sinks will forget it as well.
+
+        Whoever restores an older checkpoint begins from there. If the newer ones stayed, "latest" could
+        go back to one of them, to find its output deleted.
+        """
+        if self._storage is None or self._restore is None:
+            return
+        for checkpoint_id in self._storage.checkpoint_ids(self.job_id):
+            if checkpoint_id > self._restore.metadata.checkpoint_id:
+                self._storage.discard(self.job_id, checkpoint_id)
 
     def result(self) -> JobExecutionResult:
         """Return what is known of the job so far."""
@@ -290,8 +321,8 @@ class Job:
         started_ms = self._clock.now_ms()
         barrier = self._barrier(number, started_ms, is_last)
         self._ended = None
-        self._running = True
         self._runner.start(self._request(number, epoch, barrier), self._events.put)
+        self._running = True
         self._wait_until(lambda: not self._running)
         ended = self._ended
         assert ended is not None
@@ -327,7 +358,7 @@ class Job:
         expected_ms = now_ms + self._last_duration_ms
         if not is_last and not self._coordinator.is_due(expected_ms):
             return None
-        checkpoint_id = self._coordinator.trigger(expected_ms, number, self._subtasks())
+        checkpoint_id = self._coordinator.trigger(now_ms, number, self._subtasks())
         try:
             return CheckpointTrigger(checkpoint_id, self._storage.begin(self.job_id, checkpoint_id))
         except CheckpointError as error:
@@ -362,18 +393,13 @@ class Job:
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self._raise_failure()
-            try:
+            with contextlib.suppress(queue.Empty):
                 self._handle(self._events.get(timeout=TICK_S))
-            except queue.Empty:
-                self._execute(self._coordinator.tick(self._clock.now_ms()))
+            self._execute(self._coordinator.tick(self._clock.now_ms()))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    def _drain_events(self) -> None:
-        while not self._events.empty():
-            self._handle(self._events.get())
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, EpochEnded):
@@ -419,8 +445,7 @@ class Job:
             self._execute(self._coordinator.not_completed(pending.checkpoint_id, error))
             return
         # The checkpoint exists. If a sink's commit fails now, the restart begins here and commits again.
-        folder = self._storage.folder(self.job_id, pending.checkpoint_id)
-        self._restore = RestorePoint(metadata, folder)
+        self._restore = RestorePoint(metadata, self._storage.uri_of(self.job_id, pending.checkpoint_id))
         self._restarts_since_progress = 0
         subsumed = self._coordinator.completed(pending.checkpoint_id)
         try:
@@ -498,21 +523,20 @@ class Job:
             attempt=self._attempt,
             epoch=self._epoch,
             storage_uri=None if self._storage is None else self._storage.uri,
-            restore_from=None if restore is None or state is None else restore.folder,
+            restore_uri=None if restore is None or state is None else restore.uri,
             handles=tuple(h for h in handles if len(h.key_group_range.intersection(owned))),
         )
 
 
-def _pickled_function(operator: KeyedOperator) -> bytes:
+def _pickled(operator: str, function: Any) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(operator.node.function)
+        return dumps_by_value(function)
     except Exception as error:
         raise ConfigurationError(
-            f"operator {operator.name!r}: its function cannot be pickled, so it cannot be sent to a "
-            f"state slot: {error}. Make what it needs (connections, files) in open()",
-            operator=operator.name,
+            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
+            f"runs: {error}. Make what it needs (connections, files) in open()",
+            operator=operator,
         ) from error
-    return pickled
 
 
 def _fit(plan: JobPlan, job_name: str, metadata: CheckpointMetadata) -> JobPlan:

@@ -92,7 +92,7 @@ class DeploySlot:
     attempt: int
     epoch: int
     storage_uri: str | None
-    restore_from: str | None
+    restore_uri: str | None
     handles: tuple[KeyGroupsStateHandle, ...]
 
 

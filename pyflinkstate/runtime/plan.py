@@ -120,6 +120,16 @@ def upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator,
     return node, tuple(operators)
 
 
+def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
+    """Yield name and function of everything of the user's that runs inside Spark tasks."""
+    heads: list[KeyedNode | SinkNode] = [*(operator.node for operator in plan.operators), *plan.sinks]
+    for head in heads:
+        for operator in upstream(head.parent)[1]:
+            yield operator.name, operator.function
+        if isinstance(head, KeyedNode):
+            yield f"key_by before {head.name}", head.select_key
+
+
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:
     """Settle names, ids and parallelisms of all that leads to ``sinks``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 
 
 @attrs.frozen
@@ -37,4 +37,8 @@ class RestartStrategies:
 
         The default with checkpoints: 3 times, 1 second apart.
         """
+        if restart_attempts < 0 or delay_between_attempts < 0:
+            raise ConfigurationError(
+                f"restart attempts {restart_attempts} and delay {delay_between_attempts} must be 0 or more"
+            )
         return RestartStrategy(restart_attempts, delay_between_attempts)

@@ -24,7 +24,7 @@ from pyarrow import fs
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError
 from pyflinkstate.runtime.failures import shorten
 from pyflinkstate.runtime.frames import RECORDS_PER_FRAME, decode_values, encode_values
-from pyflinkstate.runtime.storage import open_file_system
+from pyflinkstate.runtime.storage import absolute, open_file_system
 
 
 class SinkWriter(Protocol):
@@ -150,6 +150,10 @@ _ENCODERS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
+#: Tells "no record" from a record that is None.
+_NONE = object()
+
+
 @attrs.frozen
 class LineWriter:
     """Writes one line for each record into a file of its own."""
@@ -159,8 +163,8 @@ class LineWriter:
 
     def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
         """See :class:`SinkWriter`; yields the file's name, or nothing for no records."""
-        first = next(records, None)
-        if first is None:
+        first = next(records, _NONE)
+        if first is _NONE:
             return
         suffix, encode = _ENCODERS[self.format]
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
@@ -200,10 +204,15 @@ class FileSink:
     def __init__(self, directory: str, format: str = "json") -> None:
         if format not in _ENCODERS:
             raise SinkError(f"file sink: no format {format!r}; choose one of {', '.join(_ENCODERS)}")
-        self.directory = directory.rstrip("/")
+        self.directory = absolute(directory).rstrip("/")
         self._format = format
         with _sink_errors(f"open {directory}"):
             self._fs, self._root = open_file_system(self.directory)
+        if not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+            raise SinkError(
+                f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
+                f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
+            )
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """Take the directory for this job.
@@ -214,32 +223,32 @@ class FileSink:
         with _sink_errors(f"use {self.directory}"):
             self._fs.create_dir(self._root, recursive=True)
             owner = self._owner()
-            if (owner is not None or self._epochs("")) and (owner != job_id or restored_epoch is None):
+            if self._epochs("") and (owner != job_id or restored_epoch is None):
                 raise SinkError(
                     f"file sink: {self.directory} holds output of another run (job {owner}): give an "
                     f"empty directory, or restore that run's checkpoint",
                     directory=self.directory,
                 )
-            with self._fs.open_output_stream(f"{self._root}/{MARKER}") as stream:
-                stream.write(json.dumps({"job_id": job_id}).encode())
-            self.rewind(restored_epoch or 0)
-            self.commit(restored_epoch or 0)
+            self._set_owner(job_id)
+            keep = restored_epoch if restored_epoch is not None and owner == job_id else 0
+            self.rewind(keep)
+            self.commit(keep)
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
         return LineWriter(f"{self.directory}/_pending/epoch={epoch}", self._format)
 
     def prepare(self, epoch: int, results: list[Any]) -> None:
-        """Keep just the files of the task attempts that Spark counted, and set the epoch aside."""
+        """Set the epoch aside: just the files of those task attempts that Spark counted."""
         pending = f"{self._root}/_pending/epoch={epoch}"
         with _sink_errors(f"prepare epoch {epoch}"):
             if not results:
                 return
-            for info in self._fs.get_file_info(fs.FileSelector(pending)):
-                if info.base_name not in results:
-                    self._fs.delete_file(info.path)
-            self._fs.create_dir(f"{self._root}/_prepared", recursive=True)
-            self._fs.move(pending, f"{self._root}/_prepared/epoch={epoch}")
+            prepared = f"{self._root}/_prepared/epoch={epoch}"
+            self._fs.create_dir(prepared, recursive=True)
+            for name in results:
+                self._fs.move(f"{pending}/{name}", f"{prepared}/{name}")
+            self._fs.delete_dir(pending)
 
     def commit(self, epoch: int) -> None:
         """See :class:`Sink`. A commit that was interrupted is carried on by the next."""
@@ -256,6 +265,12 @@ class FileSink:
                 for number in self._epochs(folder):
                     if number > epoch or folder == "/_pending":
                         self._fs.delete_dir(f"{self._root}{folder}/epoch={number}")
+
+    def _set_owner(self, job_id: str) -> None:
+        unfinished = f"{self._root}/{MARKER}.{uuid.uuid4().hex}"
+        with self._fs.open_output_stream(unfinished) as stream:
+            stream.write(json.dumps({"job_id": job_id}).encode())
+        self._fs.move(unfinished, f"{self._root}/{MARKER}")
 
     def _owner(self) -> str | None:
         if self._fs.get_file_info(f"{self._root}/{MARKER}").type == fs.FileType.NotFound:

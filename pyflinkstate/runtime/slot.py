@@ -32,7 +32,7 @@ import attrs
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import SnapshotCancelledError, SnapshotResources
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError, StaleSlotError
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SlotBusyError, StaleSlotError
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame, encode_values
@@ -54,7 +54,7 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     SlotReady,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.subtask import KeyedSubtask
 from pyflinkstate.runtime.transport import Address, Server, connect, listen_on_tcp, listen_on_unix
 
@@ -67,10 +67,9 @@ class SlotBootstrap:
     """What a new slot process reads from its standard input, as JSON."""
 
     driver: Address
-    secret: bytes
+    secret: bytes = attrs.field(repr=False)
     attempt: int
     slot: SlotId
-    sys_path: tuple[str, ...]
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -87,7 +86,6 @@ class SlotBootstrap:
             bytes.fromhex(content["secret"]),
             content["attempt"],
             SlotId(**content["slot"]),
-            tuple(content["sys_path"]),
         )
 
 
@@ -125,11 +123,13 @@ class StateSlot:
 
     def _listen(self) -> list[socket.socket]:
         own_host = _local_host_of(self._driver)
-        tcp = listen_on_tcp(own_host)
-        unix, self._unix_path = listen_on_unix()
-        address = Address(own_host, tcp.getsockname()[1], self._unix_path)
+        listeners = [listen_on_tcp(own_host)]
+        with contextlib.suppress(OSError):  # a temp folder with a long name, or of somebody else
+            unix, self._unix_path = listen_on_unix()
+            listeners.append(unix)
+        address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
         self._tell_driver(RegisterSlot(self._bootstrap.attempt, self._bootstrap.slot, os.getpid(), address))
-        return [tcp, unix]
+        return listeners
 
     def _deploy(self, deployment: DeploySlot) -> bool:
         try:
@@ -139,7 +139,7 @@ class StateSlot:
             )
             self._subtask = self._make_subtask(deployment)
             self._subtask.open()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
             self._tell_driver(SlotFailed(user_failure(error, deployment.name, "none: while starting")))
             return False
         gc.collect()
@@ -152,9 +152,8 @@ class StateSlot:
         backend = HeapKeyedStateBackend(
             deployment.key_type, deployment.key_group_range, deployment.max_parallelism
         )
-        if deployment.restore_from is not None:
-            assert self._storage is not None
-            reader = self._storage.streams(deployment.restore_from)
+        if deployment.restore_uri is not None:
+            reader = open_checkpoint(deployment.restore_uri)
             HeapRestoreOperation(backend, reader).restore(deployment.handles)
         context = OperatorContext(
             deployment.name,
@@ -205,7 +204,7 @@ class StateSlot:
         begin = task.recv()
         assert isinstance(begin, BeginEpoch)
         if not self._epoch_lock.acquire(blocking=False):
-            task.send(EpochRefused(self._stale(begin, "another task is feeding it")))
+            task.send(EpochRefused(SlotBusyError(f"slot {self._bootstrap.slot}: another task is feeding it")))
             return
         try:
             outcome = self._apply_epoch(task, begin)
@@ -315,7 +314,6 @@ def _local_host_of(connection: Connection) -> str:
 def main() -> None:
     """Run a slot; the bootstrap comes on standard input, so that no secret is seen by ``ps``."""
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
-    sys.path[:] = list(bootstrap.sys_path)
     # The end of a slot flushes nothing, and what user code prints shall not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     StateSlot(bootstrap).run()

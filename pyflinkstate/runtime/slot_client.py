@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -30,6 +31,8 @@ from pyflinkstate.runtime.slot import SlotBootstrap
 from pyflinkstate.runtime.transport import Address, connect, shut_down
 
 _POLL_S = 0.2
+#: The driver's answer may come after the end of the process that it is about.
+_GRACE_S = 5
 
 
 @attrs.frozen
@@ -55,7 +58,7 @@ class DriverLink:
                 process = self._start(slot)
                 stack.callback(_reap_in_background, process)
                 while not driver.poll(_POLL_S):
-                    if process.poll() is not None and not driver.poll(0):
+                    if process.poll() is not None and not driver.poll(_GRACE_S):
                         raise SlotLostError(
                             f"slot {slot} ended with exit code {process.returncode} while it started; "
                             f"its output is in the executor's log"
@@ -67,9 +70,11 @@ class DriverLink:
             return answer.address
 
     def _start(self, slot: SlotId) -> subprocess.Popen[bytes]:
-        bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot, tuple(sys.path))
+        bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot)
         command = [sys.executable, "-m", "pyflinkstate.runtime.slot", str(slot)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        # The slot imports what this worker can, also packages that Spark has shipped.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)
         assert process.stdin is not None
         with process.stdin as stdin:
             stdin.write(bootstrap.encode())

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.formats import RecordFormat, RejectedRecord
-from pyflinkstate.runtime.storage import open_file_system
+from pyflinkstate.runtime.storage import absolute, open_file_system
 
 #: Records of a collection in an epoch, unless the user says otherwise.
 RECORDS_PER_EPOCH = 10_000
@@ -128,7 +128,7 @@ class FileSource:
     the last name read, so files may be added while the job is down, as long as their names come later.
     """
 
-    directory: str
+    directory: str = attrs.field(converter=absolute)
     record_format: RecordFormat
     files_per_epoch: int = 1
     max_files: int | None = None
@@ -160,7 +160,11 @@ class FileSource:
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read."""
-        if not self._names():
+        try:
+            names = self._names()
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+        if not names:
             raise ConfigurationError(f"{self.directory} holds no files to read")
 
     def _names(self) -> list[str]:
@@ -168,6 +172,6 @@ class FileSource:
             file_system, path = open_file_system(self.directory)
             infos = file_system.get_file_info(fs.FileSelector(path))
         except OSError as error:
-            raise ConfigurationError(f"cannot list {self.directory}: {error}") from error
+            raise SourceError(f"cannot list {self.directory}: {error}") from error
         files = (info.base_name for info in infos if info.type == fs.FileType.File)
         return sorted(name for name in files if not name.startswith((".", "_")))[: self.max_files]

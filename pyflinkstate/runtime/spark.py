@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,15 @@ from typing import Any
 from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
-from pyflinkstate.errors import ConfigurationError, SparkJobError, UnsupportedSessionError
+from pyflinkstate.errors import (
+    ConfigurationError,
+    RuntimeFailure,
+    SparkJobError,
+    SparkUnavailableError,
+    UnsupportedSessionError,
+)
 from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.frames import Router, decode_values
 from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, upstream
@@ -66,11 +74,17 @@ def context_of(session: Any) -> SparkContext:
     return session.sparkContext
 
 
-def driver_host(context: SparkContext) -> str:
-    """Return the address at which executors reach the driver."""
-    if str(context.master).startswith("local"):
-        return "127.0.0.1"
-    return context.getConf().get("spark.driver.host") or "127.0.0.1"
+def driver_endpoint(context: SparkContext) -> Endpoint:
+    """Return where the driver listens for executors: Spark's own settings say it.
+
+    ``spark.pyflinkstate.port`` is ours, for a firewall that lets just some ports through.
+    """
+    conf = context.getConf()
+    port = int(conf.get("spark.pyflinkstate.port", "0") or 0)
+    if str(context.master).split("[")[0] == "local":
+        return Endpoint(port=port)
+    host = str(conf.get("spark.driver.host"))
+    return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
 
 
 def rdd_source(rdd: Any, partitions_per_epoch: int | None) -> RddSource:
@@ -111,24 +125,46 @@ class SparkRunner(EpochRunner):
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
-        thread = InheritableThread(target=lambda: done(self._run(request)))
-        thread.daemon = True
-        thread.start()
+        try:
+            thread = InheritableThread(target=lambda: done(self._run(request)))
+            thread.daemon = True
+            thread.start()
+        except Exception as error:
+            raise self._failure(request, error) from error
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
-        self._context.cancelJobGroup(self._group)
+        with suppress(Exception):  # where Spark is gone there is nothing to cancel
+            self._context.cancelJobGroup(self._group)
 
     def _run(self, request: EpochRequest) -> EpochEnded:
-        self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
-        graph = _EpochGraph(self._context, request)
         try:
-            return EpochEnded([graph.run_sink(sink) for sink in request.plan.sinks], None)
+            self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
+            with closing(_EpochGraph(self._context, request)) as graph:
+                return EpochEnded([graph.run_sink(sink) for sink in request.plan.sinks], None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
-            first_lines = "\n".join(str(error).splitlines()[:15])
-            return EpochEnded(None, SparkJobError(f"Spark failed {request.description}: {first_lines}"))
-        finally:
-            graph.release()
+            return EpochEnded(None, self._failure(request, error))
+
+    def _failure(self, request: EpochRequest, error: Exception) -> RuntimeFailure:
+        if not _is_alive(self._context):
+            return SparkUnavailableError(
+                f"the Spark application ended in {request.description}; start another session, and "
+                f"restore_from() the last checkpoint"
+            )
+        return SparkJobError(f"Spark failed {request.description}: {_abridged(str(error))}")
+
+
+def _is_alive(context: SparkContext) -> bool:
+    try:
+        return not context._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 - a stopped context, a closed gateway, a dead JVM: each its own
+        return False
+
+
+def _abridged(message: str) -> str:
+    """Return the beginning of an error and its end, where a Python traceback says what happened."""
+    lines = [line for line in message.splitlines() if not line.startswith("\tat ")]
+    return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
 
 
 class _EpochGraph:
@@ -143,7 +179,8 @@ class _EpochGraph:
     def run_sink(self, sink: SinkNode) -> list[Any]:
         stage, operators = upstream(sink.parent)
         rdd = self._stage(stage)
-        task = SinkTask(self._chain(stage, operators, rdd), sink.name, sink.sink.writer(self._job.link.epoch))
+        sink_id = f"{sink.name}-{self._job.plan.sinks.index(sink)}"
+        task = SinkTask(self._chain(stage, operators, rdd), sink_id, sink.sink.writer(self._job.link.epoch))
         written = rdd.mapPartitionsWithIndex(task)
         if isinstance(sink.sink, RddSink):
             # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
@@ -154,7 +191,7 @@ class _EpochGraph:
             return [written]
         return written.collect()
 
-    def release(self) -> None:
+    def close(self) -> None:
         for rdd in self._persisted:
             rdd.unpersist()
 
@@ -184,7 +221,8 @@ class _EpochGraph:
         router = Router(
             operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
         )
-        routed = rdd.mapPartitionsWithIndex(RouteTask(self._chain(stage, operators, rdd), router))
+        route_task = RouteTask(self._chain(stage, operators, rdd), operator.operator_id, router)
+        routed = rdd.mapPartitionsWithIndex(route_task)
         aligned = routed.repartitionAndSortWithinPartitions(operator.parallelism, itemgetter(0))
         slot_task = SlotTask(
             self._job.link, operator.operator_id, operator.name, self._job.barrier, self._job.addresses

@@ -62,11 +62,16 @@ def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), str(Path(uri).absolute())
 
 
+def absolute(uri: str) -> str:
+    """Return a URI as it is, and a path as an absolute one: other processes work elsewhere."""
+    return uri if "://" in uri else str(Path(uri).absolute())
+
+
 class CheckpointStorage:
     """Reads and writes checkpoints below one directory."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri
+        self.uri = absolute(uri)
         with _storage_errors(f"open {uri}"):
             self._fs, self._root = open_file_system(uri)
 
@@ -84,6 +89,10 @@ class CheckpointStorage:
     def folder(self, job_id: str, checkpoint_id: int) -> str:
         """Return the path of a checkpoint's folder."""
         return f"{self._root}/{job_id}/chk-{checkpoint_id}"
+
+    def uri_of(self, job_id: str, checkpoint_id: int) -> str:
+        """Return the URI (or path) of a checkpoint's folder, for another process to open."""
+        return f"{self.uri.rstrip('/')}/{job_id}/chk-{checkpoint_id}"
 
     def begin(self, job_id: str, checkpoint_id: int) -> str:
         """Make the folder of a new checkpoint and return its path."""
@@ -176,7 +185,8 @@ class CheckpointStorage:
         return [info.base_name for info in infos if info.type == fs.FileType.Directory]
 
     def _exists(self, path: str) -> bool:
-        return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
+        with _storage_errors(f"look for {path}"):
+            return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
 
     # --- state files -----------------------------------------------------------------------------
 
@@ -186,9 +196,15 @@ class CheckpointStorage:
 
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
-    """Return the metadata of the checkpoint at a URI or path, and the folder as the reader names it."""
+    """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
     storage = CheckpointStorage(path.rstrip("/").removesuffix(f"/{METADATA}"))
-    return storage.load(storage._root), storage._root
+    return storage.load(storage._root), storage.uri
+
+
+def open_checkpoint(uri: str) -> CheckpointFolder:
+    """Return what reads the checkpoint at a URI or path."""
+    with _storage_errors(f"open {uri}"):
+        return CheckpointFolder(*open_file_system(uri))
 
 
 @attrs.frozen

@@ -54,7 +54,7 @@ class KeyedSubtask:
         """Open the function. Raises what is right to report."""
         try:
             open_function(self._function, self._runtime_context)
-        except Exception as error:
+        except BaseException as error:
             raise user_failure(error, self._name, "none: in open()") from error
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class KeyedSubtask:
         self.backend.clear_current_key()
         try:
             close_function(self._function)
-        except Exception as error:
+        except BaseException as error:
             raise user_failure(error, self._name, "none: in close()") from error
 
     def process_frame(self, frame: KeyedFrame) -> list[Any]:
@@ -84,7 +84,7 @@ class KeyedSubtask:
                 produced = process_element(value, context)
                 if produced is not None:
                     extend(produced)
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(), which must not end the slot without a word
             raise user_failure(error, self._name, value, key) from error
         self.backend.clear_current_key()
         return results

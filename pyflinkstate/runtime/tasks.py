@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError, SourceError
+from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
 from pyflinkstate.runtime.formats import RejectedRecord
 from pyflinkstate.runtime.frames import FrameKey, Router, decode_values
@@ -39,6 +39,8 @@ class TaskLink:
         counts: Counter[str] = Counter()
         try:
             yield counts
+        except SlotBusyError:
+            raise  # Spark's affair: the task that feeds the slot may well succeed
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
@@ -116,10 +118,11 @@ class RouteTask:
     """The map side before a keyed operator: chain, key, frames."""
 
     chain: ChainTask
+    operator_id: str
     router: Router
 
     def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
-        task = f"{self.chain.stage} to {self.router.operator}[{partition}]"
+        task = f"{self.chain.stage} to {self.operator_id}[{partition}]"
         with self.chain.link.reporting(task) as counts:
             yield from self.router.route(partition, self.chain.records(partition, stream, counts))
 
@@ -153,10 +156,11 @@ class SinkTask:
     """The end of a branch: chain, then the sink's writer."""
 
     chain: ChainTask
-    name: str
+    #: Unlike the name, no other sink of the job has it.
+    sink_id: str
     writer: SinkWriter
 
     def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[Any]:
-        with self.chain.link.reporting(f"{self.name}[{partition}]") as counts:
+        with self.chain.link.reporting(f"{self.sink_id}[{partition}]") as counts:
             records = self.chain.records(partition, stream, counts)
             yield from self.writer.write(partition, records)

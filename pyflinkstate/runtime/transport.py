@@ -39,13 +39,8 @@ def connect(address: Address, secret: bytes) -> Connection:
     Raises:
         OSError: nobody listens there, or the other end does not know the secret.
     """
-    if address.unix_path is not None and os.path.exists(address.unix_path):
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(sock.close)
-            sock.connect(address.unix_path)
-            on_error.pop_all()
-    else:
+    sock = None if address.unix_path is None else _connect_on_unix(address.unix_path)
+    if sock is None:
         sock = socket.create_connection((address.host, address.port), timeout=HANDSHAKE_TIMEOUT_S)
     connection = _as_connection(sock)
     try:
@@ -58,14 +53,35 @@ def connect(address: Address, secret: bytes) -> Connection:
     return connection
 
 
+def _connect_on_unix(path: str) -> socket.socket | None:
+    """Connect to a unix socket; None where it is not this host's, or nobody listens any more."""
+    if not os.path.exists(path):
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
 def _as_connection(sock: socket.socket) -> Connection:
     sock.settimeout(None)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _keep_alive(sock)
     connection = Connection(sock.detach())
     _set_receive_timeout(connection, struct.pack("ll", HANDSHAKE_TIMEOUT_S, 0))
     return connection
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice within about a minute that the other host is gone, not within the kernel's two hours."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # Linux has them all
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def shut_down(connection: Connection) -> None:
@@ -124,9 +140,9 @@ class Server:
             self._serve(connection)
 
 
-def listen_on_tcp(host: str) -> socket.socket:
-    """Listen on a free port of ``host``."""
-    return socket.create_server((host, 0), backlog=128)
+def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
+    """Listen on a port of ``host``, on a free one for 0."""
+    return socket.create_server((host, port), backlog=128)
 
 
 def listen_on_unix() -> tuple[socket.socket, str]:

@@ -1,0 +1,47 @@
+"""Pickling of what crosses processes: functions by value, records the fast way where that will do.
+
+A class of the main script or of a notebook cannot be pickled by name, as no other process has that
+module. ``cloudpickle`` ships such a class by value, under an id by which two copies of it are known as
+one. PySpark has a ``cloudpickle`` of its own with ids of its own; where both are loaded they are made to
+share them, else a record's class and the class that a function means would be two.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import cloudpickle
+
+PROTOCOL = 5
+
+_CLASS_IDS = (
+    "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    "_DYNAMIC_CLASS_TRACKER_BY_ID",
+    "_DYNAMIC_CLASS_TRACKER_LOCK",
+)
+
+
+def dumps_by_value(value: Any) -> bytes:
+    """Return a pickle of ``value`` that needs none of the main script's names to be loaded."""
+    _share_class_ids()
+    data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
+    return data
+
+
+def dumps(value: Any) -> bytes:
+    """Return a pickle of ``value``, by name where that is possible."""
+    try:
+        return pickle.dumps(value, protocol=PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return dumps_by_value(value)
+
+
+def _share_class_ids() -> None:
+    of_pyspark = sys.modules.get("pyspark.cloudpickle.cloudpickle")
+    ours = sys.modules["cloudpickle.cloudpickle"]
+    for name in _CLASS_IDS:
+        shared = getattr(of_pyspark, name, None)
+        if shared is not None and hasattr(ours, name):
+            setattr(ours, name, shared)
