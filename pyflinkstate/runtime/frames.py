@@ -6,7 +6,6 @@ per-record cost vanishes. A frame is pickled by one task of the job and unpickle
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from operator import itemgetter
@@ -20,7 +19,7 @@ from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.pickling import dumps
+from pyflinkstate.runtime.pickling import dumps, loads
 
 RECORDS_PER_FRAME = 4096
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.
@@ -46,7 +45,7 @@ class KeyedFrame:
     @classmethod
     def decode(cls, data: bytes) -> KeyedFrame:
         """Return the frame that ``encode`` was called on."""
-        return cls(*pickle.loads(data))  # noqa: S301 - from a task of the same job
+        return cls(*loads(data))
 
 
 def encode_values(values: Sequence[Any]) -> bytes:
@@ -56,7 +55,7 @@ def encode_values(values: Sequence[Any]) -> bytes:
 
 def decode_values(data: bytes) -> Sequence[Any]:
     """Return the values that ``encode_values`` was given."""
-    values: Sequence[Any] = pickle.loads(data)  # noqa: S301 - from a slot or task of the same job
+    values: Sequence[Any] = loads(data)
     return values
 
 

@@ -19,7 +19,6 @@ import contextlib
 import gc
 import json
 import os
-import pickle
 import socket
 import sys
 import threading
@@ -54,6 +53,7 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     SlotReady,
 )
+from pyflinkstate.runtime.pickling import loads
 from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.subtask import KeyedSubtask
 from pyflinkstate.runtime.transport import Address, Server, connect, listen_on_tcp, listen_on_unix
@@ -163,7 +163,7 @@ class StateSlot:
             deployment.attempt,
             backend,
         )
-        function = pickle.loads(deployment.function)  # noqa: S301 - the user's own job
+        function = loads(deployment.function)
         return KeyedSubtask(function, context, backend)
 
     def _listen_to_driver(self) -> None:

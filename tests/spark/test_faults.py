@@ -1,0 +1,242 @@
+"""Faults around the job: Spark's own end, programs whose classes are in the main script, odd records."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operators import Failing, RunningSum
+from test_recovery import EXPECTED, Runs
+
+from pyflinkstate import (
+    FileSink,
+    KeyedProcessFunction,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    errors,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
+
+
+def run_program(folder: Path, text: str) -> str:
+    """Run a program as a user would and return what it prints."""
+    path = folder / "program.py"
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(path)], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+CLASSES_IN_MAIN = """
+from dataclasses import dataclass
+from pyflinkstate import KeyedProcessFunction, StreamExecutionEnvironment, Types, ValueStateDescriptor
+
+@dataclass(frozen=True)
+class Event:
+    user: str
+    amount: int
+
+class Largest(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.largest = runtime_context.get_state(ValueStateDescriptor("largest"))
+
+    def process_element(self, value, ctx):
+        assert isinstance(value, Event)
+        largest = self.largest.value()
+        if largest is None or value.amount > largest.amount:
+            self.largest.update(value)
+        assert largest is None or isinstance(largest, Event)
+        yield self.largest.value()
+
+env = StreamExecutionEnvironment().set_parallelism(2)
+events = env.from_collection([Event("a", 1), Event("b", 2), Event("a", 3), Event("a", 2)])
+stream = events.filter(lambda event: isinstance(event, Event)).key_by(lambda event: event.user)
+largest = stream.process(Largest()).map(lambda event: isinstance(event, Event) and event)
+results = list(largest.execute_and_collect())
+print(sorted((event.user, event.amount) for event in results), {type(e) is Event for e in results})
+"""
+
+
+def test_records_whose_class_is_in_the_main_script(tmp_path: Path) -> None:
+    printed = run_program(tmp_path, CLASSES_IN_MAIN)
+    assert printed == "[('a', 1), ('a', 3), ('a', 3), ('b', 2)] {True}\n"
+
+
+SPARK_ENDS = """
+import os, signal, subprocess, sys, time
+from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment, errors
+
+class Slow(KeyedProcessFunction):
+    def open(self, runtime_context):
+        with open(PID_FILE, "w") as file:
+            file.write(str(os.getpid()))
+
+    def process_element(self, value, ctx):
+        if value == 25 and MID_EPOCH:
+            os.kill(JVM, signal.SIGKILL)
+            while True:
+                pass
+        yield value
+
+class EndSpark(JobListener):
+    def on_epoch(self, stats):
+        global SLOT
+        SLOT = int(open(sys.argv[0] + ".slot").read())
+        if stats.epoch == 2 and not MID_EPOCH:
+            os.kill(JVM, signal.SIGKILL)
+
+env = StreamExecutionEnvironment().set_parallelism(1)
+JVM = env._context._gateway.proc.pid
+MID_EPOCH = %s
+PID_FILE = sys.argv[0] + ".slot"
+env.enable_checkpointing(0, sys.argv[0] + ".checkpoints")
+env.add_listener(EndSpark())
+env.from_collection(range(50), records_per_epoch=10).key_by(lambda n: n %% 3).process(Slow()).print()
+try:
+    env.execute()
+except errors.SparkUnavailableError as error:
+    print("unavailable:", str(error).splitlines()[0])
+deadline = time.monotonic() + 30
+slots = {SLOT}
+while slots and time.monotonic() < deadline:
+    listing = subprocess.run(["ps", "-eo", "pid=,stat="], capture_output=True, text=True).stdout
+    slots &= {int(line.split()[0]) for line in listing.splitlines() if "Z" not in line}
+print("slots:", len(slots))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("mid_epoch", [True, False])
+def test_spark_that_dies_is_an_error_and_no_hang(tmp_path: Path, mid_epoch: bool) -> None:
+    printed = run_program(tmp_path, SPARK_ENDS % mid_epoch)
+    assert "unavailable: the Spark application ended in" in printed
+    assert "slots: 0" in printed
+
+
+def test_records_that_are_none_are_written(spark: Any, tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment(spark)
+    env.from_collection([None, 1, None]).sink_to(FileSink(str(tmp_path / "out")))
+    env.execute()
+    (part,) = (tmp_path / "out").glob("epoch=1/part-*")
+    assert part.read_text() == "null\n1\nnull\n"
+
+
+def test_relative_paths_are_those_of_the_program(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("in", "1.json").write_text('["a",1]\n["a",2]\n')
+    env = StreamExecutionEnvironment(spark).set_parallelism(1).enable_checkpointing(0, "checkpoints")
+    stream = env.from_files("in", "json").key_by(lambda record: record[0]).process(RunningSum())
+    stream.sink_to(FileSink("out"))
+    env.execute()
+    (part,) = tmp_path.glob("out/epoch=1/part-*")
+    assert part.read_text() == '["a",1]\n["a",3]\n'
+    assert list(tmp_path.glob("checkpoints/*/chk-1/_metadata"))
+
+
+class Exits(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        sys.exit("no more of this")
+        yield
+
+
+def test_sys_exit_in_a_function_is_told_as_what_it_is(spark: Any) -> None:
+    env = StreamExecutionEnvironment(spark)
+    with pytest.raises(errors.UserFunctionError, match="SystemExit: no more of this"):
+        list(env.from_collection([1]).key_by(str).process(Exits()).execute_and_collect())
+
+
+def test_a_filter_that_cannot_be_pickled_is_found_before_anything_runs(spark: Any) -> None:
+    import threading
+
+    lock = threading.Lock()
+    env = StreamExecutionEnvironment(spark)
+    with pytest.raises(errors.ConfigurationError, match=r"'filter'.*cannot be pickled"):
+        env.from_collection([1]).filter(lambda _: lock.locked()).execute_and_collect()
+
+
+class NoGoodbye(RunningSum):
+    def close(self) -> None:
+        raise OSError("the service is gone")
+
+
+def test_an_error_in_close_is_logged_and_takes_no_results(
+    spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = StreamExecutionEnvironment(spark)
+    stream = env.from_collection([("a", 1)]).key_by(lambda record: record[0]).process(NoGoodbye())
+    assert list(stream.execute_and_collect()) == [("a", 1)]
+    assert "OSError: the service is gone" in caplog.text
+
+
+def test_an_older_checkpoint_then_a_crash_then_the_latest(spark: Any, tmp_path: Path) -> None:
+    runs = Runs(spark, tmp_path)
+    env = StreamExecutionEnvironment(spark).set_parallelism(2)
+    env.enable_checkpointing(0, str(runs.checkpoints), num_retained=3)
+    stream = env.from_collection(
+        [(f"key-{n * 7 % 23}", n) for n in range(1000)], records_per_epoch=100
+    ).key_by(lambda record: record[0])
+    stream.process(RunningSum()).uid("sums").sink_to(FileSink(str(runs.output)))
+    env.execute("sums")
+    kept = sorted(runs.checkpoints.glob("*/chk-*"), key=lambda path: int(path.name[4:]))
+    assert len(kept) == 3
+    with pytest.raises(errors.UserFunctionError):
+        runs.run(restore=str(kept[0]), function=Failing(fatal=999), restarts=0)
+    runs.run(restore="latest", parallelism=1)
+    assert runs.rows() == EXPECTED
+
+
+def test_a_run_that_never_committed_gives_its_directory_back(spark: Any, tmp_path: Path) -> None:
+    runs = Runs(spark, tmp_path)
+    with pytest.raises(errors.UserFunctionError):
+        runs.run(function=Failing(fatal=1), restarts=0)
+    runs.run()
+    assert runs.rows() == EXPECTED
+
+
+def test_two_jobs_at_once_on_one_session(spark: Any) -> None:
+    env = StreamExecutionEnvironment(spark).set_restart_strategy(RestartStrategies.no_restart())
+    records = [("a", n) for n in range(10)]
+
+    def sums() -> Any:
+        return env.from_collection(records).key_by(lambda record: record[0]).process(RunningSum())
+
+    with sums().execute_and_collect() as first, sums().execute_and_collect() as second:
+        assert Counter(first) == Counter(second)
+
+
+def test_a_temp_folder_with_a_long_name(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unix socket's path has to be short; without one, tasks take the TCP socket."""
+    from pyflinkstate.runtime import transport
+
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(transport.tempfile, "gettempdir", lambda: str(long))
+    with pytest.raises(OSError, match="too long"):
+        transport.listen_on_unix()
+    program = (
+        "from pyflinkstate import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment().set_parallelism(1)\n"
+        "print(list(env.from_collection(['a']).key_by(str).map(str.upper).execute_and_collect()))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(long)},
+        timeout=120,
+    )
+    assert done.stdout == "['A']\n", done.stderr
