@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from support_slots import Driver
+
+from pyflinkstate.runtime.storage import CheckpointStorage
 
 # No deadline: a test never depends on how fast the machine is.
 settings.register_profile("pyflinkstate", deadline=None, print_blob=True)
@@ -19,3 +22,16 @@ def driver() -> Iterator[Driver]:
     made = Driver()
     yield made
     made.close()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    """Storage in a directory that is not there yet."""
+    return CheckpointStorage(str(tmp_path / "checkpoints"))
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> str:
+    """A path below a regular file: nobody can write there, root neither."""
+    (tmp_path / "file").write_text("in the way")
+    return str(tmp_path / "file" / "checkpoints")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class GiveUnpicklable(KeyedProcessFunction):
     """Gives what cannot travel."""
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        return (lambda: None,)
+        return (threading.Lock(),)
 
 
 class Whoami(KeyedProcessFunction):

@@ -6,15 +6,17 @@ after the other in one thread, and sorts frames between them. Everything else is
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
-from support_runtime import ManualClock
+from support_runtime import PATIENCE_S, ManualClock
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import PyFlinkStateError, SparkJobError
+from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.frames import FrameKey, Router
 from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner, Job, JobSettings, RestorePoint
@@ -28,6 +30,9 @@ from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask,
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
+
+EVERY_EPOCH = CheckpointSettings(interval_ms=0)
+NO_RESTART = RestartStrategy(0, 0)
 
 
 class LocalRunner(EpochRunner):
@@ -58,6 +63,8 @@ class LocalRunner(EpochRunner):
             self.after(request)
         except PyFlinkStateError as error:
             return EpochEnded(None, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, Spark makes text of it
+            return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
         return EpochEnded(results, None)
 
     def _sink(self, request: EpochRequest, sink: SinkNode, stages: dict[Node, Partitions]) -> list[Any]:
@@ -91,7 +98,7 @@ class LocalRunner(EpochRunner):
         )
         frames: dict[int, list[tuple[FrameKey, bytes]]] = defaultdict(list)
         for number, records in enumerate(partitions):
-            for key, data in RouteTask(chain, router)(number, records):
+            for key, data in RouteTask(chain, operator.operator_id, router)(number, records):
                 frames[key[0]].append((key, data))
         task = SlotTask(request.link, operator.operator_id, operator.name, request.barrier, request.addresses)
         return [list(task(subtask, sorted(frames[subtask]))) for subtask in range(operator.parallelism)]
@@ -99,17 +106,23 @@ class LocalRunner(EpochRunner):
 
 @attrs.define
 class Heard(JobListener):
-    """Notes what a listener is told."""
+    """Notes what a listener is told; completed checkpoints can also be waited for."""
 
     epochs: list[EpochStats] = attrs.Factory(list)
     checkpoints: list[CheckpointStats] = attrs.Factory(list)
     restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
+    _completed: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
+
+    def await_checkpoint(self) -> CheckpointStats:
+        """Return the next completed checkpoint; called from the runner's thread."""
+        return self._completed.get(timeout=PATIENCE_S)
 
     def on_epoch(self, stats: EpochStats) -> None:
         self.epochs.append(stats)
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         self.checkpoints.append(stats)
+        self._completed.put(stats)
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         self.restarts.append((attempt, error))
@@ -126,8 +139,8 @@ class JobRun:
     name: str = "orders"
     parallelism: int = 1
     max_parallelism: int | None = None
-    checkpoints: CheckpointSettings = CheckpointSettings(interval_ms=0)
-    restart: RestartStrategy = RestartStrategy(0, 0)
+    checkpoints: CheckpointSettings = EVERY_EPOCH
+    restart: RestartStrategy = NO_RESTART
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
@@ -135,7 +148,7 @@ class JobRun:
     def job(self) -> Job:
         plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
         settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,))
-        return Job(plan, settings, self.runner, "127.0.0.1", self.clock, self.storage, self.restore)
+        return Job(plan, settings, self.runner, Endpoint(), self.clock, self.storage, self.restore)
 
     def run(self) -> Job:
         """Run to the end; returns the job that has ended."""
@@ -152,7 +165,7 @@ def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
 def latest(storage: CheckpointStorage, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
     metadata = storage.load_latest(name)
-    return RestorePoint(metadata, storage.folder(metadata.job_id, metadata.checkpoint_id))
+    return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
 
 
 def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:
@@ -166,5 +179,6 @@ def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:
     return fail
 
 
-def flat(committed: Iterable[Iterable[Any]]) -> list[Any]:
-    return [record for records in committed for record in records]
+def counts(job: Job) -> dict[str, int]:
+    """Return what a job counted; what was never met may be there as 0 or not at all."""
+    return {name: count for name, count in job.result().accumulators.items() if count}

@@ -15,8 +15,8 @@ from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.backends.key_groups import key_group_range
-from pyflinkstate.runtime.control import ControlServer
-from pyflinkstate.runtime.frames import Router
+from pyflinkstate.runtime.control import ControlServer, Endpoint
+from pyflinkstate.runtime.frames import Router, decode_values
 from pyflinkstate.runtime.messages import (
     BeginEpoch,
     CheckpointTrigger,
@@ -53,7 +53,7 @@ def deployment(function: KeyedProcessFunction, subtask: int = 0, parallelism: in
         attempt=0,
         epoch=0,
         storage_uri=None,
-        restore_from=None,
+        restore_uri=None,
         handles=(),
     )
 
@@ -66,7 +66,7 @@ class Driver:
         self.secret = os.urandom(16)
         self.deployments: dict[SlotId, DeploySlot] = {}
         self.control = ControlServer(
-            "127.0.0.1", self.secret, self.events, lambda slot: self.deployments[slot]
+            Endpoint(), self.secret, self.events, lambda slot: self.deployments[slot]
         )
         self.registry = self.control.new_attempt(0)
         self.link = DriverLink(self.control.address, self.secret, 0)
@@ -121,8 +121,6 @@ class Slot:
 
 def collect(items: Iterable[Any]) -> tuple[list[Any], EpochDone]:
     """Return the records of output frames, and the ``EpochDone`` that ends them."""
-    from pyflinkstate.runtime.frames import decode_values
-
     *frames, done = items
     assert isinstance(done, EpochDone)
     return [value for frame in frames for value in decode_values(frame)], done

@@ -250,17 +250,19 @@ def test_a_pending_checkpoint_knows_what_it_was_triggered_with() -> None:
     assert pending.missing == {A, B}
 
 
-def test_the_first_checkpoint_is_due_at_once_and_the_next_an_interval_after_the_trigger() -> None:
+def test_the_first_checkpoint_is_due_at_once_and_the_next_an_interval_after_its_barrier() -> None:
     made = coordinator(interval_ms=100)
     assert made.is_due(0)
     made.trigger(1_000, 1, [A])
+    made.barrier_aligned(1, 1_500)
     assert not made.is_due(10**9), "one is pending"
-    complete(made, 1, [A])
-    assert not made.is_due(1_099)
-    assert made.is_due(1_100)
+    made.acknowledge(ack(1, A))
+    made.completed(1)
+    assert not made.is_due(1_599)
+    assert made.is_due(1_600)
 
 
-def test_a_failed_checkpoint_counts_for_the_interval_as_well() -> None:
+def test_a_checkpoint_that_fails_before_its_barrier_counts_from_the_trigger() -> None:
     made = coordinator(interval_ms=100)
     made.trigger(1_000, 1, [A])
     made.decline(decline(1, A))
@@ -269,8 +271,9 @@ def test_a_failed_checkpoint_counts_for_the_interval_as_well() -> None:
 
 def test_an_interval_of_zero_is_always_due_and_none_is_never() -> None:
     always = coordinator(interval_ms=0)
-    complete(always, always.trigger(5, 1, []), [])
-    assert always.is_due(5)
+    always.barrier_aligned(always.trigger(5, 1, []), 8)
+    always.completed(1)
+    assert always.is_due(8)
     never = CheckpointCoordinator(CheckpointSettings())
     assert not never.is_due(10**12)
 

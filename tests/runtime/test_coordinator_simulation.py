@@ -45,7 +45,7 @@ class Simulation:
         self.coordinator = CheckpointCoordinator(self.settings, self.last_id, self.retained)
         self.now = 0
         self.pending: int | None = None
-        self.last_trigger: int | None = None
+        self.last_barrier: int | None = None
         self.aligned: int | None = None
         self.subtasks: set[SlotId] = set()
         self.acknowledged: set[SlotId] = set()
@@ -91,12 +91,12 @@ class Simulation:
             with pytest.raises(AssertionError):
                 self.coordinator.trigger(self.now, 1, subtasks)
             return
-        due = self.last_trigger is None or self.now - self.last_trigger >= self.settings.interval_ms
+        due = self.last_barrier is None or self.now - self.last_barrier >= self.settings.interval_ms
         assert self.coordinator.is_due(self.now) == due
         made = self.coordinator.trigger(self.now, 1, subtasks)
         assert made > self.last_id
         self.last_id = self.pending = made
-        self.last_trigger = self.now
+        self.last_barrier = self.now  # expected; the alignment says when it was
         self.aligned, self.subtasks, self.acknowledged = None, set(subtasks), set()
 
     def acknowledge(self) -> None:
@@ -111,7 +111,7 @@ class Simulation:
         if checkpoint_id == self.pending:
             if self.aligned is not None:
                 return  # an epoch ends once
-            self.aligned = self.now
+            self.aligned = self.last_barrier = self.now
         self.execute(self.coordinator.barrier_aligned(checkpoint_id, self.now))
 
     def decline(self) -> None:

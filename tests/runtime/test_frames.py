@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -244,12 +245,12 @@ def test_a_key_selector_that_raises_stop_iteration_loses_no_records() -> None:
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_record_that_cannot_be_pickled_is_a_bad_record(parallelism: int) -> None:
     with pytest.raises(BadRecordError, match="must be picklable"):
-        route([("a", lambda: None)], first, parallelism=parallelism)
+        route([("a", threading.Lock())], first, parallelism=parallelism)
 
 
 def test_values_that_cannot_be_pickled_are_a_bad_record() -> None:
     with pytest.raises(BadRecordError, match="must be picklable"):
-        encode_values([lambda: None])
+        encode_values([threading.Lock()])
 
 
 @pytest.mark.parametrize("key_type", [PICKLED, Types.LONG(), Types.STRING()], ids=str)

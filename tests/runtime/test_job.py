@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from support_job import JobRun, latest, numbers, once
+from support_job import JobRun, counts, numbers, once
 from support_runtime import tree
 
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointError,
-    CheckpointFailuresExceededError,
-    CheckpointNotFoundError,
     JobFailedError,
-    PyFlinkStateError,
     SinkError,
     SparkJobError,
     UserFunctionError,
 )
 from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.formats import JsonFormat
 from pyflinkstate.runtime.job import EpochRequest
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats
-from pyflinkstate.runtime.plan import ChainNode
+from pyflinkstate.runtime.observe import CheckpointStats
+from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.restart import RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, FileSink
 from pyflinkstate.runtime.sources import FileSource
@@ -43,11 +39,6 @@ READ = "numbers.records_out"
 def out() -> list[Any]:
     """What the sink has been given, in order."""
     return []
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
-    return CheckpointStorage(str(tmp_path / "checkpoints"))
 
 
 @pytest.fixture
@@ -79,13 +70,13 @@ def test_with_checkpoints_each_epoch_is_committed_by_one(run: JobRun, out: list[
     assert [request.barrier.checkpoint_id for request in run.runner.requests] == [1, 2, 3, 4]
     result = job.result()
     assert (result.epochs, result.restarts, result.rejected) == (4, 0, ())
-    assert result.accumulators == {READ: 10, EVEN: 5}
+    assert counts(job) == {READ: 10, EVEN: 5}
     assert result.checkpoints == tuple(run.heard.checkpoints)
     assert result.checkpoints[0] == CheckpointStats(1, 1, 0.0, 0.0, 0)
 
 
 def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:
-    run.clock.step_ms = 7
+    run.runner.before = lambda request: run.clock.sleep_ms(request.link.epoch)
     run.run()
     assert [(stats.epoch, stats.records, stats.restarts) for stats in run.heard.epochs] == [
         (1, 3, 0),
@@ -93,7 +84,7 @@ def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:
         (3, 3, 0),
         (4, 1, 0),
     ]
-    assert {stats.duration_ms for stats in run.heard.epochs} == {7}
+    assert [stats.duration_ms for stats in run.heard.epochs] == [1, 2, 3, 4]
     assert [(stats.checkpoint_id, stats.epoch) for stats in run.heard.checkpoints] == [
         (number, number) for number in range(1, 5)
     ]
@@ -179,11 +170,11 @@ def test_an_epoch_that_fails_is_replayed_from_the_last_checkpoint(
     assert out == ALL
     result = job.result()
     assert (result.restarts, result.epochs) == (1, 4)
-    assert result.accumulators == {READ: 10, EVEN: 5}
+    assert counts(job) == {READ: 10, EVEN: 5}
     assert run.heard.restarts == [(1, SPARK_FAILED)]
     assert run.clock.slept == [250]
-    first = [request.link.epoch for request in run.runner.requests if request.link.driver.attempt == 1][0]
-    assert first == (epoch if interval_ms == 0 else min(epoch, 2))
+    replayed = next(request for request in run.runner.requests if request.link.driver.attempt == 1)
+    assert replayed.link.epoch == (epoch if interval_ms == 0 else min(epoch, 2))
 
 
 def test_the_files_of_a_failed_attempt_are_replaced(run: JobRun, tmp_path: Path) -> None:
@@ -285,150 +276,11 @@ def test_a_sink_that_cannot_open_ends_the_job_before_any_epoch(run: JobRun, tmp_
 
 
 def test_rows_that_were_rejected_are_told_once(run: JobRun, tmp_path: Path) -> None:
-    from pyflinkstate.runtime.formats import JsonFormat
-    from pyflinkstate.runtime.plan import SourceNode
-
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(f"{number}\nbad {number}\n")
     run.end = SourceNode(FileSource(str(tmp_path), JsonFormat("collect"), max_files=3), "files")
     run.restart = RestartStrategy(1, 0)
     run.runner.after = once(SPARK_FAILED, 2)
-    result = run.run().result()
-    assert [row.text for row in result.rejected] == ["bad 0", "bad 1", "bad 2"]
-    assert result.accumulators == {"files.records_out": 3, "files.records_malformed": 3}
-
-
-# --- checkpoints that fail -----------------------------------------------------------------------------
-
-
-def block_publication(checkpoint_id: int) -> Any:
-    """Return a hook that puts something in the way of one checkpoint's ``_metadata``."""
-
-    def block(request: EpochRequest) -> None:
-        if request.barrier is not None and request.barrier.checkpoint_id == checkpoint_id:
-            Path(request.barrier.folder, "_metadata").mkdir()
-
-    return block
-
-
-def test_a_tolerated_failure_of_a_checkpoint_leaves_its_epoch_to_the_next(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
-) -> None:
-    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
-    run.runner.before = block_publication(2)
-    job = run.job()
-    seen = [(epoch, list(out)) for epoch in job.run()]
-    assert seen == [(1, [0, 20]), (2, [0, 20, 40, 60, 80]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
-    assert [s.checkpoint_id for s in run.heard.checkpoints] == [1, 3, 4]
-    assert job.result().restarts == 0
-
-
-def test_a_last_checkpoint_that_fails_is_taken_again(run: JobRun, out: list[Any]) -> None:
-    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
-    run.runner.before = block_publication(4)
-    assert list(run.job().run()) == [1, 2, 3, 4, 5]
-    assert out == ALL
-    assert run.runner.requests[-1].epoch is None, "an empty epoch, for the barrier alone"
-
-
-def test_a_failed_checkpoint_that_is_not_tolerated_fails_the_job(
-    run: JobRun, storage: CheckpointStorage, out: list[Any]
-) -> None:
-    run.runner.before = block_publication(2)
-    with pytest.raises(CheckpointFailuresExceededError, match="1 in a row failed, tolerated are 0"):
-        run.run()
-    assert out == [0, 20], "what no checkpoint covers is not committed"
-
-
-def test_after_a_failed_checkpoint_the_job_restarts_from_the_one_before(run: JobRun, out: list[Any]) -> None:
-    run.restart = RestartStrategy(1, 0)
-    run.runner.before = block_publication(2)
-    run.run()
-    assert out == ALL
-    assert [stats.epoch for stats in run.heard.checkpoints] == [1, 2, 3, 4]
-    ids = [stats.checkpoint_id for stats in run.heard.checkpoints]
-    assert ids == sorted({*ids} - {2})
-    ((_, cause),) = run.heard.restarts
-    assert isinstance(cause, CheckpointFailuresExceededError)
-
-
-def test_a_checkpoint_that_cannot_even_begin_is_one_that_failed(run: JobRun, out: list[Any]) -> None:
-    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
-    job = run.job()
-
-    def block(request: EpochRequest) -> None:
-        if request.link.epoch == 1:
-            (Path(request.barrier.folder).parent / "chk-2").write_text("in the way")
-
-    run.runner.before = block
-    assert list(job.run()) == [1, 2, 3, 4]
-    assert out == ALL
-
-
-@attrs.define
-class StubbornSink(DriverSink):
-    """A sink whose commit fails once."""
-
-    error: PyFlinkStateError
-    seen: list[Any] = attrs.Factory(list)
-
-    def __attrs_post_init__(self) -> None:
-        super().__init__(self._take)
-
-    def _take(self, _: int, values: Iterable[Any]) -> None:
-        self.seen.extend(values)
-
-    def commit(self, epoch: int) -> None:
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        super().commit(epoch)
-
-
-@pytest.mark.parametrize("error", [SinkError("disk full"), OSError("disk full")], ids=repr)
-def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
-    run: JobRun, storage: CheckpointStorage, error: Any
-) -> None:
-    run.sink = StubbornSink(error)
-    job = run.job()
-    with pytest.raises(type(error), match="disk full"):
-        list(job.run())
-    assert storage.completed(job.job_id) == [1], "a restore goes on with the commit"
-
-
-def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
-    run: JobRun, storage: CheckpointStorage
-) -> None:
-    run.sink = sink = StubbornSink(CheckpointError("try again"))
-    sink.error.recoverable = True
-    run.restart = RestartStrategy(1, 0)
-    kept: list[list[int]] = []
-    job = run.job()
-    run.runner.before = lambda request: kept.append(storage.completed(job.job_id))
-    list(job.run())
-    assert sink.seen == ALL
-    assert kept == [[], [1], [2], [3]], "at each restart its checkpoint must be there"
-
-
-def test_no_checkpoint_is_left_half_way_when_the_job_ends(run: JobRun, storage: CheckpointStorage) -> None:
-    run.runner.after = once(BadRecordError("no key"), 3)
-    job = run.job()
-    with pytest.raises(BadRecordError):
-        list(job.run())
-    assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id) == [2]
-
-
-def test_a_first_epoch_that_fails_leaves_nothing_to_restore(run: JobRun, storage: CheckpointStorage) -> None:
-    run.runner.after = once(BadRecordError("no key"), 1)
-    with pytest.raises(BadRecordError):
-        run.run()
-    with pytest.raises(CheckpointNotFoundError):
-        latest(storage)
-
-
-def test_epoch_stats_count_the_attempts(run: JobRun) -> None:
-    run.restart = RestartStrategy(1, 0)
-    run.runner.before = once(SPARK_FAILED, 2)
-    run.run()
-    assert [(stats.epoch, stats.restarts) for stats in run.heard.epochs] == [(1, 0), (2, 1), (3, 1), (4, 1)]
-    assert isinstance(run.heard.epochs[0], EpochStats)
+    job = run.run()
+    assert [row.text for row in job.result().rejected] == ["bad 0", "bad 1", "bad 2"]
+    assert counts(job) == {"files.records_out": 3, "files.records_malformed": 3}

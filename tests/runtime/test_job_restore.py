@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Echo
-from support_job import JobRun, latest, numbers, once
+from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
@@ -27,11 +27,6 @@ from pyflinkstate.runtime.sinks import DriverSink, FileSink
 from pyflinkstate.runtime.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
-    return CheckpointStorage(str(tmp_path / "checkpoints"))
 
 
 def stopped(storage: CheckpointStorage, epoch: int, **settings: Any) -> tuple[JobRun, list[Any], str]:
@@ -63,7 +58,7 @@ def test_a_restored_job_goes_on_where_its_checkpoint_was_taken(
     assert list(job.run()) == list(range(epoch, 5))
     assert out == list(range(10))
     assert job.job_id == job_id
-    assert job.result().accumulators == {"numbers.records_out": 10}
+    assert counts(job) == {"numbers.records_out": 10}
     assert run.runner.requests[0].link.driver.attempt == 0
 
 
@@ -119,6 +114,26 @@ def test_input_that_does_not_fit_the_position_is_refused(storage: CheckpointStor
     run, _, _ = stopped(storage, 3)
     with pytest.raises(IncompatibleCheckpointError, match="does not fit this collection"):
         again(run, end=numbers(11)).run()
+
+
+def test_what_was_taken_back_for_an_older_checkpoint_is_not_missing_after_the_next_restore(
+    storage: CheckpointStorage, tmp_path: Path
+) -> None:
+    def run(**settings: Any) -> JobRun:
+        made = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage, **settings)
+        made.checkpoints = CheckpointSettings(interval_ms=0, num_retained=3)
+        return made
+
+    job_id = run().run().job_id
+    older = RestorePoint(storage.load(storage.folder(job_id, 2)), storage.uri_of(job_id, 2))
+    going_back = run(restore=older)
+    going_back.runner.before = once(BadRecordError("bad input"), 3)
+    with pytest.raises(BadRecordError):
+        going_back.run()
+    run(restore=latest(storage)).run()
+    assert sorted(path.name for path in (tmp_path / "out").glob("epoch=*")) == [
+        f"epoch={number}" for number in range(1, 5)
+    ]
 
 
 # --- what does not fit ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Sinks: what is visible when, and what is left after a failure."""
+"""The file sink: what is visible when, and what is left after a failure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_runtime import raising, tree
+from support_runtime import tree
 
 from pyflinkstate.errors import BadRecordError, SinkError, SlotLostError
-from pyflinkstate.runtime import sinks
-from pyflinkstate.runtime.frames import decode_values
-from pyflinkstate.runtime.sinks import MARKER, DriverSink, FileSink, FrameWriter, RddSink
+from pyflinkstate.runtime.sinks import MARKER, FileSink
 
 JOB = "a" * 32
 
@@ -134,6 +132,12 @@ def test_records_are_one_line_each(sink: FileSink, out: Path) -> None:
     assert "käse" in file.read_text(encoding="utf-8")
 
 
+def test_a_partition_that_begins_with_none_is_not_empty(sink: FileSink, out: Path) -> None:
+    prepare(sink, 1, [None, 1])
+    sink.commit(1)
+    assert visible(out) == {1: [None, 1]}
+
+
 def test_text_is_the_str_of_each_record(out: Path) -> None:
     sink = FileSink(str(out), format="text")
     sink.open(JOB, None)
@@ -217,7 +221,7 @@ def with_both(out: Path) -> None:
     (out / "_prepared" / "epoch=5").mkdir(parents=True)
 
 
-@pytest.mark.parametrize("fill", [with_marker, with_epochs, with_both])
+@pytest.mark.parametrize("fill", [with_epochs, with_both])
 @pytest.mark.parametrize("restored_epoch", [None, 0, 2, 9])
 def test_the_output_of_another_run_is_refused_and_left_alone(
     out: Path, fill: Any, restored_epoch: int | None
@@ -232,11 +236,25 @@ def test_the_output_of_another_run_is_refused_and_left_alone(
 
 def test_the_refusal_says_once_what_is_wrong_and_keeps_the_directory(out: Path) -> None:
     out.mkdir()
-    with_marker(out)
+    with_both(out)
     with pytest.raises(SinkError) as caught:
         FileSink(str(out)).open(JOB, None)
     assert str(caught.value).startswith(f"file sink: {out} holds output of another run (job {'b' * 32})")
     assert caught.value.context["directory"] == str(out)
+
+
+@pytest.mark.parametrize("restored_epoch", [None, 5])
+def test_a_directory_of_a_run_that_never_committed_is_taken_over(
+    out: Path, restored_epoch: int | None
+) -> None:
+    out.mkdir()
+    with_marker(out)
+    (out / "_prepared" / "epoch=5").mkdir(parents=True)
+    (out / "_pending" / "epoch=6").mkdir(parents=True)
+    FileSink(str(out)).open(JOB, restored_epoch)
+    assert json.loads((out / MARKER).read_text()) == {"job_id": JOB}
+    assert visible(out) == {}
+    assert epochs(out / "_prepared") == epochs(out / "_pending") == []
 
 
 def test_the_jobs_own_output_is_refused_without_a_restore(sink: FileSink, out: Path) -> None:
@@ -327,72 +345,3 @@ def test_what_happens_upstream_of_a_writer_is_not_called_the_sinks_fault(
 ) -> None:
     with pytest.raises(SlotLostError, match="slot died"):
         list(sink.writer(1).write(0, failing_upstream(SlotLostError("slot died"), records)))
-
-
-# --- the other sinks ---------------------------------------------------------------------------------
-
-
-def frames_of(partition: int, records: Iterable[Any]) -> list[Any]:
-    return list(FrameWriter().write(partition, iter(records)))
-
-
-def test_the_frame_writer_sends_frames_with_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "RECORDS_PER_FRAME", 4)
-    results = frames_of(7, range(10))
-    assert [partition for partition, _ in results] == [7, 7, 7]
-    assert [decode_values(frame) for _, frame in results] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert frames_of(7, []) == []
-
-
-def test_the_driver_sink_gives_committed_records_in_the_order_of_epochs() -> None:
-    seen: list[Any] = []
-    sink = DriverSink(lambda partition, values: seen.append((partition, list(values))))
-    sink.open(JOB, None)
-    for number in (10, 9, 11):
-        sink.prepare(number, frames_of(0, [f"{number}a"]) + frames_of(1, [f"{number}b", number]))
-    assert seen == []
-    sink.commit(10)
-    assert seen == [(0, ["9a"]), (1, ["9b", 9]), (0, ["10a"]), (1, ["10b", 10])]
-    sink.commit(10)
-    sink.commit(11)
-    assert seen[4:] == [(0, ["11a"]), (1, ["11b", 11])]
-
-
-def test_the_driver_sink_forgets_what_will_be_run_again() -> None:
-    seen: list[Any] = []
-    sink = DriverSink(lambda _, values: seen.extend(values))
-    for number in (1, 2, 3):
-        sink.prepare(number, frames_of(0, [f"first {number}"]))
-    sink.rewind(1)
-    sink.prepare(2, frames_of(0, ["second 2"]))
-    sink.commit(3)
-    assert seen == ["first 1", "second 2"]
-
-
-def test_a_consumer_that_raises_is_heard() -> None:
-    sink = DriverSink(raising(BrokenPipeError("closed")))
-    sink.prepare(1, frames_of(0, ["a"]))
-    with pytest.raises(BrokenPipeError):
-        sink.commit(1)
-
-
-class Cached:
-    """What an epoch left on the cluster."""
-
-    def __init__(self) -> None:
-        self.freed = False
-
-    def unpersist(self) -> None:
-        self.freed = True
-
-
-def test_the_rdd_sink_keeps_committed_epochs_and_frees_those_that_are_run_again() -> None:
-    sink, cached = RddSink(), [Cached() for _ in range(4)]
-    for number, rdd in enumerate(cached, start=1):
-        sink.prepare(number, [rdd])
-    sink.rewind(3)
-    sink.commit(2)
-    assert sink.committed == cached[:2]
-    sink.commit(9)
-    assert sink.committed == cached[:3]
-    assert [rdd.freed for rdd in cached] == [False, False, False, True]

@@ -40,11 +40,6 @@ RECORDS = [(key, 0) for key in KEYS]
 NOISE = os.urandom(2_000)
 
 
-@pytest.fixture
-def storage(tmp_path: Path) -> CheckpointStorage:
-    return CheckpointStorage(str(tmp_path / "checkpoints"))
-
-
 def barrier(storage: CheckpointStorage, checkpoint_id: int = 1) -> CheckpointTrigger:
     return CheckpointTrigger(checkpoint_id, storage.begin(JOB, checkpoint_id))
 
@@ -54,7 +49,7 @@ def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointA
         "epoch": 1,
         "attempt": 0,
         "storage_uri": storage.uri,
-        "restore_from": storage.folder(JOB, 1),
+        "restore_uri": storage.uri_of(JOB, 1),
         "handles": (made.handle,),
         **changes,
     }
@@ -136,7 +131,7 @@ def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
     again.feed(2, [("a", 0)], barrier=barrier(storage, 2))
     second = next_event(driver.events, CheckpointAck)
     last = start_restored(
-        driver, storage, second, slot=SlotId("last", 0), epoch=2, restore_from=storage.folder(JOB, 2)
+        driver, storage, second, slot=SlotId("last", 0), epoch=2, restore_uri=storage.uri_of(JOB, 2)
     )
     assert last.feed(3, [("a", 0), ("b", 0)])[0] == [("a", 3), ("b", 1)]
 

@@ -31,6 +31,7 @@ from pyflinkstate.errors import (
     KeyGroupRangeError,
     PyFlinkStateError,
     RuntimeFailure,
+    SlotBusyError,
     SlotLostError,
     SourceError,
     StaleSlotError,
@@ -86,6 +87,7 @@ def test_only_one_task_feeds_at_a_time(driver: Driver) -> None:
             second.send(slot.begin(1))
             refused = receive(second)
         assert isinstance(refused, EpochRefused)
+        assert isinstance(refused.error, SlotBusyError)
         assert "another task is feeding it" in str(refused.error)
         first.send_bytes(b"")
         assert first.recv_bytes() == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_a_task_without_counts_reports_nothing(driver: Driver, link: TaskLink) -
 
 def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink) -> None:
     router = Router("count", is_small, PICKLED, 1, 128)
-    ((key, data),) = RouteTask(chain(link, EVEN), router)(7, [1, 2, 3, 4])
+    ((key, data),) = RouteTask(chain(link, EVEN), "count-1", router)(7, [1, 2, 3, 4])
     assert key == (0, 7, 0)
     assert KeyedFrame.decode(data).values == [2, 4]
     (report,) = reports(driver)
@@ -116,7 +117,7 @@ def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:
 
 def test_a_bad_record_in_a_sink_is_reported(driver: Driver, link: TaskLink) -> None:
     with pytest.raises(BadRecordError):
-        list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([lambda: None])))
+        list(SinkTask(chain(link), "sink", FrameWriter())(0, iter([threading.Lock()])))
     (report,) = reports(driver)
     assert isinstance(report.error, BadRecordError)
 
@@ -131,19 +132,13 @@ def totals(driver: Driver, tasks: Iterable[Any]) -> dict[str, int]:
     return accumulators.total(3)
 
 
-def test_two_branches_with_sinks_of_one_name_both_count(driver: Driver, link: TaskLink) -> None:
-    branches = [
-        SinkTask(chain(link, ChainedOperator("filter", name, is_small)), "DriverSink", FrameWriter())
-        for name in ("left", "right")
-    ]
-    assert totals(driver, branches) == {"left.records_dropped": 7, "right.records_dropped": 7}
-
-
-def test_two_branches_into_operators_of_one_name_both_count(driver: Driver, link: TaskLink) -> None:
-    branches = [
-        RouteTask(
-            chain(link, ChainedOperator("filter", name, is_small)), Router("process", str, PICKLED, 1, 128)
-        )
-        for name in ("left", "right")
-    ]
-    assert totals(driver, branches) == {"left.records_dropped": 7, "right.records_dropped": 7}
+def test_two_branches_both_count(driver: Driver, link: TaskLink) -> None:
+    left, right = (chain(link, ChainedOperator("filter", name, is_small)) for name in ("left", "right"))
+    dropped = {"left.records_dropped": 7, "right.records_dropped": 7}
+    sinks = [SinkTask(left, "sink-0", FrameWriter()), SinkTask(right, "sink-1", FrameWriter())]
+    assert totals(driver, sinks) == dropped
+    router = Router("process", str, PICKLED, 1, 128)
+    assert (
+        totals(driver, [RouteTask(left, "process-1", router), RouteTask(right, "process-2", router)])
+        == dropped
+    )
