@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -131,6 +133,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
     SESSION = (
         SparkSession.builder.master(f"local[{PARTITIONS}]")
         .config("spark.ui.enabled", "false")
