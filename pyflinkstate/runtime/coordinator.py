@@ -220,6 +220,7 @@ class CheckpointCoordinator:
         instructions: list[Instruction] = [AbandonCheckpoint(checkpoint_id, error)]
         if self._failures > self._settings.tolerable_failures:
             instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
+            self._failures = 0  # the restarted job counts anew
         return instructions
 
 

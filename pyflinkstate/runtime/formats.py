@@ -168,7 +168,9 @@ class ParquetFormat:
             with file_system.open_input_file(name) as file:
                 for batch in pq.ParquetFile(file).iter_batches():
                     yield from batch.to_pylist()
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the file cannot be read; without a number, its content makes no sense
             raise MalformedRecordError(
                 f"{path} is not a readable Parquet file: {error}", file=path
             ) from error

@@ -17,7 +17,7 @@ import numpy as np
 from pyflinkstate.api.types import BasicTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError
+from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.pickling import dumps, loads
 
@@ -97,9 +97,9 @@ class _KeyGroups(dict[Any, int]):
             keys = [self._hasher.check(key) for key in keys]
         try:
             groups = list(map(self.get, keys))
-        except TypeError:
+        except TypeError as error:
             self._check_all(keys)
-            raise
+            raise InvalidKeyError(f"keys of one stream that cannot be compared: {error}") from error
         if None in groups:
             self._learn(keys, groups)
             groups = list(map(self.__getitem__, keys))

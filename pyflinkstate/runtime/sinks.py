@@ -198,7 +198,8 @@ class FileSink:
 
     Args:
         directory: a path or URI that every executor reaches.
-        format: ``"json"`` (one JSON value on each line) or ``"text"`` (``str`` of each record).
+        format: ``"json"`` (one JSON value on each line) or ``"text"`` (``str`` of each record; a line
+            end in it stands as it is).
     """
 
     def __init__(self, directory: str, format: str = "json") -> None:

@@ -372,3 +372,14 @@ def test_metadata_is_written_for_the_checkpoint_with_all_its_acknowledgements() 
     (instruction,) = made.acknowledge(ack(3, B, data=b"b"))
     assert isinstance(instruction, WriteMetadata)
     assert instruction.checkpoint.acks == {A: ack(3, A), B: ack(3, B, data=b"b")}
+
+
+def test_a_job_that_failed_over_checkpoints_counts_anew() -> None:
+    coordinator = CheckpointCoordinator(CheckpointSettings(interval_ms=0, tolerable_failures=1))
+    slot = SlotId("op", 0)
+    failed = []
+    for _ in range(4):
+        checkpoint_id = coordinator.trigger(0, 1, [slot])
+        instructions = coordinator.decline(decline(checkpoint_id, slot))
+        failed.append(any(isinstance(instruction, FailJob) for instruction in instructions))
+    assert failed == [False, True, False, True]

@@ -219,3 +219,11 @@ def test_a_missing_file_is_an_error_of_reading(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_knows_the_name_it_is_chosen_by(name: str) -> None:
     assert FORMATS[name]().name == name
+
+
+@pytest.mark.parametrize("content", [b"PAR1" + bytes(100) + b"PAR1", b"no parquet"])
+def test_what_is_no_parquet_is_malformed(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "1.parquet"
+    path.write_bytes(content)
+    with pytest.raises(MalformedRecordError, match=r"1\.parquet is not a readable Parquet file"):
+        list(ParquetFormat().read(str(path), lambda _: None))
