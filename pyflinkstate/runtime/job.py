@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import secrets
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -171,7 +172,7 @@ class Job:
         self._running = False
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
-        self._secret = uuid.uuid4().bytes + uuid.uuid4().bytes
+        self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._endpoint = endpoint
         self._control: ControlServer | None = None
@@ -191,7 +192,7 @@ class Job:
 
         Raises:
             JobFailedError: it was restarted, and may not be again; ``__cause__`` is the failure.
-        PyFlinkStateError: the failure itself, where no restart was tried.
+            PyFlinkStateError: the failure itself, where no restart was tried.
         """
         self._control = ControlServer(self._endpoint, self._secret, self._events, self._deployment_of)
         try:
