@@ -130,6 +130,7 @@ class CopyOnWriteStateMap:
         return self._size
 
     # --- reading and writing -------------------------------------------------------------------
+    # Finding the bucket stands in each of these, not in a helper: a call would cost as much as the rest.
 
     def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
