@@ -41,10 +41,11 @@ class TypeInformation:
 
 
 def _misfit(value: object, name: str) -> ValueError:
-    return ValueError(f"{_shown(value)} ({type(value).__name__}) does not fit {name}")
+    return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
 
 
-def _shown(value: object) -> str:
+def safe_repr(value: object) -> str:
+    """Return ``repr(value)``, also of an int that Python refuses to print."""
     try:
         return repr(value)
     except ValueError:
@@ -60,7 +61,7 @@ def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
                 raise _misfit(value, name)
             value = operator.index(value)
         if not low <= value <= high:
-            raise ValueError(f"{_shown(value)} is out of the range of {name} ({low} to {high})")
+            raise ValueError(f"{safe_repr(value)} is out of the range of {name} ({low} to {high})")
         return value
 
     return check

@@ -30,6 +30,7 @@ from pyflinkstate.api.types import (
     PickledBytesTypeInfo,
     TupleTypeInfo,
     TypeInformation,
+    safe_repr,
 )
 from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
@@ -243,13 +244,6 @@ def _refuse_nan(key: Any) -> None:
             _refuse_nan(part)
 
 
-def _shown(key: Any) -> str:
-    try:
-        return repr(key)
-    except ValueError:  # an int with more digits than Python prints
-        return f"<{type(key).__name__}>"
-
-
 def _hash_of_type(key_type: TypeInformation) -> JavaHash:
     if isinstance(key_type, PickledBytesTypeInfo):
         return java_hash
@@ -296,6 +290,6 @@ class KeyHasher:
             _refuse_nan(key)
             self._hash(key)
         except (ValueError, TypeError, OverflowError) as error:
-            shown = _shown(key)
+            shown = safe_repr(key)
             raise InvalidKeyError(f"invalid key {shown}: {error}", key=shown) from None
         return key

@@ -29,9 +29,9 @@ def user_failure(
     An error of the project's own keeps its type and gains the place; any other becomes a
     ``UserFunctionError`` with the user's own traceback.
     """
-    place = f"operator {operator!r}, " + (f"key {shorten(key)}, " if key is not None else "")
-    place += f"record {shorten(record)}"
     context = {"operator": operator, "key": shorten(key), "record": shorten(record)}
+    place = f"operator {operator!r}, " + (f"key {context['key']}, " if key is not None else "")
+    place += f"record {context['record']}"
     if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:
         return type(error)(f"{error.message}\n  in {place}", **{**error.context, **context})
     return UserFunctionError(

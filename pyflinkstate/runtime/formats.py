@@ -43,6 +43,10 @@ class RejectedRecord:
     keep: bool = True
 
 
+#: Called with each record that the malformed-record policy takes out.
+Reject = Callable[[RejectedRecord], None]
+
+
 class RecordFormat(Protocol):
     """Reads one file."""
 
@@ -50,7 +54,7 @@ class RecordFormat(Protocol):
     def name(self) -> str:
         """``csv``, ``json`` or ``parquet``."""
 
-    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[Any]:
+    def read(self, path: str, reject: Reject) -> Iterator[Any]:
         """Yield the file's records in order; hand rejected ones to ``reject``."""
 
 
@@ -91,7 +95,7 @@ class CsvFormat:
         """The format's name in a checkpoint."""
         return "csv"
 
-    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[dict[str, str]]:
+    def read(self, path: str, reject: Reject) -> Iterator[dict[str, str]]:
         """See :class:`RecordFormat`."""
         with _open_text(path) as text:
             rows = csv.reader(text, delimiter=self.delimiter, strict=True)
@@ -135,7 +139,7 @@ class JsonFormat:
         """The format's name in a checkpoint."""
         return "json"
 
-    def read(self, path: str, reject: Callable[[RejectedRecord], None]) -> Iterator[Any]:
+    def read(self, path: str, reject: Reject) -> Iterator[Any]:
         """See :class:`RecordFormat`."""
         with _open_text(path) as lines:
             for number, line in enumerate(lines, start=1):
@@ -161,7 +165,7 @@ class ParquetFormat:
         """The format's name in a checkpoint."""
         return "parquet"
 
-    def read(self, path: str, _: Callable[[RejectedRecord], None]) -> Iterator[dict[str, Any]]:
+    def read(self, path: str, _: Reject) -> Iterator[dict[str, Any]]:
         """See :class:`RecordFormat`."""
         file_system, name = open_file_system(path)
         try:
@@ -176,7 +180,7 @@ class ParquetFormat:
             ) from error
 
 
-def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Callable[[RejectedRecord], None]) -> None:
+def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> None:
     if policy is OnMalformed.FAIL:
         raise MalformedRecordError(
             f"{rejected.file}, line {rejected.line}: malformed row ({rejected.reason}): "

@@ -91,7 +91,7 @@ class _KeyGroups(dict[Any, int]):
         """Return the keys as their type keeps them, and their key groups.
 
         Raises:
-            InvalidKeyError: one of the keys; which one is found by :meth:`first_invalid`.
+            InvalidKeyError: one of the keys; :meth:`check` tells which.
         """
         if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
             keys = [self._hasher.check(key) for key in keys]

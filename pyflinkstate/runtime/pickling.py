@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-PROTOCOL = 5
+from pyflinkstate.backends.serializers import PICKLE_PROTOCOL
 
 _CLASS_IDS = (
     "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
@@ -26,14 +26,14 @@ _CLASS_IDS = (
 def dumps_by_value(value: Any) -> bytes:
     """Return a pickle of ``value`` that needs none of the main script's names to be loaded."""
     _share_class_ids()
-    data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
+    data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
     return data
 
 
 def dumps(value: Any) -> bytes:
     """Return a pickle of ``value``, by name where that is possible."""
     try:
-        return pickle.dumps(value, protocol=PROTOCOL)
+        return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         return dumps_by_value(value)
 

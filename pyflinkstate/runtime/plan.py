@@ -98,6 +98,10 @@ class JobPlan:
     sinks: tuple[SinkNode, ...]
     operators: tuple[KeyedOperator, ...]
 
+    def heads(self) -> list[KeyedNode | SinkNode]:
+        """Return every node that reads a stage: keyed operators and sinks."""
+        return [*(operator.node for operator in self.operators), *self.sinks]
+
     def operator_of(self, node: KeyedNode) -> KeyedOperator:
         """Return the settled operator of a node."""
         return next(operator for operator in self.operators if operator.node is node)
@@ -122,8 +126,7 @@ def upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator,
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
     """Yield name and function of everything of the user's that runs inside Spark tasks."""
-    heads: list[KeyedNode | SinkNode] = [*(operator.node for operator in plan.operators), *plan.sinks]
-    for head in heads:
+    for head in plan.heads():
         for operator in upstream(head.parent)[1]:
             yield operator.name, operator.function
         if isinstance(head, KeyedNode):

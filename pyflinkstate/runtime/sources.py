@@ -14,14 +14,11 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.formats import RecordFormat, RejectedRecord
+from pyflinkstate.runtime.formats import RecordFormat, Reject
 from pyflinkstate.runtime.storage import absolute, open_file_system
 
 #: Records of a collection in an epoch, unless the user says otherwise.
 RECORDS_PER_EPOCH = 10_000
-
-#: Called with each record that the malformed-record policy takes out.
-Reject = Callable[[RejectedRecord], None]
 
 
 @attrs.frozen

@@ -242,5 +242,4 @@ class _EpochGraph:
 
 
 def _readers(plan: JobPlan, stage: SourceNode | KeyedNode) -> int:
-    heads: list[KeyedNode | SinkNode] = [*(operator.node for operator in plan.operators), *plan.sinks]
-    return sum(upstream(head.parent)[0] is stage for head in heads)
+    return sum(upstream(head.parent)[0] is stage for head in plan.heads())

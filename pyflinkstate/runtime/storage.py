@@ -59,7 +59,7 @@ def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
         except pa.ArrowInvalid as error:
             raise OSError(str(error)) from error
         return file_system, path
-    return fs.LocalFileSystem(), str(Path(uri).absolute())
+    return fs.LocalFileSystem(), absolute(uri)
 
 
 def absolute(uri: str) -> str:

@@ -17,12 +17,11 @@ import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
-from pyflinkstate.runtime.formats import RejectedRecord
+from pyflinkstate.runtime.formats import Reject, RejectedRecord
 from pyflinkstate.runtime.frames import FrameKey, Router, decode_values
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.sources import Reject
 from pyflinkstate.runtime.transport import Address
 
 

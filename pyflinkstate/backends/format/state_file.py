@@ -103,8 +103,11 @@ class StateCodec:
             ]
         )
 
-    def encode_schema(self) -> bytes:
-        """Return the message that leads the state's stream."""
+    #: The message that leads the state's stream.
+    schema_message: bytes = attrs.field(init=False, eq=False, repr=False)
+
+    @schema_message.default
+    def _message_of_schema(self) -> bytes:
         return bytes(self.schema.serialize())
 
     def encode(self, keys: Sequence[Any], values: Sequence[Any]) -> bytes:
@@ -116,7 +119,7 @@ class StateCodec:
         with pa.ipc.new_stream(sink, self.schema, options=options) as stream:
             stream.write_batch(batch)
         message = sink.getvalue()
-        return bytes(message[len(self.encode_schema()) : -len(END_OF_STREAM)])
+        return bytes(message[len(self.schema_message) : -len(END_OF_STREAM)])
 
     def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[Any], list[Any]]:
         """Return the keys and values that ``encode`` was given.

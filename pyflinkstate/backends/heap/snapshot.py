@@ -99,7 +99,7 @@ class _Writer:
 
     def _write_state(self, table: CopyOnWriteStateTableSnapshot) -> dict[int, Section]:
         codec = StateCodec(self._resources.head.key_type, table.meta.stored_type, self._compression)
-        self._append(codec.encode_schema())
+        self._append(codec.schema_message)
         sections: dict[int, Section] = {}
         for key_group, snapshot in table.key_groups():
             if self._cancelled.is_set():
