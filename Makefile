@@ -3,16 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
+# The package without its compiled files: what is installed where there is no C compiler.
+PURE := build/pure
 
-.PHONY: help demo test lint typecheck pytest bench clean
+.PHONY: help demo test lint typecheck pytest pytest-pure soak bench clean
 
 help:
 	@echo "make demo   run the main job, kill it, restore it, compare"
-	@echo "make test   ruff, mypy (strict) and pytest"
-	@echo "make bench  records/s against a dict in mapPartitions"
+	@echo "make test   ruff, mypy (strict) and pytest, state tests compiled and interpreted"
+	@echo "make soak   ten million random operations on the state map, with snapshots"
+	@echo "make bench  state and records/s against a dict, snapshots, restore"
 	@echo "make clean  remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml scripts/ensure_java.sh
+$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
@@ -21,7 +24,7 @@ $(SETUP): pyproject.toml scripts/ensure_java.sh
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py
 
-test: lint typecheck pytest
+test: lint typecheck pytest-pure pytest
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -33,7 +36,17 @@ typecheck: $(SETUP)
 pytest: $(SETUP)
 	$(BIN)/python -m pytest
 
+pytest-pure: $(SETUP)
+	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
+	@find $(PURE) -name '*.so' -delete
+	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest tests/api tests/backends
+
+soak: $(SETUP)
+	$(BIN)/python tests/soak/soak_state_map.py
+
 bench: $(SETUP)
+	$(BIN)/python benchmarks/state_map.py
+	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/keyed_count.py
 
 clean:

@@ -10,6 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    #: Whether the core of the heap backend runs compiled.
+    compiled: bool
+    from pyflinkstate.api.checkpointed import CheckpointedFunction as CheckpointedFunction
+    from pyflinkstate.api.checkpointed import FunctionInitializationContext as FunctionInitializationContext
+    from pyflinkstate.api.checkpointed import FunctionSnapshotContext as FunctionSnapshotContext
+    from pyflinkstate.api.checkpointed import OperatorStateStore as OperatorStateStore
     from pyflinkstate.api.context import RuntimeContext as RuntimeContext
     from pyflinkstate.api.descriptors import AggregatingStateDescriptor as AggregatingStateDescriptor
     from pyflinkstate.api.descriptors import ListStateDescriptor as ListStateDescriptor
@@ -25,12 +31,18 @@ if TYPE_CHECKING:
     from pyflinkstate.api.functions import ProcessFunction as ProcessFunction
     from pyflinkstate.api.functions import ReduceFunction as ReduceFunction
     from pyflinkstate.api.state import AggregatingState as AggregatingState
+    from pyflinkstate.api.state import BroadcastState as BroadcastState
     from pyflinkstate.api.state import ListState as ListState
     from pyflinkstate.api.state import MapState as MapState
+    from pyflinkstate.api.state import ReadOnlyBroadcastState as ReadOnlyBroadcastState
     from pyflinkstate.api.state import ReducingState as ReducingState
     from pyflinkstate.api.state import ValueState as ValueState
+    from pyflinkstate.api.time import Duration as Duration
+    from pyflinkstate.api.time import Time as Time
+    from pyflinkstate.api.ttl import StateTtlConfig as StateTtlConfig
     from pyflinkstate.api.types import TypeInformation as TypeInformation
     from pyflinkstate.api.types import Types as Types
+    from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend as HashMapStateBackend
     from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
     from pyflinkstate.runtime.data_stream import DataStream as DataStream
     from pyflinkstate.runtime.data_stream import KeyedStream as KeyedStream
@@ -41,8 +53,15 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.observe import JobListener as JobListener
     from pyflinkstate.runtime.restart import RestartStrategies as RestartStrategies
     from pyflinkstate.runtime.sinks import FileSink as FileSink
+    from pyflinkstate.runtime.storage import FileSystemCheckpointStorage as FileSystemCheckpointStorage
 
 _ROOMS: dict[str, tuple[str, ...]] = {
+    "api.checkpointed": (
+        "CheckpointedFunction",
+        "FunctionInitializationContext",
+        "FunctionSnapshotContext",
+        "OperatorStateStore",
+    ),
     "api.context": ("RuntimeContext",),
     "api.descriptors": (
         "AggregatingStateDescriptor",
@@ -61,14 +80,40 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessFunction",
         "ReduceFunction",
     ),
-    "api.state": ("AggregatingState", "ListState", "MapState", "ReducingState", "ValueState"),
-    "api.types": ("TypeInformation", "Types"),
+    "api.state": (
+        "AggregatingState",
+        "BroadcastState",
+        "ListState",
+        "MapState",
+        "ReadOnlyBroadcastState",
+        "ReducingState",
+        "ValueState",
+    ),
+    "api.time": (
+        "Duration",
+        "Time",
+    ),
+    "api.ttl": ("StateTtlConfig",),
+    "api.types": (
+        "TypeInformation",
+        "Types",
+    ),
+    "backends.hash_map_state_backend": ("HashMapStateBackend",),
     "errors": ("PyFlinkStateError",),
-    "runtime.data_stream": ("DataStream", "KeyedStream"),
+    "runtime.data_stream": (
+        "DataStream",
+        "KeyedStream",
+    ),
     "runtime.environment": ("StreamExecutionEnvironment",),
-    "runtime.observe": ("CheckpointStats", "EpochStats", "JobExecutionResult", "JobListener"),
+    "runtime.observe": (
+        "CheckpointStats",
+        "EpochStats",
+        "JobExecutionResult",
+        "JobListener",
+    ),
     "runtime.restart": ("RestartStrategies",),
     "runtime.sinks": ("FileSink",),
+    "runtime.storage": ("FileSystemCheckpointStorage",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -76,6 +121,8 @@ __all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one pl
 
 
 def __getattr__(name: str) -> Any:
+    if name == "compiled":
+        return importlib.import_module(f"{__name__}.backends.heap").is_compiled()
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)

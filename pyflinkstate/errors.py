@@ -69,8 +69,16 @@ class NoCurrentKeyError(StateAccessError):
     """Keyed state was used while no key was set, for example in ``open``."""
 
 
+class ConcurrentModificationError(StateAccessError):
+    """Keys were added to, or removed from, what is being iterated over."""
+
+
 class StateRegistrationError(PyFlinkStateError, ValueError):
     """A descriptor is wrong in itself, or its name is already in use with another kind or type."""
+
+
+class StateMigrationError(StateRegistrationError):
+    """Restored state has another kind, type or namespace type than the program asks for."""
 
 
 class DescriptorTypeError(StateRegistrationError, TypeError):
@@ -111,6 +119,10 @@ class CheckpointStorageError(CheckpointError, OSError):
     """The checkpoint storage refused: not writable, full, unreachable."""
 
     recoverable = True
+
+
+class SnapshotCancelledError(CheckpointError):
+    """The checkpoint was aborted while this snapshot was being written; nothing is left of it."""
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
+from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from pyflinkstate.errors import DescriptorTypeError
 
@@ -58,6 +59,26 @@ class StateDescriptor:
     kind: ClassVar[StateKind]
 
     name: str = attrs.field(validator=_check_name)
+    #: The one thing that can be set later, by :meth:`enable_time_to_live`, as in PyFlink.
+    ttl_config: StateTtlConfig | None = attrs.field(init=False, default=None, hash=False)
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Have the state expire. Call it before the state is asked for.
+
+        Raises:
+            DescriptorTypeError: ``ttl_config`` is none.
+        """
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise DescriptorTypeError(
+                f"{type(self).__name__} {self.name!r}: a StateTtlConfig is needed, not {ttl_config!r}",
+                state=self.name,
+            )
+        object.__setattr__(self, "ttl_config", ttl_config)
+
+    @property
+    def is_ttl_enabled(self) -> bool:
+        """Whether the state expires."""
+        return self.ttl_config is not None and self.ttl_config.is_enabled()
 
     def get_name(self) -> str:
         """Return the name, under which a checkpoint keeps the state."""
@@ -71,11 +92,27 @@ class StateDescriptor:
 
 @attrs.frozen
 class ValueStateDescriptor(StateDescriptor):
-    """Describes a :class:`~pyflinkstate.api.state.ValueState`."""
+    """Describes a :class:`~pyflinkstate.api.state.ValueState`.
+
+    ``default_value`` is what ``value()`` returns, as a copy, where nothing is stored; PyFlink has none,
+    this is the Java descriptor's. With time to live it is ignored, as in Flink.
+    """
 
     kind: ClassVar[StateKind] = StateKind.VALUE
 
     value_type_info: TypeInformation = _type_field()
+    default_value: Any = attrs.field(default=None, kw_only=True, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.default_value is None:
+            return
+        try:
+            checked = self.value_type_info.check(self.default_value)
+        except ValueError as error:
+            raise DescriptorTypeError(
+                f"{type(self).__name__} {self.name!r}: the default value: {error}", state=self.name
+            ) from None
+        object.__setattr__(self, "default_value", checked)
 
     @property
     def stored_type(self) -> TypeInformation:

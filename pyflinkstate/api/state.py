@@ -161,3 +161,62 @@ class MapState(State, Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
+
+
+class ReadOnlyBroadcastState(State, Generic[K, V]):
+    """A map that is the same on all subtasks, seen by those who must not change it."""
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """Return the value of ``key``, or None."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Return whether ``key`` is there."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V | None]]:
+        """Return the entries."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """Return the keys."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V | None]:
+        """Return the values."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Return whether there is no entry."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
+    """A map that every subtask must change in the same way: it is restored from any one of them."""
+
+    @abstractmethod
+    def put(self, key: K, value: V | None) -> None:
+        """Set the value of ``key``."""
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V | None]) -> None:
+        """Set all entries of ``dict_value``; none of them when one is refused."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove ``key``, if it is there."""
+
+    def __setitem__(self, key: K, value: V | None) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)

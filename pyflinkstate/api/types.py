@@ -52,8 +52,12 @@ def safe_repr(value: object) -> str:
         return "an int with more digits than Python prints"
 
 
+def _bounds(bits: int) -> tuple[int, int]:
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
 def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
-    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    low, high = _bounds(bits)
 
     def check(value: Any) -> Any:
         if type(value) is not int:
@@ -145,12 +149,11 @@ def _check_naive(name: str, cls: type) -> Callable[[Any], Any]:
     return check
 
 
+_INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
+
 _BASIC_CHECKS: dict[str, Callable[[Any], Any]] = {
     "BOOLEAN": _check_instance("BOOLEAN", bool),
-    "BYTE": _check_integer("BYTE", 8),
-    "SHORT": _check_integer("SHORT", 16),
-    "INT": _check_integer("INT", 32),
-    "LONG": _check_integer("LONG", 64),
+    **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
     "FLOAT": _check_float,
     "DOUBLE": _check_double,
     "CHAR": _check_char,
@@ -195,6 +198,19 @@ class PickledBytesTypeInfo(TypeInformation):
     @property
     def name(self) -> str:
         return "PICKLED_BYTE_ARRAY"
+
+
+def integer_bounds(type_info: TypeInformation) -> tuple[int, int]:
+    """Return the bounds within which ``check`` gives an int back as it is; none are ``(1, 0)``.
+
+    >>> integer_bounds(BasicTypeInfo("BYTE")), integer_bounds(BasicTypeInfo("DOUBLE"))
+    ((-128, 127), (1, 0))
+    """
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return _bounds(64)
+    if isinstance(type_info, BasicTypeInfo) and type_info.kind in _INTEGER_BITS:
+        return _bounds(_INTEGER_BITS[type_info.kind])
+    return 1, 0
 
 
 @attrs.frozen

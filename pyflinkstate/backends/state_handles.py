@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import attrs
 
 from pyflinkstate.backends.key_groups import KeyGroupRange
@@ -53,3 +55,71 @@ class KeyGroupsStateHandle:
     def size_bytes(self) -> int:
         """The size of the state, written."""
         return self.stream.size_bytes
+
+
+class OperatorStateMode(enum.Enum):
+    """How operator state is spread over subtasks on a restore (Flink: ``OperatorStateHandle.Mode``)."""
+
+    #: The elements of all subtasks are dealt out.
+    SPLIT_DISTRIBUTE = "SPLIT_DISTRIBUTE"
+    #: Every subtask gets all elements of all subtasks.
+    UNION = "UNION"
+    #: Every subtask gets what one of them had: they all have the same.
+    BROADCAST = "BROADCAST"
+
+
+@attrs.frozen
+class OperatorStateEntry:
+    """One operator state in a file. ``start`` and ``stop`` say which elements are to be restored."""
+
+    mode: OperatorStateMode
+    section: Section
+    count: int
+    start: int = 0
+    stop: int = attrs.field(default=attrs.Factory(lambda self: self.count, takes_self=True))
+
+
+@attrs.frozen
+class OperatorStateHandle:
+    """The operator state of one subtask, by state name (Flink: ``OperatorStateHandle``)."""
+
+    stream: StreamStateHandle
+    states: dict[str, OperatorStateEntry]
+
+
+@attrs.frozen
+class RawOperatorStateHandle:
+    """Bytes that a function wrote itself, in partitions that are dealt out on a restore."""
+
+    stream: StreamStateHandle
+    partitions: tuple[Section, ...]
+
+
+#: Under this name the sections of raw keyed state stand in a :class:`KeyGroupsStateHandle`.
+RAW_KEYED_STATE = "raw"
+
+
+@attrs.frozen
+class OperatorSubtaskState:
+    """All that one subtask wrote for a checkpoint (Flink: ``OperatorSubtaskState``)."""
+
+    managed_keyed: KeyGroupsStateHandle | None = None
+    raw_keyed: KeyGroupsStateHandle | None = None
+    managed_operator: OperatorStateHandle | None = None
+    raw_operator: RawOperatorStateHandle | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the state, written."""
+        handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
+        return sum(handle.stream.size_bytes for handle in handles if handle is not None)
+
+
+@attrs.frozen
+class StateAssignment:
+    """All that one subtask restores, out of any number of files."""
+
+    managed_keyed: tuple[KeyGroupsStateHandle, ...] = ()
+    raw_keyed: tuple[KeyGroupsStateHandle, ...] = ()
+    managed_operator: tuple[OperatorStateHandle, ...] = ()
+    raw_operator: tuple[RawOperatorStateHandle, ...] = ()

@@ -7,7 +7,7 @@ from typing import Protocol
 from pyflinkstate.backends.state_handles import StreamStateHandle
 
 
-class CheckpointOutputStream(Protocol):
+class CheckpointStateOutputStream(Protocol):
     """Takes the bytes of one subtask's snapshot."""
 
     def write(self, data: bytes) -> None:
@@ -23,8 +23,11 @@ class CheckpointOutputStream(Protocol):
 class CheckpointStreamFactory(Protocol):
     """Makes the streams of one checkpoint."""
 
-    def create(self) -> CheckpointOutputStream:
+    def create(self) -> CheckpointStateOutputStream:
         """Open a new stream; raises ``CheckpointStorageError``."""
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Delete what a finished stream has written; raises ``CheckpointStorageError``."""
 
 
 class StateReader(Protocol):

@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
+from pyflinkstate.api.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -77,6 +82,7 @@ class DataStream:
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
+        _refuse_checkpointed(func)
         return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
 
     def key_by(
@@ -98,6 +104,7 @@ class DataStream:
 
     def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
         _check_callable(kind, func)
+        _refuse_checkpointed(func)
         return self._append(ChainNode(self._node, kind, func, _name_of(func, kind), output_type))
 
     def _append(self, node: Node) -> DataStream:
@@ -251,12 +258,28 @@ def _check_callable(kind: str, func: Any) -> None:
         raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
 
 
-class _KeyedAdapter(KeyedProcessFunction):
+def _refuse_checkpointed(func: Any) -> None:
+    if isinstance(func, CheckpointedFunction):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
+            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+        )
+
+
+class _KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
     """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: Any) -> None:
         self._kind = kind
         self._func = func
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.snapshot_state(context)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._func, runtime_context)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime import spark as on_spark
@@ -22,7 +23,7 @@ from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, RddSink
 from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, FileSource, Source
-from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -49,7 +50,8 @@ class StreamExecutionEnvironment:
         self._parallelism: int | None = None
         self._max_parallelism: int | None = None
         self._checkpoints = CheckpointSettings()
-        self._checkpoint_directory: str | None = None
+        self._checkpoint_storage: FileSystemCheckpointStorage | None = None
+        self._state_backend = HashMapStateBackend()
         self._restart: RestartStrategy | None = None
         self._restore_from: str | None = None
         self._listeners: list[JobListener] = []
@@ -88,7 +90,7 @@ class StreamExecutionEnvironment:
     def enable_checkpointing(
         self,
         interval: int,
-        directory: str,
+        storage: str | FileSystemCheckpointStorage,
         *,
         timeout: int = 600_000,
         tolerable_failures: int = 0,
@@ -101,7 +103,7 @@ class StreamExecutionEnvironment:
 
         Args:
             interval: milliseconds between two checkpoints, at least; 0 for one after every epoch.
-            directory: a path or URI that driver and executors reach.
+            storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
             timeout: milliseconds after which a checkpoint that is being written is given up.
             tolerable_failures: how many checkpoints in a row may fail before the job does.
             num_retained: how many completed checkpoints are kept.
@@ -112,7 +114,16 @@ class StreamExecutionEnvironment:
                 f"timeout {timeout} and num_retained {num_retained} 1 or more"
             )
         self._checkpoints = CheckpointSettings(interval, timeout, tolerable_failures, num_retained)
-        self._checkpoint_directory = str(directory)
+        if not isinstance(storage, FileSystemCheckpointStorage):
+            storage = FileSystemCheckpointStorage(str(storage))
+        self._checkpoint_storage = storage
+        return self
+
+    def set_state_backend(self, state_backend: HashMapStateBackend) -> StreamExecutionEnvironment:
+        """Choose how state is kept and snapshotted; the default is ``HashMapStateBackend()``."""
+        if not isinstance(state_backend, HashMapStateBackend):
+            raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
+        self._state_backend = state_backend
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
@@ -172,7 +183,7 @@ class StreamExecutionEnvironment:
         """Read the files of a directory in the order of their names.
 
         Args:
-            directory: a path or URI that driver and executors reach.
+            storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
             format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line) or ``"parquet"``
                 (dicts). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
@@ -238,7 +249,13 @@ class StreamExecutionEnvironment:
             if storage is None
             else RestartStrategies.fixed_delay_restart(3, 1000)
         )
-        settings = JobSettings(name, self._checkpoints, self._restart or default, tuple(self._listeners))
+        settings = JobSettings(
+            name,
+            self._checkpoints,
+            self._restart or default,
+            tuple(self._listeners),
+            self._state_backend,
+        )
         return Job(
             plan,
             settings,
@@ -250,9 +267,9 @@ class StreamExecutionEnvironment:
         )
 
     def _storage(self) -> CheckpointStorage | None:
-        if self._checkpoint_directory is None:
+        if self._checkpoint_storage is None:
             return None
-        storage = CheckpointStorage(self._checkpoint_directory)
+        storage = CheckpointStorage(self._checkpoint_storage)
         storage.check_writable()
         return storage
 

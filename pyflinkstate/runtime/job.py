@@ -24,7 +24,10 @@ from typing import Any
 import attrs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -84,6 +87,7 @@ class JobSettings:
     checkpoints: CheckpointSettings
     restart: RestartStrategy
     listeners: tuple[JobListener, ...] = ()
+    state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
 
 
 @attrs.frozen
@@ -361,10 +365,11 @@ class Job:
             return None
         checkpoint_id = self._coordinator.trigger(now_ms, number, self._subtasks())
         try:
-            return CheckpointTrigger(checkpoint_id, self._storage.begin(self.job_id, checkpoint_id))
+            folder = self._storage.begin(self.job_id, checkpoint_id)
         except CheckpointError as error:
             self._execute(self._coordinator.not_completed(checkpoint_id, error))
             return None
+        return CheckpointTrigger(checkpoint_id, now_ms, folder)
 
     def _subtasks(self) -> Iterator[SlotId]:
         for operator in self._plan.operators:
@@ -470,7 +475,7 @@ class Job:
                     operator.parallelism,
                     operator.max_parallelism,
                     tuple(
-                        pending.acks[SlotId(operator.operator_id, subtask)].handle
+                        pending.acks[SlotId(operator.operator_id, subtask)].state
                         for subtask in range(operator.parallelism)
                     ),
                 )
@@ -485,7 +490,7 @@ class Job:
             pending.epoch,
             max((ack.sync_ms for ack in acks), default=0.0),
             max((ack.async_ms for ack in acks), default=0.0),
-            sum(ack.handle.size_bytes for ack in acks),
+            sum(ack.state.size_bytes for ack in acks),
         )
         self._checkpoints.append(stats)
         for listener in self._settings.listeners:
@@ -513,7 +518,10 @@ class Job:
         restore = self._restore
         state = None if restore is None else restore.metadata.operator(operator.operator_id)
         owned = key_group_range(operator.max_parallelism, operator.parallelism, slot.subtask)
-        handles = () if state is None else state.handles
+        assignment = StateAssignment()
+        if state is not None:
+            assignments = assign_state(state.subtasks, operator.parallelism, operator.max_parallelism)
+            assignment = assignments[slot.subtask]
         return DeploySlot(
             name=operator.name,
             function=self._functions[operator.operator_id],
@@ -523,9 +531,11 @@ class Job:
             parallelism=operator.parallelism,
             attempt=self._attempt,
             epoch=self._epoch,
-            storage_uri=None if self._storage is None else self._storage.uri,
+            storage=None if self._storage is None else self._storage.settings,
+            state_backend=self._settings.state_backend,
+            restored_checkpoint_id=None if restore is None else restore.metadata.checkpoint_id,
             restore_uri=None if restore is None or state is None else restore.uri,
-            handles=tuple(h for h in handles if len(h.key_group_range.intersection(owned))),
+            state=assignment,
         )
 
 

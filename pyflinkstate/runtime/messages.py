@@ -7,9 +7,11 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
+from pyflinkstate.backends.state_handles import OperatorSubtaskState, StateAssignment
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.transport import Address
 
 
@@ -91,9 +93,11 @@ class DeploySlot:
     parallelism: int
     attempt: int
     epoch: int
-    storage_uri: str | None
+    storage: FileSystemCheckpointStorage | None
+    state_backend: HashMapStateBackend
+    restored_checkpoint_id: int | None
     restore_uri: str | None
-    handles: tuple[KeyGroupsStateHandle, ...]
+    state: StateAssignment
 
 
 @attrs.frozen
@@ -114,7 +118,7 @@ class CheckpointAck:
 
     checkpoint_id: int
     slot: SlotId
-    handle: KeyGroupsStateHandle
+    state: OperatorSubtaskState
     sync_ms: float
     async_ms: float
 
@@ -155,6 +159,7 @@ class CheckpointTrigger:
     """The barrier at an epoch's end: take a snapshot and write it to ``folder``."""
 
     checkpoint_id: int
+    timestamp_ms: int
     folder: str
 
 

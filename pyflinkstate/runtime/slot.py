@@ -28,10 +28,15 @@ from typing import NoReturn
 
 import attrs
 
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import SnapshotCancelledError, SnapshotResources
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SlotBusyError, StaleSlotError
+from pyflinkstate.backends.heap.backend import wall_clock_ms
+from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
+from pyflinkstate.errors import (
+    BadRecordError,
+    PyFlinkStateError,
+    SlotBusyError,
+    SnapshotCancelledError,
+    StaleSlotError,
+)
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame, encode_values
@@ -53,6 +58,7 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     SlotReady,
 )
+from pyflinkstate.runtime.operator_state import StreamOperatorState
 from pyflinkstate.runtime.pickling import loads
 from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.subtask import KeyedSubtask
@@ -98,7 +104,7 @@ class StateSlot:
         self._driver_lock = threading.Lock()
         self._epoch_lock = threading.Lock()
         self._version: int | None = None
-        self._cancellations: dict[int, threading.Event] = {}
+        self._snapshots: dict[int, OperatorSnapshotFutures] = {}
         self._asked_to_close = threading.Event()
         self._unix_path: str | None = None
 
@@ -134,9 +140,7 @@ class StateSlot:
     def _deploy(self, deployment: DeploySlot) -> bool:
         try:
             self._deployment = deployment
-            self._storage = (
-                None if deployment.storage_uri is None else CheckpointStorage(deployment.storage_uri)
-            )
+            self._storage = None if deployment.storage is None else CheckpointStorage(deployment.storage)
             self._subtask = self._make_subtask(deployment)
             self._subtask.open()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
@@ -149,31 +153,34 @@ class StateSlot:
         return True
 
     def _make_subtask(self, deployment: DeploySlot) -> KeyedSubtask:
-        backend = HeapKeyedStateBackend(
-            deployment.key_type, deployment.key_group_range, deployment.max_parallelism
+        keyed = deployment.state_backend.create_keyed_state_backend(
+            deployment.key_type, deployment.key_group_range, deployment.max_parallelism, wall_clock_ms
+        )
+        operator = deployment.state_backend.create_operator_state_backend()
+        state = StreamOperatorState(
+            keyed, operator, deployment.state_backend.snapshot_compression, deployment.restored_checkpoint_id
         )
         if deployment.restore_uri is not None:
-            reader = open_checkpoint(deployment.restore_uri)
-            HeapRestoreOperation(backend, reader).restore(deployment.handles)
+            state.restore(deployment.state, open_checkpoint(deployment.restore_uri))
         context = OperatorContext(
             deployment.name,
             self._bootstrap.slot.subtask,
             deployment.parallelism,
             deployment.max_parallelism,
             deployment.attempt,
-            backend,
+            keyed,
         )
         function = loads(deployment.function)
-        return KeyedSubtask(function, context, backend)
+        return KeyedSubtask(function, context, state)
 
     def _listen_to_driver(self) -> None:
         try:
             while True:
                 message = self._driver.recv()
                 if isinstance(message, AbortCheckpoint):
-                    cancellation = self._cancellations.get(message.checkpoint_id)
-                    if cancellation is not None:
-                        cancellation.set()
+                    snapshot = self._snapshots.get(message.checkpoint_id)
+                    if snapshot is not None:
+                        snapshot.cancel()
                 elif isinstance(message, CloseSlot):
                     self._asked_to_close.set()
         except (EOFError, OSError):
@@ -262,40 +269,39 @@ class StateSlot:
     # --- snapshots -------------------------------------------------------------------------------
 
     def _begin_snapshot(self, trigger: CheckpointTrigger) -> None:
+        assert self._storage is not None
         started = time.perf_counter()
-        resources = self._subtask.snapshot()
+        try:
+            snapshot = self._subtask.snapshot(trigger, self._storage.streams(trigger.folder))
+        except Exception as error:  # noqa: BLE001 - a value that cannot be copied, or a user's snapshot_state
+            self._decline(trigger, error)
+            return
         sync_ms = (time.perf_counter() - started) * 1000
-        cancelled = threading.Event()
-        self._cancellations[trigger.checkpoint_id] = cancelled
-        threading.Thread(
-            target=self._write_snapshot, args=(trigger, resources, cancelled, sync_ms), daemon=True
-        ).start()
+        self._snapshots[trigger.checkpoint_id] = snapshot
+        threading.Thread(target=self._write_snapshot, args=(trigger, snapshot, sync_ms), daemon=True).start()
 
     def _write_snapshot(
-        self,
-        trigger: CheckpointTrigger,
-        resources: SnapshotResources,
-        cancelled: threading.Event,
-        sync_ms: float,
+        self, trigger: CheckpointTrigger, snapshot: OperatorSnapshotFutures, sync_ms: float
     ) -> None:
         started = time.perf_counter()
         slot = self._bootstrap.slot
-        message: object
         try:
-            assert self._storage is not None
-            streams = self._storage.streams(trigger.folder)
-            handle = self._subtask.strategy.async_snapshot(resources, streams, cancelled)
+            state = snapshot.finish()
             async_ms = (time.perf_counter() - started) * 1000
-            message = CheckpointAck(trigger.checkpoint_id, slot, handle, sync_ms, async_ms)
         except SnapshotCancelledError:
             return
         except Exception as error:  # noqa: BLE001 - a checkpoint may fail, the slot goes on
-            failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
-            message = CheckpointDecline(trigger.checkpoint_id, slot, failure)
+            self._decline(trigger, error)
+            return
         finally:
-            del self._cancellations[trigger.checkpoint_id]
+            del self._snapshots[trigger.checkpoint_id]
         with contextlib.suppress(OSError):
-            self._tell_driver(message)
+            self._tell_driver(CheckpointAck(trigger.checkpoint_id, slot, state, sync_ms, async_ms))
+
+    def _decline(self, trigger: CheckpointTrigger, error: Exception) -> None:
+        failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
+        with contextlib.suppress(OSError):
+            self._tell_driver(CheckpointDecline(trigger.checkpoint_id, self._bootstrap.slot, failure))
 
 
 def _drain(task: Connection) -> None:

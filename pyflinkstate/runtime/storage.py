@@ -26,13 +26,13 @@ from pyflinkstate.backends.state_handles import (
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
+    ConfigurationError,
     CorruptCheckpointError,
     PyFlinkStateError,
 )
 
 METADATA = "_metadata"
-#: State up to this size travels inside ``_metadata`` (Flink: ``data-inline-threshold``, 20 kb).
-INLINE_THRESHOLD_BYTES = 20 * 1024
+MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 
@@ -67,13 +67,47 @@ def absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).absolute())
 
 
+@attrs.frozen
+class FileSystemCheckpointStorage:
+    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
+
+    Args:
+        checkpoint_path: a path or URI that driver and executors reach.
+        file_state_size_threshold: state of a subtask up to so many bytes travels inside ``_metadata``
+            (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
+        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
+
+    Raises:
+        ConfigurationError: a size is out of bounds.
+    """
+
+    checkpoint_path: str = attrs.field(converter=absolute)
+    file_state_size_threshold: int = attrs.field(default=20 * 1024)
+    write_buffer_size: int = attrs.field(default=4096)
+
+    @file_state_size_threshold.validator
+    def _check_threshold(self, _: object, value: int) -> None:
+        if not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
+            raise ConfigurationError(
+                f"file_state_size_threshold {value}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+            )
+
+    @write_buffer_size.validator
+    def _check_buffer(self, _: object, value: int) -> None:
+        if value < 0:
+            raise ConfigurationError(f"write_buffer_size {value}: it must not be negative")
+
+
 class CheckpointStorage:
     """Reads and writes checkpoints below one directory."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = absolute(uri)
-        with _storage_errors(f"open {uri}"):
-            self._fs, self._root = open_file_system(uri)
+    def __init__(self, settings: FileSystemCheckpointStorage | str) -> None:
+        if isinstance(settings, str):
+            settings = FileSystemCheckpointStorage(settings)
+        self.settings = settings
+        self.uri = settings.checkpoint_path
+        with _storage_errors(f"open {self.uri}"):
+            self._fs, self._root = open_file_system(self.uri)
 
     def check_writable(self) -> None:
         """Write and remove a small file, so that a bad directory is found before any record."""
@@ -192,7 +226,10 @@ class CheckpointStorage:
 
     def streams(self, folder: str) -> CheckpointFolder:
         """Return what makes the streams of the checkpoint in ``folder``, and reads them."""
-        return CheckpointFolder(self._fs, folder)
+        settings = self.settings
+        return CheckpointFolder(
+            self._fs, folder, settings.file_state_size_threshold, settings.write_buffer_size
+        )
 
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
@@ -213,17 +250,25 @@ class CheckpointFolder:
 
     file_system: fs.FileSystem
     folder: str
-    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
+    inline_threshold_bytes: int = 20 * 1024
+    write_buffer_bytes: int = 4096
 
-    def create(self) -> FsCheckpointOutputStream:
+    def create(self) -> FsCheckpointStateOutputStream:
         """Open a stream; no file is made until the inline threshold is passed."""
         path = f"{self.folder}/{uuid.uuid4().hex}"
-        return FsCheckpointOutputStream(
+        return FsCheckpointStateOutputStream(
             lambda: self.file_system.open_output_stream(path),
             lambda: self.file_system.delete_file(path),
             path,
             self.inline_threshold_bytes,
+            self.write_buffer_bytes,
         )
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Delete a file of the checkpoint; what is inline has none."""
+        if isinstance(handle, FileStateHandle):
+            with _storage_errors(f"delete {self.describe(handle)}"):
+                self.file_system.delete_file(f"{self.folder}/{handle.path}")
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
@@ -254,8 +299,12 @@ class CheckpointFolder:
         return f"{self.folder}/{handle.path}"
 
 
-class FsCheckpointOutputStream:
-    """Keeps small state in memory, begins a file when it grows (``FsCheckpointStateOutputStream``)."""
+class FsCheckpointStateOutputStream:
+    """Keeps small state in memory and writes larger to a file, through a buffer.
+
+    Flink: ``FsCheckpointStateOutputStream``. The buffer is as large as the inline threshold, or as
+    ``write_buffer_bytes`` where that is more. No file is made before it overflows.
+    """
 
     def __init__(
         self,
@@ -263,11 +312,13 @@ class FsCheckpointOutputStream:
         delete_file: Callable[[], None],
         path: str,
         inline_threshold_bytes: int,
+        write_buffer_bytes: int = 4096,
     ) -> None:
         self._open_file = open_file
         self._delete_file = delete_file
         self._path = path
-        self._threshold = inline_threshold_bytes
+        self._inline_threshold_bytes = inline_threshold_bytes
+        self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
         self._buffer = bytearray()
         self._file: Any = None
         self._size = 0
@@ -276,20 +327,28 @@ class FsCheckpointOutputStream:
         """Append ``data``."""
         self._size += len(data)
         with _storage_errors(f"write {self._path}"):
-            if self._file is not None:
-                self._file.write(data)
+            if len(self._buffer) + len(data) <= self._buffer_bytes:
+                self._buffer += data
                 return
-            self._buffer += data
-            if self._size > self._threshold:
-                self._file = self._open_file()
-                self._file.write(bytes(self._buffer))
-                self._buffer.clear()
+            self._flush()
+            if len(data) > self._buffer_bytes:
+                self._file.write(data)
+            else:
+                self._buffer += data
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        if self._buffer:
+            self._file.write(bytes(self._buffer))
+            self._buffer.clear()
 
     def close_and_get_handle(self) -> StreamStateHandle:
         """Finish, and tell where the bytes are."""
-        if self._file is None:
+        if self._file is None and self._size <= self._inline_threshold_bytes:
             return ByteStreamStateHandle(bytes(self._buffer))
         with _storage_errors(f"close {self._path}"):
+            self._flush()
             self._file.close()
         return FileStateHandle(self._path.rpartition("/")[2], self._size)
 

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from pyflinkstate.api.checkpointed import CheckpointedFunction
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, SnapshotResources
+from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
+from pyflinkstate.backends.streams import CheckpointStreamFactory
 from pyflinkstate.errors import KeyGroupRangeError
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame
+from pyflinkstate.runtime.messages import CheckpointTrigger
+from pyflinkstate.runtime.operator_state import InitializationContext, SnapshotContext, StreamOperatorState
 
 
 class _Context(KeyedProcessFunction.Context):
@@ -36,23 +40,25 @@ class KeyedSubtask:
 
     Args:
         function: the user's, already a private copy.
-        context: its runtime context, with the backend in it.
-        backend: holds this subtask's key groups, restored if there was something to restore.
+        context: its runtime context, with the keyed backend in it.
+        state: its backends, restored if there was something to restore.
     """
 
     def __init__(
-        self, function: KeyedProcessFunction, context: OperatorContext, backend: HeapKeyedStateBackend
+        self, function: KeyedProcessFunction, context: OperatorContext, state: StreamOperatorState
     ) -> None:
-        self.backend = backend
-        self.strategy = HeapSnapshotStrategy(backend)
+        self.state = state
+        self.backend = state.keyed
         self._name = context.task_name
         self._function = function
         self._runtime_context = context
-        self._context = _Context(backend)
+        self._context = _Context(state.keyed)
 
     def open(self) -> None:
-        """Open the function. Raises what is right to report."""
+        """Initialize the function's state and open it. Raises what is right to report."""
         try:
+            if isinstance(self._function, CheckpointedFunction):
+                self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
             open_function(self._function, self._runtime_context)
         except BaseException as error:
             raise user_failure(error, self._name, "none: in open()") from error
@@ -64,6 +70,8 @@ class KeyedSubtask:
             close_function(self._function)
         except BaseException as error:
             raise user_failure(error, self._name, "none: in close()") from error
+        finally:
+            self.state.dispose()
 
     def process_frame(self, frame: KeyedFrame) -> list[Any]:
         """Process the records in order and return all results.
@@ -74,13 +82,12 @@ class KeyedSubtask:
         indexes = self._map_indexes(frame)
         results: list[Any] = []
         extend = results.extend
-        key_context, context = self.backend.key_context, self._context
+        select, context = self.backend.key_context.select, self._context
         process_element = self._function.process_element
         key = value = None
         try:
             for index, key, value in zip(indexes, frame.keys, frame.values, strict=True):
-                key_context.key = key
-                key_context.map_index = index
+                select(key, index)
                 produced = process_element(value, context)
                 if produced is not None:
                     extend(produced)
@@ -89,9 +96,17 @@ class KeyedSubtask:
         self.backend.clear_current_key()
         return results
 
-    def snapshot(self) -> SnapshotResources:
+    def snapshot(
+        self, checkpoint: CheckpointTrigger, streams: CheckpointStreamFactory
+    ) -> OperatorSnapshotFutures:
         """The synchronous part of a snapshot, to be taken between frames."""
-        return self.strategy.sync_prepare_resources()
+        outputs = self.state.raw_outputs()
+        if isinstance(self._function, CheckpointedFunction):
+            try:
+                self._function.snapshot_state(SnapshotContext(checkpoint, outputs))
+            except BaseException as error:
+                raise user_failure(error, self._name, "none: in snapshot_state()") from error
+        return self.state.snapshot(outputs, streams)
 
     def _map_indexes(self, frame: KeyedFrame) -> list[int]:
         owned = self.backend.key_group_range

@@ -22,7 +22,7 @@ from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, SnapshotResources
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
 from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
@@ -104,59 +104,80 @@ class Mean(AggregateFunction):
         return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
+def at_zero() -> int:
+    """A clock that stands still."""
+    return 0
+
+
 def make_backend(
     key_type: TypeInformation = PICKLED,
     own: KeyGroupRange = ALL_KEY_GROUPS,
     max_parallelism: int = 128,
+    *,
+    async_snapshots: bool = True,
+    clock: Callable[[], int] = at_zero,
 ) -> HeapKeyedStateBackend:
     """Return an empty backend."""
-    return HeapKeyedStateBackend(key_type, own, max_parallelism)
+    return HeapKeyedStateBackend(key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
 
 
-def prepare(backend: HeapKeyedStateBackend) -> SnapshotResources:
+def prepare(backend: HeapKeyedStateBackend) -> HeapSnapshotResources:
     """The synchronous part of a snapshot."""
     return HeapSnapshotStrategy(backend).sync_prepare_resources()
 
 
 def write(
     backend: HeapKeyedStateBackend,
-    resources: SnapshotResources,
+    resources: HeapSnapshotResources,
     streams: MemoryStreams | None = None,
     cancelled: threading.Event | None = None,
-) -> KeyGroupsStateHandle:
+    *,
+    compression: str | None = "zstd",
+) -> KeyGroupsStateHandle | None:
     """The asynchronous part, in this thread."""
-    return HeapSnapshotStrategy(backend).async_snapshot(
+    return HeapSnapshotStrategy(backend, compression).async_snapshot(
         resources, streams or MemoryStreams(), cancelled or threading.Event()
     )
 
 
-def take_snapshot(backend: HeapKeyedStateBackend) -> KeyGroupsStateHandle:
-    """Both parts of a snapshot."""
-    return write(backend, prepare(backend))
+def take_snapshot(
+    backend: HeapKeyedStateBackend, *, compression: str | None = "zstd"
+) -> KeyGroupsStateHandle | None:
+    """Both parts of a snapshot; None where no state is registered."""
+    return write(backend, prepare(backend), compression=compression)
 
 
 def restore(
-    handles: Iterable[KeyGroupsStateHandle],
+    handles: Iterable[KeyGroupsStateHandle | None],
     key_type: TypeInformation = PICKLED,
     own: KeyGroupRange = ALL_KEY_GROUPS,
     max_parallelism: int = 128,
+    *,
+    async_snapshots: bool = True,
+    clock: Callable[[], int] = at_zero,
 ) -> HeapKeyedStateBackend:
     """Return a new backend with what ``handles`` hold of its key groups."""
-    backend = make_backend(key_type, own, max_parallelism)
+    backend = make_backend(key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
     HeapRestoreOperation(backend, MemoryReader()).restore(handles)
     return backend
 
 
 def rescale(
-    handles: Iterable[KeyGroupsStateHandle],
+    handles: Iterable[KeyGroupsStateHandle | None],
     parallelism: int,
     key_type: TypeInformation = PICKLED,
     max_parallelism: int = 128,
+    *,
+    async_snapshots: bool = True,
+    clock: Callable[[], int] = at_zero,
 ) -> list[HeapKeyedStateBackend]:
     """Return the backends of all subtasks after a restore at ``parallelism``."""
     handles = list(handles)
     owns = [key_group_range(max_parallelism, parallelism, index) for index in range(parallelism)]
-    return [restore(handles, key_type, own, max_parallelism) for own in owns]
+    return [
+        restore(handles, key_type, own, max_parallelism, async_snapshots=async_snapshots, clock=clock)
+        for own in owns
+    ]
 
 
 def state_of(backend: HeapKeyedStateBackend, descriptor: StateDescriptor, key: Any) -> Any:

@@ -1,6 +1,7 @@
 """Fixtures of the backend tests; how Hypothesis runs."""
 
 import backend_support
+import contract_backends
 import pytest
 from hypothesis import settings
 
@@ -25,3 +26,17 @@ def declared(request):
     if request.param == "typed":
         return lambda type_info: type_info
     return lambda type_info: Types.PICKLED_BYTE_ARRAY()
+
+
+@pytest.fixture(params=contract_backends.EVERYWHERE)
+def everywhere(request):
+    """Keyed state: copy-on-write, plain, both with snapshots open, and inside an operator."""
+    with contract_backends.opened(request.param) as contract:
+        yield contract
+
+
+@pytest.fixture(params=contract_backends.BARE)
+def bare(request):
+    """As ``everywhere``, without the operator."""
+    with contract_backends.opened(request.param) as contract:
+        yield contract

@@ -4,7 +4,7 @@ import pytest
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import DescriptorTypeError, StateValueError
+from pyflinkstate.errors import ConcurrentModificationError, DescriptorTypeError, StateValueError
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_adding_or_removing_while_iterating_is_an_error(state, view, change):
     iterator = iter(getattr(state, view)())
     next(iterator)
     state.put("d", 4) if change == "put" else state.remove("b")
-    with pytest.raises(RuntimeError, match="changed size during iteration"):
+    with pytest.raises(ConcurrentModificationError, match="added or removed while it was iterated over"):
         next(iterator)
 
 
@@ -135,6 +135,28 @@ def test_removing_all_over_a_list_of_the_keys_leaves_no_entry(backend, state):
         state.remove(key)
     assert state.is_empty()
     assert backend.num_key_value_state_entries() == 0
+
+
+@pytest.mark.parametrize("view", ["items", "keys", "values", "__iter__"])
+def test_removing_all_by_the_iterator_leaves_no_entry(backend, state, view):
+    """K5, likewise."""
+    state.put_all({"a": 1, "b": 2})
+    iterator = iter(getattr(state, view)())
+    for _ in iterator:
+        iterator.remove()
+    assert state.is_empty()
+    assert backend.num_key_value_state_entries() == 0
+
+
+@pytest.mark.parametrize("change", ["put", "remove"])
+def test_adding_or_removing_is_an_error_also_after_the_iterator_removed(state, change):
+    state.put_all({"a": 1, "b": 2, "c": 3})
+    iterator = iter(state.keys())
+    next(iterator)
+    iterator.remove()
+    state.put("d", 4) if change == "put" else state.remove("c")
+    with pytest.raises(ConcurrentModificationError):
+        next(iterator)
 
 
 def test_it_is_used_like_a_dict(state):

@@ -20,6 +20,7 @@ from pyflinkstate.errors import (
     InvalidKeyError,
     KeyGroupRangeError,
     NoCurrentKeyError,
+    StateMigrationError,
     StateRegistrationError,
     StateValueError,
 )
@@ -260,8 +261,9 @@ class TestRegistration:
         if kind == other:
             assert backend.get_partitioned_state(MAKERS[other]("spend")) is state
             return
-        with pytest.raises(StateRegistrationError, match=f"'spend' is {kind.upper()} of") as error:
+        with pytest.raises(StateRegistrationError, match=f"'spend' is in use as {kind.upper()} of") as error:
             backend.get_partitioned_state(MAKERS[other]("spend"))
+        assert not isinstance(error.value, StateMigrationError)
         assert error.value.context["state"] == "spend"
         assert other.upper() in str(error.value)
         assert backend.get_partitioned_state(MAKERS[kind]("spend")) is state

@@ -20,13 +20,13 @@ from backend_support import (
 from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
-from pyflinkstate.backends.heap.snapshot import SnapshotCancelledError
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
+    SnapshotCancelledError,
 )
 
 STRING = Types.STRING()
@@ -128,10 +128,10 @@ class TestDamage:
 class TestIncompatibility:
     def test_another_format_version(self, handle):
         data = handle.stream.data
-        newer = data[:8] + struct.pack(">H", 2) + data[10:]
-        with pytest.raises(IncompatibleCheckpointError, match=r"format version 2, and .* version 1") as error:
+        newer = data[:8] + struct.pack(">H", 3) + data[10:]
+        with pytest.raises(IncompatibleCheckpointError, match=r"format version 3, and .* version 2") as error:
             restore([altered(handle, newer)], STRING)
-        assert error.value.context == {"file": "chk-1/memory", "version": 2}
+        assert error.value.context == {"file": "chk-1/memory", "version": 3}
 
     def test_another_max_parallelism(self, handle):
         with pytest.raises(IncompatibleCheckpointError, match="max parallelism 128, and the program 256"):
@@ -270,16 +270,14 @@ class TestRelease:
 
     def test_key_groups_are_released_one_by_one_as_they_are_written(self):
         """Flink: ``CopyOnWriteStateTableTest.testReleaseForSuccessfulSnapshot``."""
-        backend = filled()
-        (_, snapshot) = (table.snapshot() for table in backend.registered_kv_states.values())
-        seen = []
-        for key_group, group in snapshot.key_groups():
-            assert not group.is_released
-            assert all(before.is_released for before in seen)
-            assert len(group) == len(backend.registered_kv_states["visits"].map_of(key_group))
-            seen.append(group)
-        assert len(seen) == 128
-        assert all(group.is_released for group in seen)
+        table = filled().registered_kv_states["visits"]
+        snapshot = table.snapshot()
+        for index, group in enumerate(snapshot.key_groups()):
+            assert [part.is_released for part in snapshot._maps] == [True] * index + [False] * (128 - index)
+            assert group.key_group == index
+            assert len(group) == table.map_of(index).size()
+        assert index == 127
+        assert all(part.is_released for part in snapshot._maps)
 
     def test_what_was_not_read_is_released_too(self):
         """Flink: ``CopyOnWriteStateTableTest.testReleaseForFailedSnapshot``."""

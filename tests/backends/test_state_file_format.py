@@ -8,7 +8,25 @@ import zlib
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, restore, state_of, take_snapshot
-from golden_content import DESCRIPTORS, KEYS, STORED, read_golden
+from golden_content import (
+    DESCRIPTORS,
+    KEYS,
+    NOW,
+    STORED,
+    TIMERS,
+    TTL_DESCRIPTORS,
+    TTL_STORED,
+    WINDOW,
+    WINDOW_TIMERS,
+    WINDOWED,
+    WINDOWS,
+    backend_with_all,
+    make_golden,
+    read_golden,
+    timers,
+    window_timers,
+    windowed,
+)
 
 from pyflinkstate.api.descriptors import (
     ListStateDescriptor,
@@ -21,7 +39,8 @@ from pyflinkstate.backends.format import framing
 from pyflinkstate.backends.format.state_file import StateFileHead
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.serializers import arrow_type, type_from_json, type_to_json
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -29,16 +48,18 @@ from pyflinkstate.errors import (
 )
 
 MAGIC = b"TESTTEST"
-STRING = Types.STRING()
+LONG, STRING = Types.LONG(), Types.STRING()
 
 # magic, version 1, 13 bytes of JSON, CRC-32.
 GOLDEN_HEAD = bytes.fromhex("5445535454455354 0001 0000000d") + b'{"a":[1,"b"]}' + bytes.fromhex("643043d1")
 
 GOLDEN_STATE_HEAD = (
-    b"PFSSTATE\x00\x01\x00\x00\x00\xb9"
+    b"PFSSTATE\x00\x02\x00\x00\x01\x71"
     b'{"key_type":"STRING","key_groups":[0,63],"max_parallelism":128,"states":['
-    b'{"name":"count","kind":"VALUE","type":"LONG"},'
-    b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"]}]}'
+    b'{"name":"count","kind":"VALUE","type":["TTL","LONG"]},'
+    b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"],"namespace":["TUPLE","LONG"]},'
+    b'{"name":"_timer_state/a","kind":"PRIORITY_QUEUE","type":"LONG"},'
+    b'{"name":"_timer_state/b","kind":"PRIORITY_QUEUE","type":"LONG","namespace":"LONG"}]}'
 )
 
 HEAD = StateFileHead(
@@ -46,10 +67,19 @@ HEAD = StateFileHead(
     KeyGroupRange(0, 63),
     128,
     (
-        RegisteredStateMeta("count", StateKind.VALUE, Types.LONG()),
-        RegisteredStateMeta("é", StateKind.MAP, Types.MAP(STRING, Types.PICKLED_BYTE_ARRAY())),
+        RegisteredStateMeta("count", StateKind.VALUE, TtlTypeInfo(LONG)),
+        RegisteredStateMeta(
+            "é", StateKind.MAP, Types.MAP(STRING, Types.PICKLED_BYTE_ARRAY()), Types.TUPLE([LONG])
+        ),
+        RegisteredQueueMeta("_timer_state/a"),
+        RegisteredQueueMeta("_timer_state/b", LONG),
     ),
 )
+
+
+@pytest.fixture(params=[True, False], ids=["copy-on-write", "plain dicts"])
+def async_snapshots(request):
+    return request.param
 
 
 class TestFraming:
@@ -59,26 +89,31 @@ class TestFraming:
     def test_a_head_comes_back(self):
         content = {"a": [1, "é"], "b": None}
         head = framing.encode_head(MAGIC, 7, content)
-        assert framing.head_size(head[: framing.PREFIX_SIZE], MAGIC, 7, "f") == len(head)
-        assert framing.decode_head(head, MAGIC, 7, "f") == content
-        assert framing.decode_head(head + b"what follows", MAGIC, 7, "f") == content
+        assert framing.head_size(head[: framing.PREFIX_SIZE], MAGIC, {1, 7}, "f") == len(head)
+        assert framing.decode_head(head, MAGIC, {1, 7}, "f") == content
+        assert framing.decode_head(head + b"what follows", MAGIC, {7}, "f") == content
 
     def test_another_version_is_told_before_anything_else_is_read(self):
-        head = framing.encode_head(MAGIC, 2, {})
-        with pytest.raises(IncompatibleCheckpointError, match="f has format version 2"):
-            framing.head_size(head[: framing.PREFIX_SIZE] + b"?", MAGIC, 1, "f")
+        head = framing.encode_head(MAGIC, 4, {})
+        with pytest.raises(IncompatibleCheckpointError, match=r"version 4, and .* up to version 3") as error:
+            framing.head_size(head[: framing.PREFIX_SIZE] + b"?", MAGIC, {2, 3}, "f")
+        assert error.value.context == {"file": "f", "version": 4}
+
+    def test_a_version_that_is_no_longer_read_is_refused_too(self):
+        with pytest.raises(IncompatibleCheckpointError, match="f has format version 1"):
+            framing.decode_head(GOLDEN_HEAD, MAGIC, {2, 3}, "f")
 
     @pytest.mark.parametrize("position", [0, 7, 13, 14, 20, len(GOLDEN_HEAD) - 1])
     def test_an_altered_byte_is_found(self, position):
         damaged = bytearray(GOLDEN_HEAD)
         damaged[position] ^= 0x80
         with pytest.raises(CorruptCheckpointError, match="f is damaged"):
-            framing.decode_head(bytes(damaged), MAGIC, 1, "f")
+            framing.decode_head(bytes(damaged), MAGIC, {1}, "f")
 
     @pytest.mark.parametrize("length", [0, 5, framing.PREFIX_SIZE, len(GOLDEN_HEAD) - 1])
     def test_a_truncated_head_is_found(self, length):
         with pytest.raises(CorruptCheckpointError, match="f is damaged"):
-            framing.decode_head(GOLDEN_HEAD[:length], MAGIC, 1, "f")
+            framing.decode_head(GOLDEN_HEAD[:length], MAGIC, {1}, "f")
 
 
 class TestStateFileHead:
@@ -102,6 +137,8 @@ class TestTypesInTheHead:
             (Types.MAP(STRING, Types.SQL_DATE()), ["MAP", "STRING", "SQL_DATE"]),
             (Types.TUPLE([STRING, Types.BIG_INT()]), ["TUPLE", "STRING", "BIG_INT"]),
             (Types.TUPLE([]), ["TUPLE"]),
+            (TtlTypeInfo(STRING), ["TTL", "STRING"]),
+            (Types.LIST(TtlTypeInfo(Types.LIST(LONG))), ["LIST", ["TTL", ["LIST", "LONG"]]]),
         ],
         ids=str,
     )
@@ -123,36 +160,127 @@ class TestTypesInTheHead:
                 refused(Own())
 
 
-class TestGoldenFile:
-    def test_what_release_0_1_0_wrote_is_read(self):
-        backend = restore([read_golden()], STRING)
-        for key in KEYS[:-1]:
-            for name, stored in STORED.items():
-                table = backend.registered_kv_states[name]
-                assert dict(table.items())[key] == stored
-        assert state_of(backend, DESCRIPTORS["value"], KEYS[-1]).value() == 7
+def head_of(handle):
+    """Return the JSON of a state file's head."""
+    (length,) = struct.unpack_from(">I", handle.stream.data, 10)
+    return handle.stream.data[14 : 14 + length]
+
+
+def assert_states_of_version_1(backend):
+    for key in KEYS[:-1]:
+        for name, stored in STORED.items():
+            table = backend.registered_kv_states[name]
+            assert dict(table.items())[key] == stored
+    assert state_of(backend, DESCRIPTORS["value"], KEYS[-1]).value() == 7
+
+
+class TestGoldenFileOfVersion1:
+    def test_what_release_0_1_0_wrote_is_read(self, async_snapshots):
+        backend = restore([read_golden(1)], STRING, async_snapshots=async_snapshots)
+        assert_states_of_version_1(backend)
         assert backend.num_key_value_state_entries() == len(STORED) * (len(KEYS) - 1) + 1
 
     def test_its_states_are_those_of_the_descriptors(self):
-        backend = restore([read_golden()], STRING)
+        backend = restore([read_golden(1)], STRING)
         for descriptor in DESCRIPTORS.values():
             backend.set_current_key("flink")
             backend.get_partitioned_state(descriptor)
         assert set(backend.registered_kv_states) == set(DESCRIPTORS)
         assert backend.get_partitioned_state(DESCRIPTORS["aggregating"]).get() == 1.5
 
-    def test_this_release_writes_the_same_head(self):
-        handle = read_golden()
+    def test_this_release_writes_the_same_head_but_for_the_version(self):
+        handle = read_golden(1)
         again = take_snapshot(restore([handle], STRING))
-        (length,) = struct.unpack_from(">I", handle.stream.data, 10)
-        head = handle.stream.data[: 14 + length + 4]
-        assert again.stream.data[: len(head)] == head
+        assert head_of(again) == head_of(handle)
+        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x02")
 
 
-def states_by_plain_arrow(data):
+class TestGoldenFileOfVersion2:
+    """It has namespaces, timers and time to live beside what version 1 has."""
+
+    @pytest.fixture
+    def backend(self, async_snapshots):
+        return restore([read_golden(2)], STRING, async_snapshots=async_snapshots, clock=lambda: NOW)
+
+    def test_what_version_1_has_is_read(self, backend):
+        assert_states_of_version_1(backend)
+
+    def test_state_under_namespaces_is_read(self, backend):
+        assert dict(backend.registered_kv_states["windowed"].items()) == {
+            (key, window): windowed(key, window) for key in KEYS for window in WINDOWS
+        }
+        backend.set_current_key("flink")
+        state = backend.get_partitioned_state(WINDOWED, WINDOWS[1], WINDOW)
+        assert list(state.get()) == ["flink", "60000"]
+
+    @pytest.mark.parametrize("name", TTL_STORED)
+    def test_values_are_read_with_their_times(self, backend, name):
+        table = dict(backend.registered_kv_states[name].items())
+        assert table == dict.fromkeys(KEYS[:-1], TTL_STORED[name])
+
+    def test_values_with_times_are_what_the_descriptors_ask_for(self, backend):
+        states = {
+            name: state_of(backend, descriptor, "flink") for name, descriptor in TTL_DESCRIPTORS.items()
+        }
+        assert states["ttl value"].value() == 42
+        assert list(states["ttl list"].get()) == ["old", "", "\U0001f600"]
+        assert dict(states["ttl map"].items()) == {"a": 10**25, "none": None}
+        assert dict(states["ttl pickled map"].items()) == {(1, "a"): [1.5], "none": None}
+
+    def test_values_expire_by_the_times_that_were_written(self):
+        backend = restore([read_golden(2)], STRING, clock=lambda: 101_000)
+        states = {
+            name: state_of(backend, descriptor, "flink") for name, descriptor in TTL_DESCRIPTORS.items()
+        }
+        assert states["ttl value"].value() is None
+        assert list(states["ttl list"].get()) == ["\U0001f600"]
+        assert dict(states["ttl map"].items()) == {"none": None}
+        assert dict(states["ttl pickled map"].items()) == {"none": None}
+
+    def test_timers_are_read(self, backend):
+        plain = backend.create_timer_queue(TIMERS)
+        spaced = backend.create_timer_queue(WINDOW_TIMERS, WINDOW)
+        assert (len(plain), set(plain.timers())) == (len(timers()), timers())
+        assert (len(spaced), set(spaced.timers())) == (len(window_timers()), window_timers())
+        plain._check()
+        spaced._check()
+
+    def test_nothing_else_is_read(self, backend):
+        assert set(backend.registered_kv_states) == {*DESCRIPTORS, *TTL_DESCRIPTORS, "windowed"}
+        assert set(backend.registered_queues) == {f"_timer_state/{name}" for name in (TIMERS, WINDOW_TIMERS)}
+        keys = len(KEYS) - 1
+        in_windows = len(KEYS) * len(WINDOWS)
+        assert (
+            backend.num_key_value_state_entries() == (len(STORED) + len(TTL_STORED)) * keys + 1 + in_windows
+        )
+
+    def test_this_release_writes_the_same_bytes(self):
+        assert make_golden() == read_golden(2)
+
+    def test_what_is_read_is_written_again_byte_for_byte(self):
+        """A backend of plain dicts keeps the order in which it was filled."""
+        handle = read_golden(2)
+        restored = restore([handle], STRING, async_snapshots=False)
+        assert take_snapshot(restored, compression=None) == handle
+
+    def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self):
+        """The order in a key group depends on the hashes of strings, which differ between processes."""
+        golden = read_golden(2)
+        handle = take_snapshot(backend_with_all(async_snapshots=True), compression=None)
+        assert head_of(handle) == head_of(golden)
+        assert {name: set(groups) for name, groups in handle.sections.items()} == {
+            name: set(groups) for name, groups in golden.sections.items()
+        }
+        tables, expected = (states_by_plain_arrow(file.stream.data) for file in (handle, golden))
+        for name, table in tables.items():
+            assert table.schema == expected[name].schema
+            assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, expected[name].to_pylist()))
+
+
+def states_by_plain_arrow(data, expected_version=2):
     """Read a state file as a stranger would: JSON for the names, Arrow for the rest."""
     magic, version, length = struct.unpack_from(">8sHI", data)
-    assert (magic, version) == (b"PFSSTATE", 1)
+    assert (magic, version) == (b"PFSSTATE", expected_version)
     head = json.loads(data[14 : 14 + length])
     source = pa.BufferReader(data)
     source.seek(14 + length + 4)
@@ -222,7 +350,28 @@ class TestPlainArrow:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
         assert places[-1][1] <= len(written.stream.data)
 
-    def test_the_golden_file_too(self):
-        tables = states_by_plain_arrow(read_golden().stream.data)
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_the_golden_files_too(self, version):
+        tables = states_by_plain_arrow(read_golden(version).stream.data, version)
         assert sorted(tables["value"].column("key").to_pylist()) == sorted(KEYS)
         assert tables["reducing"].column("value").to_pylist() == [str(10**25)] * 3
+
+    def test_namespaces_and_timers_are_columns_too(self):
+        tables = states_by_plain_arrow(read_golden(2).stream.data)
+        windows = tables["windowed"]
+        assert windows.column_names == ["key", "namespace", "value"]
+        assert windows.schema.field("namespace").type == pa.struct([("f0", pa.int64()), ("f1", pa.int64())])
+        assert not windows.schema.field("namespace").nullable
+        assert {tuple(row.values()) for row in windows.column("namespace").to_pylist()} == set(WINDOWS)
+        assert tables[f"_timer_state/{TIMERS}"].column_names == ["key", "value"]
+        fires = tables[f"_timer_state/{WINDOW_TIMERS}"].to_pylist()
+        assert all(row["value"] == row["namespace"]["f1"] for row in fires)
+        assert len(fires) == len(KEYS) * len(WINDOWS)
+
+    def test_times_to_live_stand_beside_their_values(self):
+        tables = states_by_plain_arrow(read_golden(2).stream.data)
+        assert tables["ttl value"].column("value").to_pylist() == [{"timestamp_ms": 1_000, "value": 42}] * 3
+        assert tables["ttl list"].column("value").to_pylist()[0][-1] == {
+            "timestamp_ms": 2_000,
+            "value": "\U0001f600",
+        }

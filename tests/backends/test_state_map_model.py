@@ -7,9 +7,9 @@ from copy import deepcopy
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pyflinkstate.backends.heap.state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 
 MAX_OPEN_SNAPSHOTS = 5
 
@@ -46,9 +46,15 @@ class StateMapComparison(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.state_map = CopyOnWriteStateMap(deepcopy)
         self.model = {}
         self.open = []
+
+    @initialize(
+        capacity=st.sampled_from([1, 4]), bucket_load=st.sampled_from([1, 8, 32]), moved=st.integers(1, 9)
+    )
+    def begin(self, capacity, bucket_load, moved):
+        """Small tables, so that most runs see one rehash or more."""
+        self.state_map = CopyOnWriteStateMap(deepcopy, capacity, bucket_load, moved)
 
     @rule(key=keys, value=values)
     def put(self, key, value):
@@ -67,6 +73,10 @@ class StateMapComparison(RuleBasedStateMachine):
         assert self.state_map.get(key) is self.state_map.get(key)
 
     @rule(key=keys)
+    def peek(self, key):
+        assert self.state_map.peek(key) == self.model.get(key)
+
+    @rule(key=keys)
     def contains(self, key):
         assert self.state_map.contains_key(key) is (key in self.model)
 
@@ -74,6 +84,29 @@ class StateMapComparison(RuleBasedStateMachine):
     def remove(self, key):
         self.state_map.remove(key)
         self.model.pop(key, None)
+
+    @rule(key=keys, value=values)
+    def put_and_get_old(self, key, value):
+        old = self.state_map.put_and_get_old(key, deepcopy(value))
+        assert old == self.model.get(key)
+        change_in_place(old)
+        self.model[key] = value
+
+    @rule(key=keys)
+    def remove_and_get_old(self, key):
+        old = self.state_map.remove_and_get_old(key)
+        assert old == self.model.pop(key, None)
+        change_in_place(old)
+
+    @rule(key=keys, value=values)
+    def transform(self, key, value):
+        """The function keeps what is stored and changes it."""
+
+        def changed(stored, new):
+            return stored if change_in_place(stored) else new
+
+        self.state_map.transform(key, deepcopy(value), changed)
+        self.model[key] = changed(self.model.get(key), value)
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())

@@ -5,7 +5,8 @@ from copy import deepcopy
 
 import pytest
 
-from pyflinkstate.backends.heap.state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
 
 
 @pytest.fixture
@@ -53,6 +54,25 @@ def test_release_may_be_called_again(state_map):
     assert state_map.get("a") is not value
     state_map._check()
     other.release()
+
+
+def test_a_map_refuses_the_snapshot_of_another(state_map):
+    value = [1]
+    state_map.put("a", value)
+    own, foreign = state_map.snapshot(), CopyOnWriteStateMap(deepcopy).snapshot()
+    assert own.version == foreign.version
+    with pytest.raises(StateAccessError, match="owned by another state map"):
+        state_map.release_snapshot(foreign)
+    assert state_map.get("a") is not value
+    own.release()
+
+
+def test_a_map_refuses_a_version_that_is_released_already(state_map):
+    """Flink: ``CopyOnWriteStateMap.releaseSnapshot``."""
+    snapshot = state_map.snapshot()
+    snapshot.release()
+    with pytest.raises(StateAccessError, match=f"unknown snapshot version {snapshot.version}"):
+        state_map.release_snapshot(snapshot)
 
 
 def test_a_released_snapshot_is_empty(state_map):
@@ -103,14 +123,35 @@ def test_another_thread_may_read_while_the_owner_goes_on(state_map):
     assert len(state_map) == 2200
 
 
-def test_items_may_be_iterated_while_the_map_changes(state_map):
-    model = filled(state_map, range(10))
-    seen = {}
-    for key, value in state_map.items():
-        seen[key] = list(value)
-        state_map.remove(key)
-        state_map.put(key + 100, [key])
-    assert seen == model
-    assert len(state_map) == 10
+@pytest.mark.parametrize(
+    "change",
+    [lambda state_map: state_map.put("new", []), lambda state_map: state_map.remove(3)],
+    ids=["put", "remove"],
+)
+@pytest.mark.parametrize("size", [10, 4])
+def test_iterating_over_the_items_fails_once_a_key_was_added_or_removed(state_map, change, size):
+    filled(state_map, range(size))
+    items = state_map.items()
+    for _ in range(4):
+        next(items)
+    change(state_map)
+    with pytest.raises(ConcurrentModificationError, match="during iteration"):
+        next(items)
+    state_map._check()
+
+
+def test_values_may_be_set_and_changed_while_the_items_are_iterated_over(state_map):
+    model = filled(state_map, range(1000))
+    with state_map.snapshot() as snapshot:
+        for key, value in state_map.items():
+            value.append("seen")
+            state_map.put(key, [*value, "set"])
+        assert dict(snapshot.items()) == model
+    assert dict(state_map.items()) == {key: [key, "seen", "set"] for key in model}
+
+
+def test_iterating_over_the_items_leaves_no_snapshot_open(state_map):
+    filled(state_map, range(10))
+    next(state_map.items())
     state_map.put("a", value := [1])
     assert state_map.get("a") is value

@@ -1,25 +1,45 @@
-"""What the golden ``_metadata`` holds. It was written once, by release 0.1.0:
+"""What the golden ``_metadata`` files hold, by format version. Each was written once, when it was new:
 
     python tests/runtime/golden_metadata.py
 
-Never write it again under the same name: a later release must read what an earlier one wrote. A new
-format version gets a file of its own beside it.
+Never write one again under the same name: a later release must read what an earlier one wrote. A new
+format version gets a file of its own beside the others.
 """
 
 from pathlib import Path
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+import attrs
+
+from pyflinkstate.backends.format.metadata import VERSION, CheckpointMetadata, OperatorState
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.state_handles import (
+    RAW_KEYED_STATE,
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorStateMode,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
     Section,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "metadata_v1"
+FOLDER = Path(__file__).parent / "golden"
+GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2)}
 
-METADATA = CheckpointMetadata(
+FILE = FileStateHandle("9f86d081884c7d659a2feaa0c55ad015", 1_048_576)
+INLINE = ByteStreamStateHandle(bytes(range(256)))
+
+LOWER = KeyGroupsStateHandle(
+    KeyGroupRange(0, 63),
+    FILE,
+    {"total": {0: Section(17, 300, 4_294_967_295), 63: Section(317, 5, 0)}, "empty": {}},
+)
+UPPER = KeyGroupsStateHandle(KeyGroupRange(64, 127), INLINE, {})
+
+#: Version 1 knew managed keyed state alone.
+V1 = CheckpointMetadata(
     checkpoint_id=42,
     job_id="0123456789abcdef0123456789abcdef",
     job_name="spend per käufer \U0001f600",
@@ -28,22 +48,43 @@ METADATA = CheckpointMetadata(
     counters={"files.records_out": 541_909, "filter.records_dropped": 0},
     timestamp_ms=1_700_000_000_123,
     operators=(
+        OperatorState("spend", 2, 128, (OperatorSubtaskState(LOWER), OperatorSubtaskState(UPPER))),
+        OperatorState("without state", 1, 32_768, ()),
+    ),
+)
+
+RAW_KEYED = KeyGroupsStateHandle(
+    KeyGroupRange(0, 63), INLINE, {RAW_KEYED_STATE: {7: Section(0, 0, 0), 8: Section(0, 256, 688_229_491)}}
+)
+MANAGED_OPERATOR = OperatorStateHandle(
+    FILE,
+    {
+        "läufe": OperatorStateEntry(OperatorStateMode.SPLIT_DISTRIBUTE, Section(99, 1_000, 1), 3),
+        "all": OperatorStateEntry(OperatorStateMode.UNION, Section(1_099, 1, 2), 0),
+        "rules": OperatorStateEntry(OperatorStateMode.BROADCAST, Section(1_100, 2_000, 3), 70_000),
+    },
+)
+RAW_OPERATOR = RawOperatorStateHandle(INLINE, (Section(0, 256, 688_229_491), Section(256, 0, 0)))
+
+#: One subtask with all four kinds, one with one, one with none.
+V2 = attrs.evolve(
+    V1,
+    operators=(
         OperatorState(
             "spend",
-            2,
+            3,
             128,
             (
-                KeyGroupsStateHandle(
-                    KeyGroupRange(0, 63),
-                    FileStateHandle("9f86d081884c7d659a2feaa0c55ad015", 1_048_576),
-                    {"total": {0: Section(17, 300, 4_294_967_295), 63: Section(317, 5, 0)}, "empty": {}},
-                ),
-                KeyGroupsStateHandle(KeyGroupRange(64, 127), ByteStreamStateHandle(bytes(range(256))), {}),
+                OperatorSubtaskState(LOWER, RAW_KEYED, MANAGED_OPERATOR, RAW_OPERATOR),
+                OperatorSubtaskState(raw_operator=RawOperatorStateHandle(FILE, ())),
+                OperatorSubtaskState(),
             ),
         ),
         OperatorState("without state", 1, 32_768, ()),
     ),
 )
 
+METADATA = {1: V1, 2: V2}
+
 if __name__ == "__main__":
-    GOLDEN.write_bytes(METADATA.encode())
+    GOLDEN[VERSION].write_bytes(METADATA[VERSION].encode())

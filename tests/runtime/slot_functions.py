@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pyflinkstate.api.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 
 
@@ -92,3 +98,38 @@ class TellOfClose(Echo):
             file.write("closed\n")
         if self.fails:
             raise TimeoutError("flush took too long")
+
+
+class Ledger(KeyedProcessFunction, CheckpointedFunction):
+    """Keeps the keys that its subtask has seen, and gives them all for each record.
+
+    ``trouble`` is what it does wrong: in ``initialize_state``, or at checkpoint 1.
+    """
+
+    def __init__(self, trouble: str = "") -> None:
+        self.trouble = trouble
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        if self.trouble == "initialize":
+            raise ConnectionRefusedError("the ledger is locked")
+        self.restored = context.get_restored_checkpoint_id()
+        self.timestamps = list(context.get_raw_operator_state_inputs())
+        self.seen = context.get_operator_state_store().get_list_state(ListStateDescriptor("seen"))
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.seen.update([key for key in self.seen.get() if isinstance(key, str)])
+        context.get_raw_operator_state_output().write(b"%d" % context.get_checkpoint_timestamp())
+        if context.get_checkpoint_id() != 1:
+            return
+        if self.trouble == "raise":
+            raise ConnectionResetError("the ledger is full")
+        if self.trouble == "exit":
+            sys.exit(1)
+        if self.trouble == "cannot be pickled":
+            self.seen.add(lambda: 0)
+        if self.trouble == "cannot be copied":
+            self.seen.add(threading.Lock())
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.seen.add(ctx.get_current_key())
+        yield self.restored, self.timestamps, [key for key in self.seen.get() if isinstance(key, str)]

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 from support_runtime import PATIENCE_S, ManualClock
 
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
@@ -141,13 +142,14 @@ class JobRun:
     max_parallelism: int | None = None
     checkpoints: CheckpointSettings = EVERY_EPOCH
     restart: RestartStrategy = NO_RESTART
+    state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
 
     def job(self) -> Job:
         plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
-        settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,))
+        settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,), self.state_backend)
         return Job(plan, settings, self.runner, Endpoint(), self.clock, self.storage, self.restore)
 
     def run(self) -> Job:

@@ -18,7 +18,11 @@ import pyflinkstate
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
+from pyflinkstate.backends.state_handles import (
+    ByteStreamStateHandle,
+    KeyGroupsStateHandle,
+    OperatorSubtaskState,
+)
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.messages import CheckpointAck, CheckpointDecline, SlotId
 
@@ -51,7 +55,7 @@ def handle(start: int = 0, end: int = 127, data: bytes = b"state") -> KeyGroupsS
 
 
 def ack(checkpoint_id: int, slot: SlotId, data: bytes = b"state") -> CheckpointAck:
-    return CheckpointAck(checkpoint_id, slot, handle(data=data), 0.5, 1.5)
+    return CheckpointAck(checkpoint_id, slot, OperatorSubtaskState(handle(data=data)), 0.5, 1.5)
 
 
 def decline(checkpoint_id: int, slot: SlotId, reason: str = "disk full") -> CheckpointDecline:

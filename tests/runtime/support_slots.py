@@ -14,7 +14,9 @@ import cloudpickle
 from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.frames import Router, decode_values
 from pyflinkstate.runtime.messages import (
@@ -52,9 +54,11 @@ def deployment(function: KeyedProcessFunction, subtask: int = 0, parallelism: in
         parallelism=parallelism,
         attempt=0,
         epoch=0,
-        storage_uri=None,
+        storage=None,
+        state_backend=HashMapStateBackend(),
+        restored_checkpoint_id=None,
         restore_uri=None,
-        handles=(),
+        state=StateAssignment(),
     )
 
 

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support_runtime import tree
 
 from pyflinkstate.backends.state_handles import ByteStreamStateHandle, FileStateHandle
-from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
+from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, CorruptCheckpointError
 from pyflinkstate.runtime.storage import (
-    INLINE_THRESHOLD_BYTES,
+    MAX_INLINE_THRESHOLD_BYTES,
     CheckpointFolder,
     CheckpointStorage,
+    FileSystemCheckpointStorage,
+    FsCheckpointStateOutputStream,
     open_file_system,
 )
 
@@ -22,9 +26,9 @@ JOB = "0" * 32
 
 @pytest.fixture
 def folder(storage: CheckpointStorage) -> CheckpointFolder:
-    """A checkpoint's folder with a small inline threshold."""
+    """A checkpoint's folder with a small inline threshold, and no larger write buffer."""
     streams = storage.streams(storage.begin(JOB, 1))
-    return attrs.evolve(streams, inline_threshold_bytes=10)
+    return attrs.evolve(streams, inline_threshold_bytes=10, write_buffer_bytes=0)
 
 
 # --- streams ---------------------------------------------------------------------------------------
@@ -75,7 +79,6 @@ def test_flinks_threshold_is_the_default(storage: CheckpointStorage) -> None:
         stream = streams.create()
         stream.write(bytes(size))
         assert type(stream.close_and_get_handle()) is kind
-    assert INLINE_THRESHOLD_BYTES == 20 * 1024
 
 
 def test_an_empty_stream_is_inline(folder: CheckpointFolder) -> None:
@@ -85,9 +88,12 @@ def test_an_empty_stream_is_inline(folder: CheckpointFolder) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 11, 100_000])
+@pytest.mark.parametrize("write_buffer", [0, 50])
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
-def test_an_aborted_stream_leaves_no_file(folder: CheckpointFolder, size: int, closed: bool) -> None:
-    stream = folder.create()
+def test_an_aborted_stream_leaves_no_file(
+    folder: CheckpointFolder, size: int, write_buffer: int, closed: bool
+) -> None:
+    stream = attrs.evolve(folder, write_buffer_bytes=write_buffer).create()
     stream.write(bytes(size))
     if closed:
         stream.close_and_get_handle()
@@ -106,6 +112,15 @@ def test_an_abort_after_the_folder_was_deleted_is_quiet(
     assert not Path(folder.folder).exists()
 
 
+def test_state_that_is_discarded_has_no_file_any_more(folder: CheckpointFolder) -> None:
+    handles = [written(folder, bytes(100)), written(folder, bytes(200))]
+    folder.discard(handles[0])
+    folder.discard(ByteStreamStateHandle(b"inline"))
+    assert list(tree(Path(folder.folder))) == [handles[1].path]
+    with pytest.raises(CheckpointStorageError, match=f"cannot delete .*{handles[0].path}"):
+        folder.discard(handles[0])
+
+
 def test_streams_of_one_checkpoint_have_files_of_their_own(folder: CheckpointFolder) -> None:
     streams = [folder.create() for _ in range(3)]
     for number, stream in enumerate(streams):
@@ -115,11 +130,141 @@ def test_streams_of_one_checkpoint_have_files_of_their_own(folder: CheckpointFol
 
 
 def test_writing_where_nobody_can_is_a_storage_error(blocked: str) -> None:
-    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10).create()
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 0).create()
     stream.write(b"inline")
     with pytest.raises(CheckpointStorageError, match="cannot write"):
         stream.write(b"too large to be inline")
     stream.abort()
+
+
+def test_closing_where_nobody_can_write_is_a_storage_error(blocked: str) -> None:
+    stream = CheckpointFolder(open_file_system(blocked)[0], blocked, 10, 100).create()
+    stream.write(b"too large to be inline")
+    with pytest.raises(CheckpointStorageError, match="cannot close"):
+        stream.close_and_get_handle()
+    stream.abort()
+
+
+# --- the write buffer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threshold", "write_buffer"), [(10, 100), (100, 10), (100, 100)])
+def test_a_file_appears_when_the_larger_of_threshold_and_write_buffer_overflows(
+    folder: CheckpointFolder, threshold: int, write_buffer: int
+) -> None:
+    folder = attrs.evolve(folder, inline_threshold_bytes=threshold, write_buffer_bytes=write_buffer)
+    stream = folder.create()
+    stream.write(bytes(60))
+    stream.write(bytes(40))
+    assert tree(Path(folder.folder)) == {}
+    stream.write(b"a")
+    assert len(tree(Path(folder.folder))) == 1
+    handle = stream.close_and_get_handle()
+    assert handle.size_bytes == 101
+    assert tree(Path(folder.folder)) == {handle.path: bytes(100) + b"a"}
+
+
+def test_state_above_the_threshold_that_fits_the_write_buffer_is_a_file_when_closed(
+    folder: CheckpointFolder,
+) -> None:
+    stream = attrs.evolve(folder, write_buffer_bytes=100).create()
+    stream.write(bytes(11))
+    assert tree(Path(folder.folder)) == {}
+    handle = stream.close_and_get_handle()
+    assert handle == FileStateHandle(handle.path, 11)
+    assert tree(Path(folder.folder)) == {handle.path: bytes(11)}
+
+
+def test_with_a_threshold_of_0_only_empty_state_is_inline(folder: CheckpointFolder) -> None:
+    folder = attrs.evolve(folder, inline_threshold_bytes=0)
+    assert folder.create().close_and_get_handle() == ByteStreamStateHandle(b"")
+    stream = folder.create()
+    stream.write(b"a")
+    assert stream.close_and_get_handle().size_bytes == 1
+    assert list(tree(Path(folder.folder)).values()) == [b"a"]
+
+
+class CountedFile:
+    """A file in memory that notes the size of each write."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.sizes: list[int] = []
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        self.sizes.append(len(data))
+
+    def close(self) -> None:
+        pass
+
+
+def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> None:
+    file = CountedFile()
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "chk-1/file", 0, 100)
+    for number in range(75):
+        stream.write(b"%04d" % number)
+    stream.write(bytes(1_000))
+    assert file.sizes == [100, 100, 100, 1_000]
+    stream.write(b"end")
+    assert stream.close_and_get_handle() == FileStateHandle("file", 1_303)
+    assert file.data == b"".join(b"%04d" % n for n in range(75)) + bytes(1_000) + b"end"
+    assert file.sizes == [100, 100, 100, 1_000, 3]
+
+
+@given(st.lists(st.binary(max_size=30), max_size=12), st.integers(0, 40), st.integers(0, 40))
+def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_where(
+    pieces: list[bytes], threshold: int, write_buffer: int
+) -> None:
+    file, whole = CountedFile(), b"".join(pieces)
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "chk-1/file", threshold, write_buffer)
+    for piece in pieces:
+        stream.write(piece)
+    handle = stream.close_and_get_handle()
+    inline = len(whole) <= threshold
+    assert handle == (ByteStreamStateHandle(whole) if inline else FileStateHandle("file", len(whole)))
+    assert file.data == (b"" if inline else whole)
+
+
+# --- settings --------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_the_storage_are_those_of_its_streams(tmp_path: Path) -> None:
+    settings = FileSystemCheckpointStorage(str(tmp_path), 5, write_buffer_size=7)
+    streams = CheckpointStorage(settings).streams(str(tmp_path))
+    assert (streams.inline_threshold_bytes, streams.write_buffer_bytes) == (5, 7)
+
+
+def test_flinks_settings_are_the_default(tmp_path: Path) -> None:
+    settings = CheckpointStorage(str(tmp_path)).settings
+    assert settings == FileSystemCheckpointStorage(str(tmp_path), 20 * 1024, 4096)
+    assert MAX_INLINE_THRESHOLD_BYTES == 1024 * 1024
+
+
+@pytest.mark.parametrize("threshold", [0, 1, MAX_INLINE_THRESHOLD_BYTES])
+def test_thresholds_within_flinks_bounds_are_taken(tmp_path: Path, threshold: int) -> None:
+    assert FileSystemCheckpointStorage(str(tmp_path), threshold).file_state_size_threshold == threshold
+
+
+@pytest.mark.parametrize("threshold", [-1, MAX_INLINE_THRESHOLD_BYTES + 1])
+def test_a_threshold_out_of_bounds_is_refused(tmp_path: Path, threshold: int) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"file_state_size_threshold {threshold}: choose 0 to 1048576"
+    ):
+        FileSystemCheckpointStorage(str(tmp_path), threshold)
+
+
+def test_a_write_buffer_may_be_0_and_not_less(tmp_path: Path) -> None:
+    assert FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=0).write_buffer_size == 0
+    with pytest.raises(ConfigurationError, match="write_buffer_size -1"):
+        FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=-1)
+
+
+def test_a_relative_path_is_made_absolute_where_it_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert FileSystemCheckpointStorage("made/here").checkpoint_path == str(tmp_path / "made" / "here")
 
 
 # --- reading state ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
+from pyflinkstate.backends.state_handles import OperatorSubtaskState
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,
@@ -212,7 +213,8 @@ def test_a_function_that_cannot_be_pickled_is_refused_at_once(storage: Checkpoin
 
 
 def test_handles_are_not_asked_for_before_they_are_needed(storage: CheckpointStorage) -> None:
-    run = keyed_run(storage, attrs.evolve(state(), handles=(handle(0, 63), handle(64, 127))))
+    halves = (OperatorSubtaskState(handle(0, 63)), OperatorSubtaskState(handle(64, 127)))
+    run = keyed_run(storage, attrs.evolve(state(), subtasks=halves))
     run.end = ChainNode(run.end, "map", str, "map")
     assert run.job().job_id == run.restore.metadata.job_id
     assert run.runner.requests == []

@@ -22,7 +22,19 @@ from support_runtime import PATIENCE_S, PICKLED, ack, decline, handle, metadata,
 from support_slots import ActedSlot
 
 from pyflinkstate.backends.format.metadata import OperatorState
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.state_handles import (
+    ByteStreamStateHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorStateMode,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
+    Section,
+    StateAssignment,
+)
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointFailuresExceededError,
@@ -129,7 +141,7 @@ def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointS
     job = run.run()
     found = storage.load_latest("orders")
     assert found.epoch == 4
-    assert found.operators == (OperatorState("process-1", 2, 128, (handle(), handle())),)
+    assert found.operators == (OperatorState("process-1", 2, 128, (OperatorSubtaskState(handle()),) * 2),)
     assert {(stats.sync_ms, stats.async_ms, stats.size_bytes) for stats in job.result().checkpoints} == {
         (0.5, 1.5, 10)
     }
@@ -137,26 +149,48 @@ def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointS
 
 
 def test_a_slot_is_told_what_to_run(storage: CheckpointStorage) -> None:
-    run = acted(storage)
+    state_backend = HashMapStateBackend(async_snapshots=False, snapshot_compression=None)
+    run = acted(storage, state_backend=state_backend)
     run.run()
     first, second = run.runner.deployed()
     assert (first.name, first.parallelism, first.max_parallelism) == ("process", 2, 128)
-    assert (first.attempt, first.epoch, first.storage_uri) == (0, 0, storage.uri)
-    assert (first.restore_uri, first.handles) == (None, ())
+    assert (first.attempt, first.epoch, first.storage) == (0, 0, storage.settings)
+    assert first.state_backend == state_backend
+    assert (first.restore_uri, first.restored_checkpoint_id) == (None, None)
+    assert first.state == StateAssignment()
     assert [first.key_group_range, second.key_group_range] == [KeyGroupRange(0, 63), KeyGroupRange(64, 127)]
 
 
 def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: CheckpointStorage) -> None:
     thirds = (handle(0, 42), handle(43, 85), handle(86, 127))
     made = metadata(
-        source_position={"index": 3, "length": 10}, operators=[OperatorState("process-1", 3, 128, thirds)]
+        source_position={"index": 3, "length": 10},
+        operators=[OperatorState("process-1", 3, 128, tuple(map(OperatorSubtaskState, thirds)))],
     )
     folder = storage.begin(made.job_id, made.checkpoint_id)
     run = acted(storage, restore=RestorePoint(made, folder))
     run.run()
     first, second = run.runner.deployed()
-    assert (first.handles, second.handles) == (thirds[:2], thirds[1:])
+    assert (first.state, second.state) == (StateAssignment(thirds[:2]), StateAssignment(thirds[1:]))
     assert (first.epoch, first.restore_uri) == (1, folder)
+    assert (first.restored_checkpoint_id, second.restored_checkpoint_id) == (1, 1)
+
+
+def test_a_restored_slot_gets_its_share_of_operator_state(storage: CheckpointStorage) -> None:
+    section = Section(0, 5, 0)
+    entry = OperatorStateEntry(OperatorStateMode.SPLIT_DISTRIBUTE, section, 3)
+    wrote = OperatorSubtaskState(
+        managed_operator=OperatorStateHandle(ByteStreamStateHandle(b"state"), {"seen": entry}),
+        raw_operator=RawOperatorStateHandle(ByteStreamStateHandle(b"state"), (section,) * 5),
+    )
+    made = metadata(
+        source_position={"index": 3, "length": 10}, operators=[OperatorState("process-1", 1, 128, (wrote,))]
+    )
+    run = acted(storage, restore=RestorePoint(made, storage.begin(made.job_id, made.checkpoint_id)))
+    run.run()
+    states = [deployment.state for deployment in run.runner.deployed()]
+    assert states == assign_state([wrote], 2, 128)
+    assert [len(state.raw_operator[0].partitions) for state in states] == [3, 2]
 
 
 def test_running_slots_are_found_without_asking(storage: CheckpointStorage) -> None:
@@ -249,7 +283,8 @@ def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storag
     run = acted(storage, act, restart=RestartStrategy(1, 0), checkpoints=every_so_often)
     assert run.run().result().restarts == 1
     first, second = run.runner.deployed(attempt=1)
-    assert (first.attempt, first.epoch, first.handles) == (1, 1, (handle(), handle()))
+    assert (first.attempt, first.epoch, first.restored_checkpoint_id) == (1, 1, 1)
+    assert first.state == StateAssignment((handle(), handle()))
     assert first.restore_uri == second.restore_uri
     assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 2, 3, 4]
     ((_, error),) = run.heard.restarts

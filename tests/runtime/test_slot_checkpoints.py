@@ -15,7 +15,12 @@ from support_slots import SLOT, Driver, collect, frames_for
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, FileStateHandle
+from pyflinkstate.backends.state_handles import (
+    ByteStreamStateHandle,
+    FileStateHandle,
+    OperatorSubtaskState,
+    StateAssignment,
+)
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
@@ -35,22 +40,24 @@ from pyflinkstate.runtime.storage import CheckpointStorage
 pytestmark = pytest.mark.timeout(60)
 
 JOB = "a" * 32
+TIMESTAMP_MS = 1_700_000_000_000
 KEYS = [f"key-{n % 40}" for n in range(100)]
 RECORDS = [(key, 0) for key in KEYS]
 NOISE = os.urandom(2_000)
 
 
 def barrier(storage: CheckpointStorage, checkpoint_id: int = 1) -> CheckpointTrigger:
-    return CheckpointTrigger(checkpoint_id, storage.begin(JOB, checkpoint_id))
+    return CheckpointTrigger(checkpoint_id, TIMESTAMP_MS, storage.begin(JOB, checkpoint_id))
 
 
 def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointAck, **changes: Any) -> Any:
     settings = {
         "epoch": 1,
         "attempt": 0,
-        "storage_uri": storage.uri,
+        "storage": storage.settings,
+        "restored_checkpoint_id": made.checkpoint_id,
         "restore_uri": storage.uri_of(JOB, 1),
-        "handles": (made.handle,),
+        "state": StateAssignment(managed_keyed=(made.state.managed_keyed,)),
         **changes,
     }
     return driver.start_slot(Count(), **settings)
@@ -62,15 +69,17 @@ def start_restored(driver: Driver, storage: CheckpointStorage, made: CheckpointA
 def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
     driver: Driver, storage: CheckpointStorage, padding: bytes, kind: type
 ) -> None:
-    slot = driver.start_slot(Count(padding), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(padding), storage=storage.settings)
     slot.feed(1, RECORDS, barrier=barrier(storage))
     slot.feed(2, RECORDS)  # what comes after the barrier is not in the checkpoint
     made = next_event(driver.events, CheckpointAck)
     assert (made.checkpoint_id, made.slot) == (1, SLOT)
     assert made.sync_ms >= 0
     assert made.async_ms >= 0
-    assert made.handle.key_group_range == KeyGroupRange(0, 127)
-    assert type(made.handle.stream) is kind
+    handle = made.state.managed_keyed
+    assert made.state == OperatorSubtaskState(handle), "there is no state of another kind"
+    assert handle.key_group_range == KeyGroupRange(0, 127)
+    assert type(handle.stream) is kind
     assert len(tree(Path(storage.folder(JOB, 1)))) == (kind is FileStateHandle)
 
     results = []
@@ -84,11 +93,11 @@ def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
 
 
 def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: CheckpointStorage) -> None:
-    slot = driver.start_slot(Count(NOISE), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(NOISE), storage=storage.settings)
     storage.begin(JOB, 1)
     in_the_way = Path(storage.folder(JOB, 1)) / "file"
     in_the_way.write_text("in the way")
-    slot.feed(1, RECORDS, barrier=CheckpointTrigger(1, f"{in_the_way}/chk-1"))
+    slot.feed(1, RECORDS, barrier=CheckpointTrigger(1, TIMESTAMP_MS, f"{in_the_way}/chk-1"))
     declined = next_event(driver.events, CheckpointDecline)
     assert (declined.checkpoint_id, declined.slot) == (1, SLOT)
     assert isinstance(declined.error, CheckpointStorageError)
@@ -101,7 +110,7 @@ def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: 
 def test_aborting_what_is_not_being_written_changes_nothing(
     driver: Driver, storage: CheckpointStorage
 ) -> None:
-    slot = driver.start_slot(Count(), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(), storage=storage.settings)
     driver.registry.send(SLOT, AbortCheckpoint(1))
     slot.feed(1, RECORDS, barrier=barrier(storage))
     assert next_event(driver.events, CheckpointAck).checkpoint_id == 1
@@ -110,7 +119,7 @@ def test_aborting_what_is_not_being_written_changes_nothing(
 
 
 def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: CheckpointStorage) -> None:
-    slot = driver.start_slot(Count(), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(), storage=storage.settings)
     with slot.connect() as task:
         task.send(slot.begin(1, barrier(storage)))
         assert receive(task) == EpochAccepted()
@@ -124,7 +133,7 @@ def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: Checkp
 def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
     driver: Driver, storage: CheckpointStorage
 ) -> None:
-    slot = driver.start_slot(Count(), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, [("a", 0)], barrier=barrier(storage))
     made = next_event(driver.events, CheckpointAck)
     again = start_restored(driver, storage, made, slot=SlotId("again", 0))
@@ -148,28 +157,29 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_need
     driver: Driver, storage: CheckpointStorage, damage: str
 ) -> None:
     changes, error, text = DAMAGES[damage]
-    slot = driver.start_slot(Count(NOISE), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(NOISE), storage=storage.settings)
     slot.feed(1, RECORDS, barrier=barrier(storage))
     made = next_event(driver.events, CheckpointAck)
+    file = made.state.managed_keyed.stream.path
     if damage == "missing":
-        (Path(storage.folder(JOB, 1)) / made.handle.stream.path).unlink()
+        (Path(storage.folder(JOB, 1)) / file).unlink()
     with pytest.raises(error, match=text) as caught:
         start_restored(driver, storage, made, slot=SlotId("restored", 0), **changes)
     assert "operator 'count'" in str(caught.value)
-    assert made.handle.stream.path in str(caught.value)
+    assert file in str(caught.value)
 
 
 def test_a_restored_slot_without_state_of_its_own_is_empty(
     driver: Driver, storage: CheckpointStorage
 ) -> None:
-    slot = driver.start_slot(Count(), storage_uri=storage.uri)
+    slot = driver.start_slot(Count(), storage=storage.settings)
     slot.feed(1, [("a", 0)], barrier=barrier(storage))  # "a" is in key group 81
     made = next_event(driver.events, CheckpointAck)
     lower = start_restored(driver, storage, made, slot=SlotId("restored", 0), parallelism=2)
     (frames, _) = frames_for([(f"key-{n}", 0) for n in range(20)], parallelism=2)
     results, _ = collect(lower.run(2, frames, barrier=barrier(storage, 2)))
     assert {number for _, number in results} == {1}
-    handle = next_event(driver.events, CheckpointAck).handle
+    handle = next_event(driver.events, CheckpointAck).state.managed_keyed
     assert handle.key_group_range == KeyGroupRange(0, 63)
     assert 81 not in handle.sections["count"]
     assert attrs.evolve(handle, sections={}) != handle

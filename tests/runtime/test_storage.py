@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 from golden_metadata import GOLDEN, METADATA
 from support_runtime import metadata, tree
 
-from pyflinkstate.backends.format.metadata import MAGIC, VERSION, CheckpointMetadata
+from pyflinkstate.backends.format.framing import encode_head
+from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
@@ -160,28 +162,47 @@ def test_a_checkpoint_is_loaded_from_its_folder_or_metadata(storage: CheckpointS
 # --- damage ------------------------------------------------------------------------------------------
 
 
-def test_the_golden_metadata_of_version_1_is_read_back(storage: CheckpointStorage) -> None:
-    path = Path(storage.begin(METADATA.job_id, 42))
-    (path / "_metadata").write_bytes(GOLDEN.read_bytes())
-    assert storage.load(str(path)) == METADATA
-    assert METADATA.operator("spend") is METADATA.operators[0]
-    assert METADATA.operator("unknown") is None
+every_version = pytest.mark.parametrize("version", GOLDEN)
+
+
+@every_version
+def test_the_golden_metadata_of_each_version_is_read_back(storage: CheckpointStorage, version: int) -> None:
+    content = METADATA[version]
+    path = Path(storage.begin(content.job_id, 42))
+    (path / "_metadata").write_bytes(GOLDEN[version].read_bytes())
+    assert storage.load(str(path)) == content
+    assert content.operator("spend") is content.operators[0]
+    assert content.operator("unknown") is None
+
+
+def test_every_readable_version_has_a_golden_file() -> None:
+    assert set(GOLDEN) == READABLE_VERSIONS
+    for version, path in GOLDEN.items():
+        assert path.read_bytes()[:10] == MAGIC + version.to_bytes(2, "big")
 
 
 def test_this_release_writes_the_golden_bytes() -> None:
-    assert METADATA.encode() == GOLDEN.read_bytes(), "a changed format needs a new version"
-    assert (MAGIC, VERSION) == (b"PFSCHKPT", 1)
+    assert METADATA[VERSION].encode() == GOLDEN[VERSION].read_bytes(), "a changed format needs a new version"
+    assert (MAGIC, VERSION) == (b"PFSCHKPT", 2)
 
 
-def test_metadata_cut_short_anywhere_is_a_corrupt_checkpoint() -> None:
-    whole = GOLDEN.read_bytes()
+def test_the_content_of_an_older_version_is_written_as_the_newest_and_read_back() -> None:
+    rewritten = METADATA[1].encode()
+    assert rewritten[8:10] == VERSION.to_bytes(2, "big")
+    assert CheckpointMetadata.decode(rewritten, "chk-42") == METADATA[1]
+
+
+@every_version
+def test_metadata_cut_short_anywhere_is_a_corrupt_checkpoint(version: int) -> None:
+    whole = GOLDEN[version].read_bytes()
     for size in range(len(whole)):
         with pytest.raises(CorruptCheckpointError, match="chk-42"):
             CheckpointMetadata.decode(whole[:size], "chk-42")
 
 
-def test_metadata_altered_anywhere_is_refused() -> None:
-    whole = GOLDEN.read_bytes()
+@every_version
+def test_metadata_altered_anywhere_is_refused(version: int) -> None:
+    whole = GOLDEN[version].read_bytes()
     for position in range(0, len(whole), 7):
         altered = bytearray(whole)
         altered[position] ^= 0x20
@@ -189,15 +210,38 @@ def test_metadata_altered_anywhere_is_refused() -> None:
             CheckpointMetadata.decode(bytes(altered), "chk-42")
 
 
-def test_metadata_of_another_format_version_is_incompatible(storage: CheckpointStorage) -> None:
+@pytest.mark.parametrize("version", [0, VERSION + 1, 65_535])
+def test_metadata_of_an_unknown_format_version_is_incompatible(
+    storage: CheckpointStorage, version: int
+) -> None:
     path = publish(storage, metadata()) / "_metadata"
     data = bytearray(path.read_bytes())
-    data[8:10] = (2).to_bytes(2, "big")
+    data[8:10] = version.to_bytes(2, "big")
     path.write_bytes(data)
-    with pytest.raises(
-        IncompatibleCheckpointError, match="format version 2, and this release reads version 1"
-    ):
+    text = f"format version {version}, and this release reads up to version {VERSION}"
+    with pytest.raises(IncompatibleCheckpointError, match=text):
         storage.load(str(path.parent))
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        {},
+        {"parallelism": 1},
+        {"subtasks": [{"managed_keyed": {"key_groups": [0, 1]}}]},
+        {"subtasks": [{"of a later release": {}}]},
+        {"subtasks": [{"managed_operator": {"stream": {"inline": ""}, "states": {"s": {"mode": "?"}}}}]},
+        {"subtasks": [{"raw_operator": {"stream": {"inline": "="}, "partitions": [[1, 2]]}}]},
+        {"subtasks": ["text"]},
+        {"handles": [[]]},
+    ],
+    ids=str,
+)
+def test_metadata_of_no_sense_is_a_corrupt_checkpoint(operator: dict[str, Any]) -> None:
+    operator = {"operator_id": "spend", "parallelism": 1, "max_parallelism": 128, **operator}
+    content = attrs.asdict(metadata()) | {"operators": [operator]}
+    with pytest.raises(CorruptCheckpointError, match="chk-1 is damaged: its content does not make sense"):
+        CheckpointMetadata.decode(encode_head(MAGIC, VERSION, content), "chk-1")
 
 
 def test_another_kind_of_file_is_no_metadata(storage: CheckpointStorage) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyflinkstate import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     KeyedProcessFunction,
     ListStateDescriptor,
     RuntimeContext,
@@ -46,6 +49,27 @@ class Failing(RunningSum):
     def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
         if value[1] == self.fatal:
             raise LookupError(f"cannot stand {value[1]}")
+        yield from super().process_element(value, ctx)
+
+
+class Journal(RunningSum, CheckpointedFunction):
+    """A running sum that keeps every number it saw in operator state too; ``fatal`` makes it raise."""
+
+    def __init__(self, fatal: int | None = None) -> None:
+        self.fatal = fatal
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        self.journal = store.get_list_state(ListStateDescriptor("journal", Types.LONG()))
+        self.numbers = list(self.journal)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.journal.update(self.numbers)
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        if value[1] == self.fatal:
+            raise LookupError(f"cannot stand {value[1]}")
+        self.numbers.append(value[1])
         yield from super().process_element(value, ctx)
 
 

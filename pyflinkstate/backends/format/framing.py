@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Collection
 from typing import Any
 
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
@@ -29,31 +30,31 @@ def encode_head(magic: bytes, version: int, content: dict[str, Any]) -> bytes:
     return framed + _CHECKSUM.pack(zlib.crc32(framed))
 
 
-def head_size(prefix: bytes, magic: bytes, version: int, what: str) -> int:
+def head_size(prefix: bytes, magic: bytes, versions: Collection[int], what: str) -> int:
     """Return the size of the whole head, of which ``prefix`` is the first ``PREFIX_SIZE`` bytes.
 
     Raises:
         CorruptCheckpointError: these are not the first bytes of such a head.
-        IncompatibleCheckpointError: the format version is not ``version``.
+        IncompatibleCheckpointError: the format version is none of ``versions``.
     """
     if len(prefix) < PREFIX_SIZE or prefix[:8] != magic:
         raise CorruptCheckpointError(
             f"{what} is damaged: it does not begin as a file of this kind does", file=what
         )
     _, found, length = _PREFIX.unpack(prefix[:PREFIX_SIZE])
-    if found != version:
+    if found not in versions:
         raise IncompatibleCheckpointError(
-            f"{what} has format version {found}, and this release reads version {version}: restore "
-            f"it with the release that wrote it",
+            f"{what} has format version {found}, and this release reads up to version {max(versions)}: "
+            f"restore it with the release that wrote it",
             file=what,
             version=found,
         )
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, version: int, what: str) -> dict[str, Any]:
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
     """Return the content of a whole head; see :func:`head_size` for errors."""
-    size = head_size(head, magic, version, what)
+    size = head_size(head, magic, versions, what)
     if len(head) < size:
         raise CorruptCheckpointError(f"{what} is damaged: it is truncated", file=what)
     (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)

@@ -7,6 +7,7 @@ enough to be inlined is in there as base64. The file is never unpickled.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -17,23 +18,29 @@ from pyflinkstate.backends.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorStateMode,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
     Section,
     StreamStateHandle,
 )
 from pyflinkstate.errors import CorruptCheckpointError
 
 MAGIC = b"PFSCHKPT"
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = frozenset({1, VERSION})
 
 
 @attrs.frozen
 class OperatorState:
-    """The state of one operator, one handle for each subtask that had one (Flink: ``OperatorState``)."""
+    """The state of one operator, by subtask (Flink: ``OperatorState``)."""
 
     operator_id: str
     parallelism: int
     max_parallelism: int
-    handles: tuple[KeyGroupsStateHandle, ...]
+    subtasks: tuple[OperatorSubtaskState, ...]
 
 
 @attrs.frozen
@@ -79,7 +86,7 @@ class CheckpointMetadata:
                     "operator_id": state.operator_id,
                     "parallelism": state.parallelism,
                     "max_parallelism": state.max_parallelism,
-                    "handles": [_handle_to_json(handle) for handle in state.handles],
+                    "subtasks": [_subtask_to_json(subtask) for subtask in state.subtasks],
                 }
                 for state in self.operators
             ],
@@ -89,25 +96,54 @@ class CheckpointMetadata:
     @classmethod
     def decode(cls, data: bytes, what: str) -> CheckpointMetadata:
         """Return the metadata that ``encode`` was called on; ``what`` names the file in errors."""
-        content = decode_head(data, MAGIC, VERSION, what)
+        content = decode_head(data, MAGIC, READABLE_VERSIONS, what)
         try:
             operators = tuple(
                 OperatorState(
                     state["operator_id"],
                     state["parallelism"],
                     state["max_parallelism"],
-                    tuple(_handle_from_json(handle) for handle in state["handles"]),
+                    _subtasks_from_json(state),
                 )
                 for state in content.pop("operators")
             )
             return cls(operators=operators, **content)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptCheckpointError(
                 f"{what} is damaged: its content does not make sense ({error!r})", file=what
             ) from error
 
 
-def _handle_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
+def _subtask_to_json(state: OperatorSubtaskState) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if state.managed_keyed is not None:
+        content["managed_keyed"] = _keyed_to_json(state.managed_keyed)
+    if state.raw_keyed is not None:
+        content["raw_keyed"] = _keyed_to_json(state.raw_keyed)
+    if state.managed_operator is not None:
+        content["managed_operator"] = _operator_to_json(state.managed_operator)
+    if state.raw_operator is not None:
+        content["raw_operator"] = _raw_operator_to_json(state.raw_operator)
+    return content
+
+
+def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, ...]:
+    if "handles" in content:  # version 1 knew managed keyed state alone
+        return tuple(OperatorSubtaskState(_keyed_from_json(handle)) for handle in content["handles"])
+    return tuple(map(_subtask_from_json, content["subtasks"]))
+
+
+def _subtask_from_json(content: dict[str, Any]) -> OperatorSubtaskState:
+    readers: dict[str, Callable[[Any], Any]] = {
+        "managed_keyed": _keyed_from_json,
+        "raw_keyed": _keyed_from_json,
+        "managed_operator": _operator_from_json,
+        "raw_operator": _raw_operator_from_json,
+    }
+    return OperatorSubtaskState(**{kind: readers[kind](handle) for kind, handle in content.items()})
+
+
+def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
     return {
         "key_groups": [handle.key_group_range.start, handle.key_group_range.end],
         "stream": _stream_to_json(handle.stream),
@@ -118,7 +154,7 @@ def _handle_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
     }
 
 
-def _handle_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
+def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
     return KeyGroupsStateHandle(
         KeyGroupRange(*content["key_groups"]),
         _stream_from_json(content["stream"]),
@@ -127,6 +163,38 @@ def _handle_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
             for state, sections in content["sections"].items()
         },
     )
+
+
+def _operator_to_json(handle: OperatorStateHandle) -> dict[str, Any]:
+    return {
+        "stream": _stream_to_json(handle.stream),
+        "states": {
+            name: {
+                "mode": entry.mode.value,
+                "section": list(attrs.astuple(entry.section)),
+                "count": entry.count,
+            }
+            for name, entry in handle.states.items()
+        },
+    }
+
+
+def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
+    states = {
+        name: OperatorStateEntry(OperatorStateMode(entry["mode"]), Section(*entry["section"]), entry["count"])
+        for name, entry in content["states"].items()
+    }
+    return OperatorStateHandle(_stream_from_json(content["stream"]), states)
+
+
+def _raw_operator_to_json(handle: RawOperatorStateHandle) -> dict[str, Any]:
+    partitions = [list(attrs.astuple(section)) for section in handle.partitions]
+    return {"stream": _stream_to_json(handle.stream), "partitions": partitions}
+
+
+def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:
+    partitions = tuple(Section(*section) for section in content["partitions"])
+    return RawOperatorStateHandle(_stream_from_json(content["stream"]), partitions)
 
 
 def _stream_to_json(stream: StreamStateHandle) -> dict[str, Any]:

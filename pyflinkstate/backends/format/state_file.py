@@ -4,6 +4,9 @@
 
     head | state 1: schema, one record batch per key group that has entries, end of stream | state 2 ...
 
+The columns are ``key``, ``namespace`` (only of state that has one) and ``value``; of a queue of timers the
+value is the timestamp. Version 1 knew neither namespaces nor queues; it is read as well.
+
 Each state is one Arrow IPC stream, so any Arrow reader opens it at its offset. Each record batch is
 also a section of its own, with offset and checksum in the handle, so that a subtask that restores part
 of the key groups reads just those bytes. States come one after the other, not key groups as in Flink's
@@ -12,9 +15,7 @@ files: that way a state has its schema once, and is one readable table.
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -22,8 +23,10 @@ import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.format.arrow_stream import batch_message
 from pyflinkstate.backends.format.framing import decode_head, encode_head
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.serializers import (
     arrow_type,
     decode_column,
@@ -31,14 +34,16 @@ from pyflinkstate.backends.serializers import (
     type_from_json,
     type_to_json,
 )
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.state_entries import KeyGroupEntries
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
 
 MAGIC = b"PFSSTATE"
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = frozenset({1, VERSION})
 
-#: Arrow's end-of-stream marker: the continuation marker and a zero length.
-END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
+#: What a queue of timers has in the place of a state's kind (Flink: ``BackendStateType``).
+QUEUE_KIND = "PRIORITY_QUEUE"
 
 
 @attrs.frozen
@@ -48,7 +53,7 @@ class StateFileHead:
     key_type: TypeInformation
     key_group_range: KeyGroupRange
     max_parallelism: int
-    states: tuple[RegisteredStateMeta, ...]
+    states: tuple[StateMeta, ...]
 
     def encode(self) -> bytes:
         """Return the head's bytes."""
@@ -56,33 +61,41 @@ class StateFileHead:
             "key_type": type_to_json(self.key_type),
             "key_groups": [self.key_group_range.start, self.key_group_range.end],
             "max_parallelism": self.max_parallelism,
-            "states": [
-                {
-                    "name": meta.name,
-                    "kind": meta.kind.value,
-                    "type": type_to_json(meta.stored_type),
-                }
-                for meta in self.states
-            ],
+            "states": [_meta_to_json(meta) for meta in self.states],
         }
         return encode_head(MAGIC, VERSION, content)
 
     @classmethod
     def decode(cls, head: bytes, what: str) -> StateFileHead:
         """Return the head that ``encode`` was called on."""
-        content = decode_head(head, MAGIC, VERSION, what)
-        unknown = {state["kind"] for state in content["states"]} - {kind.value for kind in StateKind}
-        if unknown:
-            raise IncompatibleCheckpointError(f"{what} holds a state kind unknown here: {unknown}", file=what)
+        content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
         return cls(
             key_type=type_from_json(content["key_type"]),
             key_group_range=KeyGroupRange(*content["key_groups"]),
             max_parallelism=content["max_parallelism"],
-            states=tuple(
-                RegisteredStateMeta(state["name"], StateKind(state["kind"]), type_from_json(state["type"]))
-                for state in content["states"]
-            ),
+            states=tuple(_meta_from_json(state, what) for state in content["states"]),
         )
+
+
+def _meta_to_json(meta: StateMeta) -> dict[str, Any]:
+    kind = meta.kind.value if isinstance(meta, RegisteredStateMeta) else QUEUE_KIND
+    content = {"name": meta.name, "kind": kind, "type": type_to_json(meta.stored_type)}
+    if meta.is_namespaced:
+        content["namespace"] = type_to_json(meta.namespace_type)
+    return content
+
+
+def _meta_from_json(content: dict[str, Any], what: str) -> StateMeta:
+    spaced = content.get("namespace")
+    namespace_type = VOID_NAMESPACE_TYPE if spaced is None else type_from_json(spaced)
+    kind = content["kind"]
+    if kind == QUEUE_KIND:
+        return RegisteredQueueMeta(content["name"], namespace_type)
+    if kind not in {known.value for known in StateKind}:
+        raise IncompatibleCheckpointError(f"{what} holds a state kind unknown here: {kind}", file=what)
+    return RegisteredStateMeta(
+        content["name"], StateKind(kind), type_from_json(content["type"]), namespace_type
+    )
 
 
 @attrs.frozen
@@ -90,39 +103,33 @@ class StateCodec:
     """Turns the entries of one state and key group into bytes, and back."""
 
     key_type: TypeInformation
-    stored_type: TypeInformation
+    meta: StateMeta
     compression: str | None = "zstd"
     schema: pa.Schema = attrs.field(init=False, eq=False, repr=False)
 
     @schema.default
     def _schema_of_types(self) -> pa.Schema:
-        return pa.schema(
-            [
-                pa.field("key", arrow_type(self.key_type), nullable=False),
-                pa.field("value", arrow_type(self.stored_type)),
-            ]
-        )
+        fields = [pa.field("key", arrow_type(self.key_type), nullable=False)]
+        if self.meta.is_namespaced:
+            fields.append(pa.field("namespace", arrow_type(self.meta.namespace_type), nullable=False))
+        return pa.schema([*fields, pa.field("value", arrow_type(self.meta.stored_type))])
 
-    #: The message that leads the state's stream.
-    schema_message: bytes = attrs.field(init=False, eq=False, repr=False)
-
-    @schema_message.default
-    def _message_of_schema(self) -> bytes:
-        return bytes(self.schema.serialize())
-
-    def encode(self, keys: Sequence[Any], values: Sequence[Any]) -> bytes:
+    def encode(self, entries: KeyGroupEntries) -> bytes:
         """Return the section of one key group."""
-        columns = [encode_column(self.key_type, keys), encode_column(self.stored_type, values)]
-        batch = pa.record_batch(columns, schema=self.schema)
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression=self.compression)
-        with pa.ipc.new_stream(sink, self.schema, options=options) as stream:
-            stream.write_batch(batch)
-        message = sink.getvalue()
-        return bytes(message[len(self.schema_message) : -len(END_OF_STREAM)])
+        return batch_message(self.to_batch(entries), self.compression)
 
-    def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[Any], list[Any]]:
-        """Return the keys and values that ``encode`` was given.
+    def to_batch(self, entries: KeyGroupEntries) -> pa.RecordBatch:
+        """Return the entries of one key group as Arrow columns."""
+        columns = [encode_column(self.key_type, entries.keys)]
+        if entries.namespaces is not None:
+            columns.append(encode_column(self.meta.namespace_type, entries.namespaces))
+        columns.append(encode_column(self.meta.stored_type, entries.values))
+        return pa.record_batch(columns, schema=self.schema)
+
+    def decode(
+        self, key_group: int, section: bytes | memoryview, checksum: int, what: str
+    ) -> KeyGroupEntries:
+        """Return the entries that ``encode`` was given.
 
         Raises:
             CorruptCheckpointError: the bytes are not those that were written.
@@ -130,6 +137,12 @@ class StateCodec:
         if zlib.crc32(section) != checksum:
             raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)
         batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
-        keys = decode_column(self.key_type, batch.column(0))
-        values = decode_column(self.stored_type, batch.column(1))
-        return keys, values
+        namespaces = None
+        if self.meta.is_namespaced:
+            namespaces = decode_column(self.meta.namespace_type, batch.column("namespace"))
+        return KeyGroupEntries(
+            key_group,
+            decode_column(self.key_type, batch.column("key")),
+            namespaces,
+            decode_column(self.meta.stored_type, batch.column("value")),
+        )

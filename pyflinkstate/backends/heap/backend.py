@@ -1,20 +1,41 @@
-"""The heap keyed state backend: the state tables of one subtask, by state name."""
+"""The heap keyed state backend: the state tables and timer queues of one subtask, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from pyflinkstate.api.descriptors import StateDescriptor
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
-from pyflinkstate.backends.heap.states import HEAP_STATES, HeapState, KeyContext
+from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.backends.heap.key_context import KeyContext, KeySelectionListener
+from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
+from pyflinkstate.backends.heap.states import HEAP_STATES
+from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_of_hash
 from pyflinkstate.backends.key_hashing import KeyHasher
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
-from pyflinkstate.errors import KeyGroupRangeError, StateRegistrationError
+from pyflinkstate.backends.migration import migration
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.snapshot_strategy import SnapshotRegistry
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.ttl.access import TtlRules
+from pyflinkstate.backends.ttl.factory import create_ttl_state, with_timestamps
+from pyflinkstate.errors import (
+    KeyGroupRangeError,
+    NoCurrentKeyError,
+    StateMigrationError,
+    StateRegistrationError,
+)
 
 MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
+
+#: Names that begin so belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
+TIMER_STATE_PREFIX = "_timer_state"
+
+
+def wall_clock_ms() -> int:
+    """Return the time since 1970 in ms (Flink: ``TtlTimeProvider.DEFAULT``)."""
+    return time.time_ns() // 1_000_000
 
 
 class HeapKeyedStateBackend:
@@ -24,18 +45,35 @@ class HeapKeyedStateBackend:
         key_type: the declared type of keys, or ``Types.PICKLED_BYTE_ARRAY()``.
         key_group_range: the key groups that this subtask owns.
         max_parallelism: the number of key groups in all.
+        async_snapshots: snapshots may be written while state goes on changing.
+        clock: gives the time in ms that time to live goes by.
     """
 
     def __init__(
-        self, key_type: TypeInformation, key_group_range: KeyGroupRange, max_parallelism: int
+        self,
+        key_type: TypeInformation,
+        key_group_range: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        async_snapshots: bool = True,
+        clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.key_type = key_type
         self.key_group_range = key_group_range
         self.max_parallelism = max_parallelism
+        self.async_snapshots = async_snapshots
+        self.clock = clock
         self.key_context = KeyContext()
-        self.registered_kv_states: dict[str, CopyOnWriteStateTable] = {}
+        self.registered_kv_states: dict[str, StateTable] = {}
+        self.registered_queues: dict[str, TimerQueue] = {}
+        #: The snapshots being written; closing the backend cancels them.
+        self.snapshots = SnapshotRegistry()
         self._hasher = KeyHasher(key_type)
-        self._views: dict[str, HeapState] = {}
+        self._states: dict[str, Any] = {}
+        #: What is around those that expire.
+        self._ttl_states: dict[str, Any] = {}
+
+    # --- the current key -------------------------------------------------------------------------
 
     def set_current_key(self, key: Any) -> None:
         """Bind all states to ``key``.
@@ -45,67 +83,183 @@ class HeapKeyedStateBackend:
             KeyGroupRangeError: the key belongs to another subtask.
         """
         key = self._hasher.check(key)
+        self.key_context.select(key, self.key_group_of(key) - self.key_group_range.start)
+
+    def key_group_of(self, key: Hashable) -> int:
+        """Return the key group of ``key``; raises ``KeyGroupRangeError`` for another subtask's."""
         key_group = key_group_of_hash(self._hasher.hashes([key])[0], self.max_parallelism)
         if key_group not in self.key_group_range:
             raise KeyGroupRangeError(
-                f"key {key!r} is in key group {key_group}, which is not in the range "
+                f"key {safe_repr(key)} is in key group {key_group}, which is not in the range "
                 f"{self.key_group_range} of this subtask",
-                key=repr(key),
+                key=safe_repr(key),
             )
-        self.key_context.key = key
-        self.key_context.map_index = key_group - self.key_group_range.start
+        return key_group
 
     def get_current_key(self) -> Hashable:
-        """Return the key that states are bound to."""
+        """Return the key that states are bound to; raises ``NoCurrentKeyError`` while there is none."""
+        if self.key_context.map_index < 0:
+            raise NoCurrentKeyError("no key is set")
         return self.key_context.key
 
     def clear_current_key(self) -> None:
         """Bind states to no key: using them raises ``NoCurrentKeyError``."""
-        self.key_context.key = None
-        self.key_context.map_index = -1
+        self.key_context.clear()
 
-    def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
-        """Return the state of ``descriptor``: the same object whenever it is asked for.
+    def register_key_selection_listener(self, listener: KeySelectionListener) -> None:
+        """Have ``listener`` called with each key that is selected."""
+        self.key_context.add_listener(listener)
+
+    # --- states ------------------------------------------------------------------------------------
+
+    def get_partitioned_state(
+        self,
+        descriptor: StateDescriptor,
+        namespace: Hashable = VOID_NAMESPACE,
+        namespace_type: TypeInformation = VOID_NAMESPACE_TYPE,
+    ) -> Any:
+        """Return the state of ``descriptor``, bound to ``namespace``: the same object at every call.
 
         Raises:
-            StateRegistrationError: the name is in use, or was in the restored checkpoint, with
-                another kind or type.
+            StateRegistrationError: the name is in use with another kind or type.
+            StateMigrationError: the restored checkpoint has it with another kind or type.
+            StateValueError: ``namespace`` does not fit ``namespace_type``.
         """
+        state = self.get_or_create_keyed_state(descriptor, namespace_type)
+        state.set_current_namespace(namespace)
+        return state
+
+    def get_or_create_keyed_state(
+        self, descriptor: StateDescriptor, namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
+    ) -> Any:
+        """Return the state of ``descriptor``, bound to whatever namespace it was bound to last."""
         if not isinstance(descriptor, StateDescriptor):
             raise StateRegistrationError(f"a state descriptor is needed, not {descriptor!r}")
-        meta = RegisteredStateMeta(descriptor.name, descriptor.kind, descriptor.stored_type)
-        table = self.registered_kv_states.get(descriptor.name)
-        if table is None:
-            table = self.create_table(meta)
-        elif table.meta != meta:
-            raise self._clash(table.meta, meta)
-        view = self._views.get(descriptor.name)
-        if view is None:
-            view = HEAP_STATES[descriptor.kind](table, self.key_context, descriptor)
-            self._views[descriptor.name] = view
-        return view
+        if descriptor.name.startswith(TIMER_STATE_PREFIX):
+            raise StateRegistrationError(
+                f"state {descriptor.name!r}: names beginning with {TIMER_STATE_PREFIX!r} are kept for timers",
+                state=descriptor.name,
+            )
 
-    def create_table(self, meta: RegisteredStateMeta) -> CopyOnWriteStateTable:
+        if not descriptor.is_ttl_enabled:
+            return self._state_of(descriptor, namespace_type)
+        assert descriptor.ttl_config is not None
+        rules = TtlRules.of(descriptor.ttl_config, self.clock)
+        inner = self._state_of(with_timestamps(descriptor, rules), namespace_type)
+        if descriptor.name not in self._ttl_states:
+            self._ttl_states[descriptor.name] = create_ttl_state(
+                descriptor, rules, inner, self.register_key_selection_listener
+            )
+        return self._ttl_states[descriptor.name]
+
+    def _state_of(self, descriptor: StateDescriptor, namespace_type: TypeInformation) -> Any:
+        meta = RegisteredStateMeta(descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type)
+        table = self.registered_kv_states.get(meta.name)
+        if meta.name not in self._states:
+            if table is None:
+                table = self.create_table(meta)
+            else:
+                self._migrate(table, meta)
+            self._states[meta.name] = HEAP_STATES[meta.kind](table, self.key_context, descriptor)
+        elif table is not None and table.meta != meta:
+            raise StateRegistrationError(
+                f"state {meta.name!r} is in use as {table.meta}, and is requested as {meta}: use another "
+                f"name, or the same kind and type",
+                state=meta.name,
+            )
+        return self._states[meta.name]
+
+    def _migrate(self, table: StateTable, meta: RegisteredStateMeta) -> None:
+        """Give a restored table the type that the program asks for."""
+        convert = migration(table.meta, meta, self.clock)
+        if convert is not None:
+            table.set_meta(meta, convert)
+
+    def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""
-        if len(self.registered_kv_states) >= MAX_STATES:
-            raise StateRegistrationError(f"too many states: at most {MAX_STATES} per operator")
-        table = CopyOnWriteStateTable(meta, self.key_group_range)
+        self._check_room()
+        kind = CopyOnWriteStateTable if self.async_snapshots else NestedMapsStateTable
+        table = kind(meta, self.key_group_range)
         self.registered_kv_states[meta.name] = table
         return table
 
-    def get_keys(self, name: str) -> Iterator[Hashable]:
-        """Iterate over the keys that have an entry in state ``name``; none if there is no such state."""
+    def _check_room(self) -> None:
+        if len(self.registered_kv_states) + len(self.registered_queues) >= MAX_STATES:
+            raise StateRegistrationError(f"too many states: at most {MAX_STATES} per operator")
+
+    # --- timers ------------------------------------------------------------------------------------
+
+    def create_timer_queue(
+        self, name: str, namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
+    ) -> TimerQueue:
+        """Return the queue of timers called ``name``, restored or new (Flink: ``create``).
+
+        Flink's names are ``event_<service>`` and ``processing_<service>``.
+
+        Raises:
+            StateMigrationError: the restored queue has another type of namespaces.
+        """
+        meta = RegisteredQueueMeta(f"{TIMER_STATE_PREFIX}/{name}", namespace_type)
+        queue = self.registered_queues.get(meta.name)
+        if queue is None:
+            return self.create_queue(meta)
+        if queue.meta != meta:
+            raise StateMigrationError(
+                f"the timers {name!r} have namespaces of {queue.meta.namespace_type}, and are requested "
+                f"with {namespace_type}",
+                state=meta.name,
+            )
+        return queue
+
+    def create_queue(self, meta: RegisteredQueueMeta) -> TimerQueue:
+        """Register a new, empty queue."""
+        self._check_room()
+        queue = TimerQueue(meta, self.key_group_range)
+        self.registered_queues[meta.name] = queue
+        return queue
+
+    # --- over all keys -------------------------------------------------------------------------------
+
+    def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Hashable]:
+        """Iterate over the keys that have an entry of state ``name`` in ``namespace``, each once.
+
+        None if there is no such state. State may be changed meanwhile; of keys added or removed then, none,
+        some or all are seen.
+        """
         table = self.registered_kv_states.get(name)
-        return iter(()) if table is None else table.keys()
+        return iter(()) if table is None else table.keys(namespace)
+
+    def get_keys_and_namespaces(self, name: str) -> Iterator[tuple[Hashable, Hashable]]:
+        """Iterate over the keys and namespaces that have an entry of state ``name``, each pair once."""
+        table = self.registered_kv_states.get(name)
+        return iter(()) if table is None else table.keys_and_namespaces()
+
+    def apply_to_all_keys(
+        self,
+        namespace: Hashable,
+        namespace_type: TypeInformation,
+        descriptor: StateDescriptor,
+        function: Callable[[Hashable, Any], None],
+    ) -> None:
+        """Call ``function(key, state)`` for every key that has an entry of the state in ``namespace``.
+
+        The function may change and clear the state. The current key is set back at the end, also when
+        the function raises.
+        """
+        context = self.key_context
+        key, map_index = context.key, context.map_index
+        state = self.get_partitioned_state(descriptor, namespace, namespace_type)
+        try:
+            for visited in list(self.get_keys(descriptor.name, namespace)):
+                self.set_current_key(visited)
+                function(visited, state)
+        finally:
+            context.key, context.map_index = key, map_index
 
     def num_key_value_state_entries(self) -> int:
-        """Return the number of entries over all states."""
+        """Return the number of entries over all states, one for each key and namespace."""
         return sum(map(len, self.registered_kv_states.values()))
 
-    def _clash(self, was: RegisteredStateMeta, requested: RegisteredStateMeta) -> StateRegistrationError:
-        return StateRegistrationError(
-            f"state {was.name!r} is {was.kind.value} of {was.stored_type} (registered before, or "
-            f"restored from a checkpoint), and was requested as {requested.kind.value} of "
-            f"{requested.stored_type}: use another name, or the same kind and type",
-            state=was.name,
-        )
+    def dispose(self) -> None:
+        """Cancel the snapshots being written, and take no more (Flink: ``dispose``)."""
+        self.snapshots.close()

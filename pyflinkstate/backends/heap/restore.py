@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import attrs
 
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, head_size
-from pyflinkstate.backends.format.state_file import MAGIC, VERSION, StateCodec, StateFileHead
+from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
+from pyflinkstate.backends.heap.state_table import StateTable
+from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.migration import Convert, has_ttl, migration
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.state_entries import KeyGroupEntries
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
 from pyflinkstate.backends.streams import StateReader
-from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
+
+#: Sections that lie one behind the other are read at once, up to this size.
+READ_BYTES = 8 * 1024 * 1024
 
 
 @attrs.frozen
@@ -23,32 +30,40 @@ class HeapRestoreOperation:
     backend: HeapKeyedStateBackend
     reader: StateReader
 
-    def restore(self, handles: Iterable[KeyGroupsStateHandle]) -> None:
+    def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
         """Load the backend's own key groups from ``handles``, whatever ranges those have.
+
+        None stands for a snapshot of a subtask that had no state.
 
         Raises:
             CorruptCheckpointError: a file is missing, truncated or altered.
             IncompatibleCheckpointError: key type, max parallelism or a state's type differ.
         """
         for handle in handles:
-            wanted = handle.key_group_range.intersection(self.backend.key_group_range)
-            if len(wanted):
+            if handle is not None and len(handle.key_group_range.intersection(self.backend.key_group_range)):
                 self._restore_handle(handle)
 
     def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
         head = self._read_head(handle)
-        self._check_head(head, self.reader.describe(handle.stream))
+        what = self.reader.describe(handle.stream)
+        self._check_head(head, what)
         for meta in head.states:
-            table = self._table_for(meta)
-            codec = StateCodec(head.key_type, meta.stored_type)
-            for key_group, section in handle.sections[meta.name].items():
-                if key_group in self.backend.key_group_range:
-                    self._load(table, codec, handle, key_group, section)
+            codec = StateCodec(head.key_type, meta)
+            owned = {
+                key_group: section
+                for key_group, section in handle.sections[meta.name].items()
+                if key_group in self.backend.key_group_range
+            }
+            entries = self._entries(handle, codec, owned, f"{what}, state {meta.name!r}")
+            if isinstance(meta, RegisteredQueueMeta):
+                self._load_queue(meta, entries)
+            else:
+                self._load_table(meta, entries)
 
     def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
         what = self.reader.describe(handle.stream)
         prefix = self.reader.read(handle.stream, 0, PREFIX_SIZE)
-        size = head_size(prefix, MAGIC, VERSION, what)
+        size = head_size(prefix, MAGIC, READABLE_VERSIONS, what)
         return StateFileHead.decode(self.reader.read(handle.stream, 0, size), what)
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
@@ -65,28 +80,69 @@ class HeapRestoreOperation:
                 file=what,
             )
 
-    def _table_for(self, meta: RegisteredStateMeta) -> CopyOnWriteStateTable:
+    def _entries(
+        self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
+    ) -> Iterator[KeyGroupEntries]:
+        for together in _contiguous(sections):
+            begin, last = together[0][1].offset, together[-1][1]
+            data = memoryview(self.reader.read(handle.stream, begin, last.offset + last.length - begin))
+            for key_group, section in together:
+                start = section.offset - begin
+                part = data[start : start + section.length]
+                yield codec.decode(key_group, part, section.checksum, what)
+
+    def _load_table(self, meta: RegisteredStateMeta, entries: Iterator[KeyGroupEntries]) -> None:
         table = self.backend.registered_kv_states.get(meta.name)
         if table is None:
-            return self.backend.create_table(meta)
-        if table.meta != meta:
+            table = self.backend.create_table(meta)
+        convert = self._conversion(table, meta)
+        for group in entries:
+            values = group.values if convert is None else list(map(convert, group.values))
+            table.map_of(group.key_group).load(group.entry_keys(), values)
+
+    def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert | None:
+        """One subtask may have migrated a state before the checkpoint, and another not yet.
+
+        Both become what has time to live, so that no timestamp is lost.
+        """
+        try:
+            if has_ttl(meta.stored_type) and not has_ttl(table.meta.stored_type):
+                table.set_meta(meta, migration(table.meta, meta, self.backend.clock))
+            return migration(meta, table.meta, self.backend.clock)
+        except StateMigrationError as error:
             raise IncompatibleCheckpointError(
-                f"state {meta.name!r} is {meta.kind.value} of {meta.stored_type} in one subtask's "
-                f"file and {table.meta.kind.value} of {table.meta.stored_type} in another's",
+                f"state {meta.name!r} is {meta} in one subtask's file and {table.meta} in another's",
+                state=meta.name,
+            ) from error
+
+    def _load_queue(self, meta: RegisteredQueueMeta, entries: Iterator[KeyGroupEntries]) -> None:
+        queue = self._queue_of(meta)
+        for group in entries:
+            namespaces = group.namespaces or [VOID_NAMESPACE] * len(group)
+            timers = map(Timer, group.values, group.keys, namespaces)
+            queue.load(group.key_group, timers)
+
+    def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
+        queue = self.backend.registered_queues.get(meta.name)
+        if queue is not None and queue.meta != meta:
+            raise IncompatibleCheckpointError(
+                f"timers {meta.name!r} have namespaces of {meta.namespace_type} in one subtask's file and "
+                f"of {queue.meta.namespace_type} in another's",
                 state=meta.name,
             )
-        return table
+        return self.backend.create_queue(meta) if queue is None else queue
 
-    def _load(
-        self,
-        table: CopyOnWriteStateTable,
-        codec: StateCodec,
-        handle: KeyGroupsStateHandle,
-        key_group: int,
-        section: Section,
-    ) -> None:
-        data = self.reader.read(handle.stream, section.offset, section.length)
-        what = f"{self.reader.describe(handle.stream)}, state {table.meta.name!r}"
-        state_map = table.map_of(key_group)
-        for key, value in zip(*codec.decode(data, section.checksum, what), strict=True):
-            state_map.put(key, value)
+
+def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Section]]]:
+    """Put sections together that lie one behind the other."""
+    together: list[tuple[int, Section]] = []
+    for key_group, section in sorted(sections.items(), key=lambda item: item[1].offset):
+        if together:
+            last = together[-1][1]
+            size = section.offset + section.length - together[0][1].offset
+            if last.offset + last.length != section.offset or size > READ_BYTES:
+                yield together
+                together = []
+        together.append((key_group, section))
+    if together:
+        yield together

@@ -3,114 +3,125 @@
 from __future__ import annotations
 
 import threading
-import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import attrs
 
-from pyflinkstate.backends.format.state_file import END_OF_STREAM, StateCodec, StateFileHead
+from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, batch_message, schema_message
+from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTableSnapshot
+from pyflinkstate.backends.section_writer import SectionWriter, write_file
+from pyflinkstate.backends.snapshot_strategy import (
+    SnapshotExecutionType,
+    SnapshotStrategyRunner,
+)
+from pyflinkstate.backends.state_entries import KeyedStateSnapshot
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
-from pyflinkstate.backends.streams import CheckpointOutputStream, CheckpointStreamFactory
-from pyflinkstate.errors import CheckpointError
+from pyflinkstate.backends.streams import CheckpointStreamFactory
 
-
-class SnapshotCancelledError(CheckpointError):
-    """The checkpoint was aborted while this snapshot was being written; nothing is left of it."""
+#: Key groups that may wait for the compressor.
+MAX_COMPRESSING = 2
 
 
 @attrs.frozen
-class SnapshotResources:
-    """What the synchronous part hands to the asynchronous one. Must be released."""
+class HeapSnapshotResources:
+    """What the synchronous part hands to the asynchronous one (Flink: ``HeapSnapshotResources``)."""
 
     head: StateFileHead
-    tables: tuple[CopyOnWriteStateTableSnapshot, ...]
+    states: tuple[KeyedStateSnapshot, ...]
 
     def release(self) -> None:
         """Let the backend forget the snapshot. Idempotent."""
-        for table in self.tables:
-            table.release()
+        for state in self.states:
+            state.release()
 
 
 @attrs.frozen
 class HeapSnapshotStrategy:
-    """Takes and writes snapshots (Flink: ``HeapSnapshotStrategy``)."""
+    """Takes and writes snapshots of tables and timer queues (Flink: ``HeapSnapshotStrategy``).
+
+    ``compression`` is of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None.
+    """
 
     backend: HeapKeyedStateBackend
     compression: str | None = "zstd"
 
-    def sync_prepare_resources(self) -> SnapshotResources:
-        """The synchronous part: freeze every table. Nothing is serialized or copied deep."""
+    def sync_prepare_resources(self) -> HeapSnapshotResources:
+        """The synchronous part: freeze every state. Nothing is serialized or copied deep."""
         backend = self.backend
-        tables = backend.registered_kv_states.values()
-        head = StateFileHead(
-            backend.key_type,
-            backend.key_group_range,
-            backend.max_parallelism,
-            tuple(table.meta for table in tables),
+        states: tuple[KeyedStateSnapshot, ...] = (
+            *(table.snapshot() for table in backend.registered_kv_states.values()),
+            *(queue.snapshot() for queue in backend.registered_queues.values()),
         )
-        return SnapshotResources(head, tuple(table.snapshot() for table in tables))
+        metas = tuple(state.meta for state in states)
+        head = StateFileHead(backend.key_type, backend.key_group_range, backend.max_parallelism, metas)
+        return HeapSnapshotResources(head, states)
 
     def async_snapshot(
         self,
-        resources: SnapshotResources,
+        resources: HeapSnapshotResources,
         streams: CheckpointStreamFactory,
         cancelled: threading.Event,
-    ) -> KeyGroupsStateHandle:
-        """The asynchronous part, for a thread of its own: write, and release key group by key group.
+    ) -> KeyGroupsStateHandle | None:
+        """The asynchronous part: write, and release key group by key group.
+
+        Returns:
+            the handle, or None where no state is registered: then no file is made.
 
         Raises:
             SnapshotCancelledError: ``cancelled`` was set.
             CheckpointStorageError: storage refused.
         """
         try:
-            stream = streams.create()
-            try:
-                return _Writer(stream, resources, self.compression, cancelled).write()
-            except BaseException:
-                stream.abort()
-                raise
+            if not resources.states:
+                return None
+            return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()
 
+    def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
+        head = resources.head
+        writer.append(head.encode())
+        # Arrow lets go of the interpreter lock while it compresses: meanwhile the next columns are gathered.
+        with ThreadPoolExecutor(max_workers=1) as compressor:
+            sections = {
+                state.meta.name: self._write_state(writer, head, state, compressor)
+                for state in resources.states
+            }
+        return KeyGroupsStateHandle(head.key_group_range, writer.close(), sections)
 
-class _Writer:
-    """Writes one state file, keeping track of where each section lies."""
-
-    def __init__(
+    def _write_state(
         self,
-        stream: CheckpointOutputStream,
-        resources: SnapshotResources,
-        compression: str | None,
-        cancelled: threading.Event,
-    ) -> None:
-        self._stream = stream
-        self._resources = resources
-        self._compression = compression
-        self._cancelled = cancelled
-        self._position = 0
-
-    def write(self) -> KeyGroupsStateHandle:
-        head = self._resources.head
-        self._append(head.encode())
-        sections = {table.meta.name: self._write_state(table) for table in self._resources.tables}
-        stream_handle = self._stream.close_and_get_handle()
-        return KeyGroupsStateHandle(head.key_group_range, stream_handle, sections)
-
-    def _write_state(self, table: CopyOnWriteStateTableSnapshot) -> dict[int, Section]:
-        codec = StateCodec(self._resources.head.key_type, table.meta.stored_type, self._compression)
-        self._append(codec.schema_message)
+        writer: SectionWriter,
+        head: StateFileHead,
+        state: KeyedStateSnapshot,
+        compressor: ThreadPoolExecutor,
+    ) -> dict[int, Section]:
+        codec = StateCodec(head.key_type, state.meta, self.compression)
+        writer.append(schema_message(codec.schema))
         sections: dict[int, Section] = {}
-        for key_group, snapshot in table.key_groups():
-            if self._cancelled.is_set():
-                raise SnapshotCancelledError("the checkpoint was aborted")
-            if len(snapshot):
-                data = codec.encode(*snapshot.columns())
-                sections[key_group] = Section(self._position, len(data), zlib.crc32(data))
-                self._append(data)
-        self._append(END_OF_STREAM)
+        compressing: deque[tuple[int, Future[bytes]]] = deque()
+        for entries in state.key_groups():
+            writer.check_cancelled()
+            if len(entries):
+                message = compressor.submit(batch_message, codec.to_batch(entries), self.compression)
+                compressing.append((entries.key_group, message))
+            if len(compressing) > MAX_COMPRESSING:
+                key_group, message = compressing.popleft()
+                sections[key_group] = writer.append_section(message.result())
+        for key_group, message in compressing:
+            sections[key_group] = writer.append_section(message.result())
+        writer.append(END_OF_STREAM)
         return sections
 
-    def _append(self, data: bytes) -> None:
-        self._stream.write(data)
-        self._position += len(data)
+
+def snapshot_runner(
+    backend: HeapKeyedStateBackend, compression: str | None = "zstd"
+) -> SnapshotStrategyRunner[KeyGroupsStateHandle, HeapSnapshotResources]:
+    """Return what takes the snapshots of ``backend``, asynchronous if its tables allow."""
+    return SnapshotStrategyRunner(
+        HeapSnapshotStrategy(backend, compression),
+        backend.snapshots,
+        SnapshotExecutionType.ASYNCHRONOUS if backend.async_snapshots else SnapshotExecutionType.SYNCHRONOUS,
+    )

@@ -1,63 +1,175 @@
-"""A state table: all entries of one state in one subtask, as one map for each key group."""
+"""State tables: all entries of one state in one subtask, as one map for each key group."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from pyflinkstate.backends.heap.state_map import CopyOnWriteStateMap, CopyOnWriteStateMapSnapshot
+import attrs
+
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+from pyflinkstate.backends.heap.state_map import (
+    StateIncrementalVisitor,
+    StateMap,
+    StateMapSnapshot,
+    StateSnapshotTransformer,
+)
+from pyflinkstate.backends.internal_state import StateEntry
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.serializers import value_copier
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.state_entries import KeyGroupEntries
+from pyflinkstate.backends.state_meta import RegisteredStateMeta, StateMeta
+
+#: Makes the transformer of one snapshot, as a transformer must not be shared between snapshots.
+SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]
 
 
-class CopyOnWriteStateTable:
-    """One copy-on-write map for each key group of ``key_group_range``, in order."""
+class StateTable(ABC):
+    """One map for each key group of ``key_group_range``, in order (Flink: ``StateTable``)."""
 
     def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange) -> None:
         self.meta = meta
         self.key_group_range = key_group_range
-        copy_value = value_copier(meta.stored_type)
-        #: Indexed by key group less the range's start.
-        self.maps = [CopyOnWriteStateMap(copy_value) for _ in key_group_range]
+        #: Indexed by key group less the range's start. The list stays the same object: views hold it.
+        self.maps: list[StateMap] = []
+        #: What a snapshot filters or changes its values with, if anything.
+        self.snapshot_transformer_factory: SnapshotTransformerFactory | None = None
+        self.set_meta(meta)
+
+    @abstractmethod
+    def new_maps(self) -> list[StateMap]:
+        """Return an empty map for each key group."""
+
+    def set_meta(self, meta: RegisteredStateMeta, convert: Callable[[Any], Any] | None = None) -> None:
+        """Give all maps another type of values; ``convert`` makes the new values out of the old."""
+        old = list(self.maps)
+        self.meta = meta
+        self.maps[:] = self.new_maps()
+        for before, after in zip(old, self.maps, strict=False):
+            # Iterating copies what an open snapshot shares, which new maps would not know of.
+            for key, value in before.items():
+                after.put(key, value if convert is None else convert(value))
 
     def __len__(self) -> int:
         """The number of entries, over all key groups."""
-        return sum(map(len, self.maps))
+        return sum(state_map.size() for state_map in self.maps)
 
-    def map_of(self, key_group: int) -> CopyOnWriteStateMap:
+    def map_of(self, key_group: int) -> StateMap:
         """Return the map of ``key_group``, which must be in the range."""
         return self.maps[key_group - self.key_group_range.start]
 
-    def keys(self) -> Iterator[Hashable]:
-        """Iterate over all keys that have an entry, as they are now."""
-        for state_map in self.maps:
-            for key, _ in state_map.items():
-                yield key
-
     def items(self) -> Iterator[tuple[Hashable, Any]]:
-        """Iterate over all entries, as they are now."""
+        """Iterate over entry keys and values; see :meth:`StateMap.items`."""
         for state_map in self.maps:
             yield from state_map.items()
 
-    def snapshot(self) -> CopyOnWriteStateTableSnapshot:
+    def keys_and_namespaces(self) -> Iterator[tuple[Hashable, Hashable]]:
+        """Iterate over all keys and namespaces that had an entry when their key group came up."""
+        namespaced = self.meta.is_namespaced
+        for state_map in self.maps:
+            for entry_key in state_map.all_keys():
+                yield entry_key if namespaced else (entry_key, VOID_NAMESPACE)  # type: ignore[misc]
+
+    def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Hashable]:
+        """Iterate over the keys that have an entry in ``namespace``; none where it does not fit the type."""
+        try:
+            namespace = self.meta.namespace_type.check(namespace)
+        except ValueError:
+            return iter(())
+        return (key for key, found in self.keys_and_namespaces() if found == namespace)
+
+    def visitor(self, max_positions: int) -> StateTableVisitor:
+        """Return a visitor that walks all maps, again and again."""
+        return StateTableVisitor(self, max_positions)
+
+    def snapshot(self) -> StateTableSnapshot:
         """Return what the table holds now. Milliseconds at millions of entries."""
-        return CopyOnWriteStateTableSnapshot(self)
+        return StateTableSnapshot(self)
 
 
-class CopyOnWriteStateTableSnapshot:
+@attrs.frozen
+class StateTableEntry:
+    """One entry of a table, reached by a visitor; see :class:`StateEntry`."""
+
+    _map: StateMap
+    _entry_key: Hashable
+
+    def stored(self) -> Any:
+        """Return what is stored now, or None."""
+        return self._map.peek(self._entry_key)
+
+    def writable(self) -> Any:
+        """Return what is stored now, shared with no snapshot, or None."""
+        return self._map.get(self._entry_key)
+
+    def update(self, stored: Any) -> None:
+        """Store something else; None removes the entry."""
+        if stored is None:
+            self._map.remove(self._entry_key)
+        else:
+            self._map.put(self._entry_key, stored)
+
+
+class StateTableVisitor:
+    """Walks the maps of a table one after the other, and begins anew after the last."""
+
+    def __init__(self, table: StateTable, max_positions: int) -> None:
+        self._table = table
+        self._max_positions = max_positions
+        self._index = -1
+        self._visitor: StateIncrementalVisitor | None = None
+
+    def next_entries(self) -> list[StateEntry]:
+        """Return the entries of the next place that has any; none after ``max_positions`` without."""
+        if self._visitor is None or not self._visitor.has_next():
+            self._index = (self._index + 1) % len(self._table.maps)
+            self._visitor = self._table.maps[self._index].incremental_visitor(self._max_positions)
+        state_map = self._table.maps[self._index]
+        return [StateTableEntry(state_map, key) for key, _ in self._visitor.next_entries()]
+
+
+class CopyOnWriteStateTable(StateTable):
+    """The table whose snapshots can be written while it goes on changing."""
+
+    def new_maps(self) -> list[StateMap]:
+        copy_value = value_copier(self.meta.stored_type)
+        return [CopyOnWriteStateMap(copy_value) for _ in self.key_group_range]
+
+
+class NestedMapsStateTable(StateTable):
+    """The table of plain dicts: a little faster, and its snapshots must be written before it goes on."""
+
+    def new_maps(self) -> list[StateMap]:
+        return [NestedStateMap() for _ in self.key_group_range]
+
+
+class StateTableSnapshot:
     """What a table held at one moment; key groups are released one by one as they are written."""
 
-    def __init__(self, table: CopyOnWriteStateTable) -> None:
-        self.meta = table.meta
+    def __init__(self, table: StateTable) -> None:
+        self.meta: StateMeta = table.meta
         self.key_group_range = table.key_group_range
+        factory = table.snapshot_transformer_factory
+        self._transformer = None if factory is None else factory()
         self._maps = [state_map.snapshot() for state_map in table.maps]
 
-    def key_groups(self) -> Iterator[tuple[int, CopyOnWriteStateMapSnapshot]]:
-        """Iterate over ``(key group, snapshot of its map)``; each is released when the next is asked for."""
+    def key_groups(self) -> Iterator[KeyGroupEntries]:
+        """Iterate over the key groups; each is released when the next is asked for."""
         for key_group, snapshot in zip(self.key_group_range, self._maps, strict=True):
             with snapshot:
-                yield key_group, snapshot
+                yield self._entries(key_group, snapshot)
+
+    def _entries(self, key_group: int, snapshot: StateMapSnapshot) -> KeyGroupEntries:
+        keys, values = snapshot.columns(self._transformer)
+        if not self.meta.is_namespaced:
+            return KeyGroupEntries(key_group, keys, None, values)
+        pairs: list[Any] = keys
+        return KeyGroupEntries(
+            key_group, [key for key, _ in pairs], [namespace for _, namespace in pairs], values
+        )
 
     def release(self) -> None:
         """Release what is not yet released. Idempotent."""

@@ -1,304 +1,255 @@
-"""The five heap states: thin views that bind a state table to the current key."""
+"""The five heap states: thin views that bind a state table to the current key and namespace.
+
+They behave as the classes of ``pyflinkstate.api.state`` say, and are registered as such below, but do not
+inherit from them: compiled, that would make them slow. Beside the user's methods each has those of
+:class:`~pyflinkstate.backends.internal_state.InternalState`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
-    MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
 )
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.backends.heap.state_map import CopyOnWriteStateMap
-from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
-from pyflinkstate.errors import NoCurrentKeyError, StateValueError
+from pyflinkstate.api.types import integer_bounds
+from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.key_context import KeyContext
+from pyflinkstate.backends.heap.map_state import HeapMapState
+
+if TYPE_CHECKING:
+    from pyflinkstate.backends.heap.state_table import StateTable
 
 
-class KeyContext:
-    """The key that states are bound to at the moment.
-
-    ``map_index`` is the key's key group less the start of the backend's range, -1 while no key is set.
-    """
-
-    __slots__ = ("key", "map_index")
-
-    def __init__(self) -> None:
-        self.key: Hashable = None
-        self.map_index = -1
-
-
-class HeapState:
-    """What the five views share: the map of the current key, and errors that name state and key."""
-
-    __slots__ = ("_context", "_maps", "_name", "_table")
-
-    def __init__(self, table: CopyOnWriteStateTable, context: KeyContext) -> None:
-        self._table = table
-        self._maps = table.maps
-        self._context = context
-        self._name = table.meta.name
-
-    def clear(self) -> None:
-        self._map().remove(self._context.key)
-
-    def _map(self) -> CopyOnWriteStateMap:
-        index = self._context.map_index
-        if index < 0:
-            raise self._no_key()
-        return self._maps[index]
-
-    def _no_key(self) -> NoCurrentKeyError:
-        return NoCurrentKeyError(
-            f"state {self._name!r} was used with no key set: use keyed state while a record is "
-            f"processed, not in open() or close()",
-            state=self._name,
-        )
-
-    def _refusal(self, reason: object) -> StateValueError:
-        key = self._context.key
-        return StateValueError(
-            f"state {self._name!r}, key {key!r}: {reason}", state=self._name, key=repr(key)
-        )
-
-
-class HeapValueState(HeapState, ValueState[Any]):
+class HeapValueState(HeapState):
     """See :class:`~pyflinkstate.api.state.ValueState`."""
 
-    __slots__ = ("_check",)
+    __slots__ = ("_check", "_default", "_high", "_low")
 
-    def __init__(
-        self, table: CopyOnWriteStateTable, context: KeyContext, descriptor: StateDescriptor
-    ) -> None:
+    def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
-        self._check = descriptor.stored_type.check
+        self._check: Callable[[Any], Any] = descriptor.stored_type.check
+        self._default: Any = getattr(descriptor, "default_value", None)
+        # An int within these bounds needs no further check: the most frequent case, inlined.
+        bounds = integer_bounds(descriptor.stored_type)
+        self._low: int = bounds[0]
+        self._high: int = bounds[1]
 
     def value(self) -> Any:
         context = self._context
         if context.map_index < 0:
             raise self._no_key()
-        return self._maps[context.map_index].get(context.key)
+        namespace = self._namespace
+        key = context.key if namespace is None else (context.key, namespace)
+        value = self._maps[context.map_index].get(key)
+        if value is None and self._default is not None:
+            return copy.deepcopy(self._default)
+        return value
 
     def update(self, value: Any) -> None:
         context = self._context
         if context.map_index < 0:
             raise self._no_key()
-        if value is None:
+        if type(value) is int:
+            number: int = value
+            if number < self._low or number > self._high:
+                value = self._checked(value)
+        elif value is None:
             self.clear()
             return
+        else:
+            value = self._checked(value)
+        namespace = self._namespace
+        key = context.key if namespace is None else (context.key, namespace)
+        self._maps[context.map_index].put(key, value)
+
+    def _checked(self, value: Any) -> Any:
         try:
-            value = self._check(value)
+            return self._check(value)
         except ValueError as error:
-            raise self._refusal(error) from None
-        self._maps[context.map_index].put(context.key, value)
+            raise self.refusal(error) from None
 
 
-class HeapListState(HeapState, ListState[Any]):
+class HeapListState(HeapState):
     """See :class:`~pyflinkstate.api.state.ListState`."""
 
     __slots__ = ("_check",)
 
-    def __init__(
-        self, table: CopyOnWriteStateTable, context: KeyContext, descriptor: StateDescriptor
-    ) -> None:
+    def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
-        self._check = descriptor.elem_type_info.check  # type: ignore[attr-defined]
+        self._check: Callable[[Any], Any] = descriptor.elem_type_info.check  # type: ignore[attr-defined]
 
     def get(self) -> Iterable[Any]:
-        stored = self._map().get(self._context.key)
+        stored = self.get_internal()
         return () if stored is None else stored
 
-    def add(self, value: Any) -> None:
-        self._append(self._checked((value,)))
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
 
-    def add_all(self, values: list[Any]) -> None:
-        checked = self._checked(self._as_iterable(values, "added to"))
+    def add(self, value: Any) -> None:
+        self._append([self._checked(value)])
+
+    def add_all(self, values: Any) -> None:
+        checked = self._all_checked(values, "added to")
         if checked:
             self._append(checked)
 
-    def update(self, values: list[Any]) -> None:
-        checked = self._checked(self._as_iterable(values, "put into"))
+    def update(self, values: Any) -> None:
+        checked = self._all_checked(values, "put into")
         if checked:
-            self._map().put(self._context.key, checked)
+            self._map().put(self._entry_key(), checked)
         else:
             self.clear()
 
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Append the lists of ``sources`` to that of ``target``, in order, and remove them."""
+        state_map, target_key = self._map(), self._entry_key_in(target)
+        merged: list[Any] = []
+        for source_key in [self._entry_key_in(source) for source in sources]:
+            merged.extend(state_map.remove_and_get_old(source_key) or ())
+        if merged:
+            state_map.transform(target_key, merged, _concatenated)
+
     def _append(self, checked: list[Any]) -> None:
-        state_map = self._map()
-        stored = state_map.get(self._context.key)
+        state_map, key = self._map(), self._entry_key()
+        stored: list[Any] | None = state_map.get(key)
         if stored is None:
-            state_map.put(self._context.key, checked)
+            state_map.put(key, checked)
         else:
             stored.extend(checked)
 
-    def _as_iterable(self, values: Any, verb: str) -> Iterable[Any]:
+    def _all_checked(self, values: Any, verb: str) -> list[Any]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self._refusal(f"a list of values is {verb} a ListState, not {values!r}")
-        return values
+            raise self.refusal(f"a list of values is {verb} a ListState, not {values!r}")
+        return [self._checked(value) for value in values]
 
-    def _checked(self, values: Iterable[Any]) -> list[Any]:
-        checked = []
-        for value in values:
-            if value is None:
-                raise self._refusal("None cannot be added to a ListState")
-            try:
-                checked.append(self._check(value))
-            except ValueError as error:
-                raise self._refusal(error) from None
-        return checked
-
-
-class HeapMapState(HeapState, MapState[Any, Any]):
-    """See :class:`~pyflinkstate.api.state.MapState`."""
-
-    __slots__ = ("_check_key", "_check_value")
-
-    def __init__(
-        self, table: CopyOnWriteStateTable, context: KeyContext, descriptor: MapStateDescriptor
-    ) -> None:
-        super().__init__(table, context)
-        self._check_key = descriptor.key_type_info.check
-        self._check_value = descriptor.value_type_info.check
-
-    def get(self, key: Any) -> Any:
-        return self._entries().get(self._checked_key(key))
-
-    def put(self, key: Any, value: Any) -> None:
-        self._put_checked([self._checked(key, value)])
-
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
-        if not isinstance(dict_value, dict):
-            raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
-        checked = [self._checked(key, value) for key, value in dict_value.items()]
-        if checked:
-            self._put_checked(checked)
-
-    def remove(self, key: Any) -> None:
-        entries, key = self._entries(), self._checked_key(key)
-        if key in entries:
-            del entries[key]
-            if not entries:
-                self.clear()
-
-    def contains(self, key: Any) -> bool:
-        return self._checked_key(key) in self._entries()
-
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        return self._entries().items()
-
-    def keys(self) -> Iterable[Any]:
-        return self._entries().keys()
-
-    def values(self) -> Iterable[Any]:
-        return self._entries().values()
-
-    def is_empty(self) -> bool:
-        return not self._entries()
-
-    def _entries(self) -> dict[Any, Any]:
-        stored: dict[Any, Any] | None = self._map().get(self._context.key)
-        return {} if stored is None else stored
-
-    def _checked_key(self, key: Any) -> Any:
-        """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
+    def _checked(self, value: Any) -> Any:
+        if value is None:
+            raise self.refusal("None cannot be added to a ListState")
         try:
-            hash(key)
-            return self._check_key(key)
-        except (ValueError, TypeError) as error:
-            raise self._refusal(f"user key: {error}") from None
-
-    def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
-        key = self._checked_key(key)
-        try:
-            return key, None if value is None else self._check_value(value)
+            return self._check(value)
         except ValueError as error:
-            raise self._refusal(f"entry {key!r}: {error}") from None
-
-    def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
-        state_map = self._map()
-        stored = state_map.get(self._context.key)
-        if stored is None:
-            state_map.put(self._context.key, dict(checked))
-        else:
-            stored.update(checked)
+            raise self.refusal(error) from None
 
 
-class HeapReducingState(HeapState, ReducingState[Any]):
+def _concatenated(stored: list[Any] | None, new: list[Any]) -> list[Any]:
+    return new if stored is None else stored + new
+
+
+class HeapReducingState(HeapState):
     """See :class:`~pyflinkstate.api.state.ReducingState`."""
 
     __slots__ = ("_check", "_reduce")
 
-    def __init__(
-        self, table: CopyOnWriteStateTable, context: KeyContext, descriptor: ReducingStateDescriptor
-    ) -> None:
+    def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table, context)
-        self._check = descriptor.type_info.check
-        self._reduce = descriptor.reduce_function.reduce
+        self._check: Callable[[Any], Any] = descriptor.type_info.check
+        self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function.reduce
 
     def get(self) -> Any:
-        return self._map().get(self._context.key)
+        return self.get_internal()
 
     def add(self, value: Any) -> None:
-        state_map, key = self._map(), self._context.key
+        state_map = self._map()
         if value is None:
             self.clear()
             return
         try:
             value = self._check(value)
         except ValueError as error:
-            raise self._refusal(error) from None
-        stored = state_map.get(key)
-        if stored is not None:
-            value = self._reduced(stored, value)
-        state_map.put(key, value)
+            raise self.refusal(error) from None
+        state_map.transform(self._entry_key(), value, self._reduced)
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Reduce the values of ``sources``, in order, remove them, and reduce the target's with that."""
+        state_map, target_key = self._map(), self._entry_key_in(target)
+        merged = None
+        for source_key in [self._entry_key_in(source) for source in sources]:
+            value = state_map.remove_and_get_old(source_key)
+            if value is not None:
+                merged = self._reduced(merged, value)
+        if merged is not None:
+            state_map.transform(target_key, merged, self._reduced)
 
     def _reduced(self, stored: Any, value: Any) -> Any:
+        if stored is None:
+            return value
         reduced = self._reduce(stored, value)
+        if reduced is None:
+            raise self.refusal("the reduce function's result: None is no value")
         try:
             return self._check(reduced)
         except ValueError as error:
-            raise self._refusal(f"the reduce function's result: {error}") from None
+            raise self.refusal(f"the reduce function's result: {error}") from None
 
 
-class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
+class HeapAggregatingState(HeapState):
     """See :class:`~pyflinkstate.api.state.AggregatingState`."""
 
     __slots__ = ("_check", "_function")
 
     def __init__(
-        self,
-        table: CopyOnWriteStateTable,
-        context: KeyContext,
-        descriptor: AggregatingStateDescriptor,
+        self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
     ) -> None:
         super().__init__(table, context)
-        self._check = descriptor.state_type_info.check
-        self._function = descriptor.agg_function
+        self._check: Callable[[Any], Any] = descriptor.state_type_info.check
+        self._function: Any = descriptor.agg_function
 
     def get(self) -> Any:
-        accumulator = self._map().get(self._context.key)
+        accumulator = self.get_internal()
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
-        state_map, key = self._map(), self._context.key
+        state_map = self._map()
         if value is None:
             self.clear()
-            return
-        accumulator = state_map.get(key)
+        else:
+            state_map.transform(self._entry_key(), value, self._added)
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge the accumulators of ``sources``, in order, remove them, and merge that to the target."""
+        state_map, target_key = self._map(), self._entry_key_in(target)
+        merged = None
+        for source_key in [self._entry_key_in(source) for source in sources]:
+            accumulator = state_map.remove_and_get_old(source_key)
+            if accumulator is not None:
+                merged = self._merged(merged, accumulator)
+        if merged is not None:
+            state_map.transform(target_key, merged, self._merged)
+
+    def _added(self, accumulator: Any, value: Any) -> Any:
         if accumulator is None:
             accumulator = self._function.create_accumulator()
-        accumulator = self._function.add(value, accumulator)
+        return self._checked(self._function.add(value, accumulator))
+
+    def _merged(self, stored: Any, accumulator: Any) -> Any:
+        return accumulator if stored is None else self._checked(self._function.merge(stored, accumulator))
+
+    def _checked(self, accumulator: Any) -> Any:
+        if accumulator is None:
+            raise self.refusal("the accumulator: None; add() and merge() must return it")
         try:
-            accumulator = self._check(accumulator)
+            return self._check(accumulator)
         except ValueError as error:
-            raise self._refusal(f"the accumulator: {error}") from None
-        state_map.put(key, accumulator)
+            raise self.refusal(f"the accumulator: {error}") from None
 
 
-HEAP_STATES: dict[StateKind, Callable[[CopyOnWriteStateTable, KeyContext, Any], HeapState]] = {
+for _interface, _view in (
+    (ValueState, HeapValueState),
+    (ListState, HeapListState),
+    (MapState, HeapMapState),
+    (ReducingState, HeapReducingState),
+    (AggregatingState, HeapAggregatingState),
+):
+    _interface.register(_view)
+
+HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], Any]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

@@ -1,0 +1,337 @@
+"""Time to live of state: what expires when, what a reader sees of it, how it is cleaned up.
+
+Names are PyFlink's (``pyflink.datastream.state.StateTtlConfig``), semantics those of Flink's
+``StateTtlConfig``. Only processing time is known, as in Flink.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import attrs
+
+from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.errors import ConfigurationError
+
+E = TypeVar("E", bound=enum.Enum)
+
+
+class UpdateType(enum.Enum):
+    """What prolongs the life of a value."""
+
+    #: Nothing ever expires.
+    Disabled = 0
+    #: Writing does.
+    OnCreateAndWrite = 1
+    #: Writing and reading do.
+    OnReadAndWrite = 2
+
+
+class StateVisibility(enum.Enum):
+    """Whether a value that has expired, but is not yet cleaned up, is seen."""
+
+    #: It is returned once, and cleaned up by that.
+    ReturnExpiredIfNotCleanedUp = 0
+    #: It is never returned.
+    NeverReturnExpired = 1
+
+
+class TtlTimeCharacteristic(enum.Enum):
+    """The time that counts."""
+
+    ProcessingTime = 0
+
+
+class Strategies(enum.Enum):
+    """The ways in which expired values are removed that nobody reads."""
+
+    FULL_STATE_SCAN_SNAPSHOT = 0
+    INCREMENTAL_CLEANUP = 1
+    ROCKSDB_COMPACTION_FILTER = 2
+
+
+class CleanupStrategy:
+    """What all strategies are."""
+
+
+@attrs.frozen
+class EmptyCleanupStrategy(CleanupStrategy):
+    """A strategy without settings: the full snapshot."""
+
+
+@attrs.frozen
+class IncrementalCleanupStrategy(CleanupStrategy):
+    """Look at some entries whenever state is accessed.
+
+    Args:
+        cleanup_size: places of the map that are looked at each time, more than 0.
+        run_cleanup_for_every_record: also whenever a key is selected, so for each record.
+    """
+
+    _cleanup_size: int
+    _run_cleanup_for_every_record: bool
+
+    def get_cleanup_size(self) -> int:
+        """Return how many places are looked at each time."""
+        return self._cleanup_size
+
+    def run_cleanup_for_every_record(self) -> bool:
+        """Return whether each record cleans up."""
+        return self._run_cleanup_for_every_record
+
+
+DEFAULT_COMPACTION_PERIOD = Duration.of_days(30)
+
+
+@attrs.frozen
+class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
+    """Kept for programs that set it; the heap has nothing to compact.
+
+    Args:
+        query_time_after_num_entries: as set.
+        periodic_compaction_time: as set; 30 days where it is not.
+    """
+
+    _query_time_after_num_entries: int
+    _periodic_compaction_time: Time | Duration = DEFAULT_COMPACTION_PERIOD
+
+    def get_query_time_after_num_entries(self) -> int:
+        """Return the number of entries after which the filter asks for the time."""
+        return self._query_time_after_num_entries
+
+    def get_periodic_compaction_time(self) -> Time | Duration:
+        """Return how old a file gets before it is compacted."""
+        return self._periodic_compaction_time
+
+
+#: What happens in the background where nothing else is set (Flink: 5 entries, not for every record).
+DEFAULT_INCREMENTAL_CLEANUP = IncrementalCleanupStrategy(5, False)
+DEFAULT_ROCKSDB_COMPACT_FILTER = RocksdbCompactFilterCleanupStrategy(1000)
+
+
+# Inside the classes below, which also have them as attributes, the names go by these.
+_Incremental: TypeAlias = IncrementalCleanupStrategy
+_CompactFilter: TypeAlias = RocksdbCompactFilterCleanupStrategy
+
+
+@attrs.frozen
+class CleanupStrategies:
+    """The strategies of a configuration.
+
+    Args:
+        strategies: those that were set.
+        is_cleanup_in_background: whether the default ones are added where none is set.
+    """
+
+    _strategies: dict[Strategies, Any] = attrs.field(factory=dict, hash=False)
+    _is_cleanup_in_background: bool = True
+
+    EMPTY_STRATEGY: ClassVar[CleanupStrategy] = EmptyCleanupStrategy()
+    Strategies: ClassVar[type[Strategies]] = Strategies
+    CleanupStrategy: ClassVar[type[CleanupStrategy]] = CleanupStrategy
+    EmptyCleanupStrategy: ClassVar[type] = EmptyCleanupStrategy
+    IncrementalCleanupStrategy: ClassVar[type] = IncrementalCleanupStrategy
+    RocksdbCompactFilterCleanupStrategy: ClassVar[type] = RocksdbCompactFilterCleanupStrategy
+
+    def is_cleanup_in_background(self) -> bool:
+        """Return whether the default strategies are added where none is set."""
+        return self._is_cleanup_in_background
+
+    def in_full_snapshot(self) -> bool:
+        """Return whether full snapshots leave expired entries out."""
+        return Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
+
+    def in_rocksdb_compact_filter(self) -> bool:
+        """Return whether RocksDB would filter."""
+        return self.get_rocksdb_compact_filter_cleanup_strategy() is not None
+
+    def get_incremental_cleanup_strategy(self) -> _Incremental | None:
+        """Return the incremental strategy: as set, else the default one in the background, else None."""
+        default = DEFAULT_INCREMENTAL_CLEANUP if self._is_cleanup_in_background else None
+        found: _Incremental | None = self._strategies.get(Strategies.INCREMENTAL_CLEANUP, default)
+        return found
+
+    def get_rocksdb_compact_filter_cleanup_strategy(self) -> _CompactFilter | None:
+        """Return the compaction filter: as set, else the default one in the background, else None."""
+        default = DEFAULT_ROCKSDB_COMPACT_FILTER if self._is_cleanup_in_background else None
+        found: _CompactFilter | None = self._strategies.get(Strategies.ROCKSDB_COMPACTION_FILTER, default)
+        return found
+
+
+_UpdateType: TypeAlias = UpdateType
+_Visibility: TypeAlias = StateVisibility
+_Characteristic: TypeAlias = TtlTimeCharacteristic
+_Strategies: TypeAlias = CleanupStrategies
+
+
+@attrs.frozen
+class StateTtlConfig:
+    """How long state lives after it was last written, or read. Made by :meth:`new_builder`.
+
+    >>> config = StateTtlConfig.new_builder(Time.hours(1)).never_return_expired().build()
+    >>> config.get_ttl().to_milliseconds(), config.get_update_type().name
+    (3600000, 'OnCreateAndWrite')
+    """
+
+    _update_type: UpdateType
+    _state_visibility: StateVisibility
+    _ttl_time_characteristic: TtlTimeCharacteristic
+    _ttl: Time | Duration
+    _cleanup_strategies: CleanupStrategies = attrs.field(factory=CleanupStrategies)
+
+    UpdateType: ClassVar[type[UpdateType]] = UpdateType
+    StateVisibility: ClassVar[type[StateVisibility]] = StateVisibility
+    TtlTimeCharacteristic: ClassVar[type[TtlTimeCharacteristic]] = TtlTimeCharacteristic
+    CleanupStrategies: ClassVar[type[CleanupStrategies]] = CleanupStrategies
+    Builder: ClassVar[type[StateTtlConfigBuilder]]
+
+    def __attrs_post_init__(self) -> None:
+        if milliseconds_of(self._ttl) <= 0:
+            raise ConfigurationError(f"TTL is expected to be positive, not {self._ttl}")
+
+    @staticmethod
+    def new_builder(ttl: Time | Duration | datetime.timedelta) -> StateTtlConfigBuilder:
+        """Return a builder for state that lives ``ttl``."""
+        return StateTtlConfigBuilder(ttl)
+
+    def get_ttl(self) -> Time | Duration:
+        """Return how long state lives."""
+        return self._ttl
+
+    def get_update_type(self) -> _UpdateType:
+        """Return what prolongs its life."""
+        return self._update_type
+
+    def get_state_visibility(self) -> _Visibility:
+        """Return what is seen of expired values."""
+        return self._state_visibility
+
+    def get_ttl_time_characteristic(self) -> _Characteristic:
+        """Return the time that counts."""
+        return self._ttl_time_characteristic
+
+    def get_cleanup_strategies(self) -> _Strategies:
+        """Return how expired values are removed."""
+        return self._cleanup_strategies
+
+    def is_enabled(self) -> bool:
+        """Return whether anything expires at all."""
+        return self._update_type is not UpdateType.Disabled
+
+
+def _instance(value: E, cls: type[E]) -> E:
+    if not isinstance(value, cls):
+        raise ConfigurationError(f"a {cls.__name__} is needed, such as {next(iter(cls))}, not {value!r}")
+    return value
+
+
+class StateTtlConfigBuilder:
+    """Builds a :class:`StateTtlConfig`; each method returns the builder.
+
+    Defaults: writing prolongs, expired values are never returned, clean-up in the background.
+    """
+
+    def __init__(self, ttl: Time | Duration | datetime.timedelta) -> None:
+        length = Duration.of_millis(milliseconds_of(ttl)) if isinstance(ttl, datetime.timedelta) else ttl
+        self._ttl = length
+        self._update_type = UpdateType.OnCreateAndWrite
+        self._visibility = StateVisibility.NeverReturnExpired
+        self._characteristic = TtlTimeCharacteristic.ProcessingTime
+        self._in_background = True
+        self._strategies: dict[Strategies, Any] = {}
+
+    def set_update_type(self, update_type: UpdateType) -> StateTtlConfigBuilder:
+        """Set what prolongs the life of a value."""
+        self._update_type = _instance(update_type, UpdateType)
+        return self
+
+    def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
+        """Have writing prolong it."""
+        return self.set_update_type(UpdateType.OnCreateAndWrite)
+
+    def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
+        """Have writing and reading prolong it."""
+        return self.set_update_type(UpdateType.OnReadAndWrite)
+
+    def set_state_visibility(self, state_visibility: StateVisibility) -> StateTtlConfigBuilder:
+        """Set what is seen of expired values."""
+        self._visibility = _instance(state_visibility, StateVisibility)
+        return self
+
+    def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
+        """Have an expired value returned once, if it is still there."""
+        return self.set_state_visibility(StateVisibility.ReturnExpiredIfNotCleanedUp)
+
+    def never_return_expired(self) -> StateTtlConfigBuilder:
+        """Have expired values never returned."""
+        return self.set_state_visibility(StateVisibility.NeverReturnExpired)
+
+    def set_ttl_time_characteristic(
+        self, ttl_time_characteristic: TtlTimeCharacteristic
+    ) -> StateTtlConfigBuilder:
+        """Set the time that counts; there is only processing time."""
+        self._characteristic = _instance(ttl_time_characteristic, TtlTimeCharacteristic)
+        return self
+
+    def use_processing_time(self) -> StateTtlConfigBuilder:
+        """Have processing time count."""
+        return self.set_ttl_time_characteristic(TtlTimeCharacteristic.ProcessingTime)
+
+    def set_ttl(self, ttl: Time | Duration | datetime.timedelta) -> StateTtlConfigBuilder:
+        """Set how long state lives."""
+        length = Duration.of_millis(milliseconds_of(ttl)) if isinstance(ttl, datetime.timedelta) else ttl
+        self._ttl = length
+        return self
+
+    def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
+        """Leave expired entries out of full snapshots; state in memory is not touched."""
+        self._strategies[Strategies.FULL_STATE_SCAN_SNAPSHOT] = CleanupStrategies.EMPTY_STRATEGY
+        return self
+
+    def cleanup_incrementally(
+        self, cleanup_size: int, run_cleanup_for_every_record: bool
+    ) -> StateTtlConfigBuilder:
+        """Look at ``cleanup_size`` places at each access and, if so said, at each record.
+
+        Raises:
+            ConfigurationError: ``cleanup_size`` is not positive.
+        """
+        if cleanup_size <= 0:
+            raise ConfigurationError(
+                f"the number of incrementally cleaned up state entries should be positive, not {cleanup_size}"
+            )
+        self._strategies[Strategies.INCREMENTAL_CLEANUP] = IncrementalCleanupStrategy(
+            cleanup_size, run_cleanup_for_every_record
+        )
+        return self
+
+    def cleanup_in_rocksdb_compact_filter(
+        self, query_time_after_num_entries: int, periodic_compaction_time: Time | Duration | None = None
+    ) -> StateTtlConfigBuilder:
+        """Accepted and kept; without effect, as on Flink's heap backend."""
+        time = DEFAULT_COMPACTION_PERIOD if periodic_compaction_time is None else periodic_compaction_time
+        self._strategies[Strategies.ROCKSDB_COMPACTION_FILTER] = RocksdbCompactFilterCleanupStrategy(
+            query_time_after_num_entries, time
+        )
+        return self
+
+    def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
+        """Leave out the default strategies; those that were set stay."""
+        self._in_background = False
+        return self
+
+    def build(self) -> StateTtlConfig:
+        """Return the configuration.
+
+        Raises:
+            ConfigurationError: the time to live is not positive.
+        """
+        strategies = CleanupStrategies(dict(self._strategies), self._in_background)
+        return StateTtlConfig(
+            self._update_type, self._visibility, self._characteristic, self._ttl, strategies
+        )
+
+
+StateTtlConfig.Builder = StateTtlConfigBuilder

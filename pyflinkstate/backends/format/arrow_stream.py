@@ -1,0 +1,25 @@
+"""The pieces of an Arrow IPC stream, to be written and read one by one."""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+#: Arrow's end-of-stream marker: the continuation marker and a zero length.
+END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
+
+
+def schema_message(schema: pa.Schema) -> bytes:
+    """Return the message that leads a stream."""
+    return bytes(schema.serialize())
+
+
+def batch_message(batch: pa.RecordBatch, compression: str | None) -> bytes:
+    """Return the message of one record batch; ``compression`` of its buffers is zstd, lz4 or None."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    message = sink.getvalue()
+    return bytes(message[len(schema_message(batch.schema)) : -len(END_OF_STREAM)])

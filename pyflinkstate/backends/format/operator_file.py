@@ -1,0 +1,93 @@
+"""The operator state file: all operator state of one subtask.
+
+::
+
+    head | state 1: schema, one record batch, end of stream | state 2 ...
+
+As in the state file, each state is one Arrow stream, and its batch is a section of its own. A list state
+has a column ``value``, a broadcast state ``key`` and ``value``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.backends.format.arrow_stream import batch_message
+from pyflinkstate.backends.format.framing import decode_head, encode_head
+from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
+from pyflinkstate.backends.serializers import (
+    arrow_type,
+    decode_column,
+    encode_column,
+    type_from_json,
+    type_to_json,
+)
+from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.errors import CorruptCheckpointError
+
+MAGIC = b"PFSOPSTA"
+VERSION = 1
+READABLE_VERSIONS = frozenset({VERSION})
+
+
+def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
+    """Return the head of a file with these states."""
+    states = [
+        {"name": meta.name, "mode": meta.mode.value, "type": type_to_json(meta.stored_type)} for meta in metas
+    ]
+    return encode_head(MAGIC, VERSION, {"states": states})
+
+
+def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
+    """Return the states that :func:`encode_metas` was given."""
+    content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
+    return [
+        RegisteredOperatorStateMeta(
+            state["name"], OperatorStateMode(state["mode"]), type_from_json(state["type"])
+        )
+        for state in content["states"]
+    ]
+
+
+@attrs.frozen
+class OperatorStateCodec:
+    """Turns the columns of one state into bytes, and back."""
+
+    meta: RegisteredOperatorStateMeta
+    compression: str | None = "zstd"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the state's stream."""
+        return pa.schema([pa.field(name, arrow_type(type_info)) for name, type_info in self._columns()])
+
+    def encode(self, columns: tuple[list[Any], ...]) -> bytes:
+        """Return the section of a state."""
+        arrays = [
+            encode_column(type_info, values)
+            for (_, type_info), values in zip(self._columns(), columns, strict=True)
+        ]
+        return batch_message(pa.record_batch(arrays, schema=self.schema), self.compression)
+
+    def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[Any], ...]:
+        """Return the columns that ``encode`` was given.
+
+        Raises:
+            CorruptCheckpointError: the bytes are not those that were written.
+        """
+        if zlib.crc32(section) != checksum:
+            raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
+        return tuple(decode_column(type_info, batch.column(name)) for name, type_info in self._columns())
+
+    def _columns(self) -> list[tuple[str, TypeInformation]]:
+        stored = self.meta.stored_type
+        if isinstance(stored, MapTypeInfo):
+            return [("key", stored.key_type_info), ("value", stored.value_type_info)]
+        assert isinstance(stored, ListTypeInfo)
+        return [("value", stored.element_type)]

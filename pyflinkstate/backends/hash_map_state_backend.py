@@ -1,0 +1,53 @@
+"""The state backend that a user chooses (``pyflink.datastream.state_backend.HashMapStateBackend``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.errors import ConfigurationError
+
+COMPRESSIONS = ("zstd", "lz4", None)
+
+
+@attrs.frozen(kw_only=True)
+class HashMapStateBackend:
+    """Keeps state as objects in memory.
+
+    Args:
+        async_snapshots: write snapshots while state goes on changing, from copy-on-write tables. Without,
+            state lives in plain dicts, a little faster, and processing waits while a snapshot is written.
+        snapshot_compression: ``"zstd"``, ``"lz4"`` or None.
+
+    Raises:
+        ConfigurationError: there is no such compression.
+    """
+
+    async_snapshots: bool = True
+    snapshot_compression: str | None = attrs.field(default="zstd")
+
+    @snapshot_compression.validator
+    def _check_compression(self, _: object, value: str | None) -> None:
+        if value not in COMPRESSIONS:
+            raise ConfigurationError(f"snapshot_compression {value!r}: choose 'zstd', 'lz4' or None")
+
+    def create_keyed_state_backend(
+        self,
+        key_type: TypeInformation,
+        key_group_range: KeyGroupRange,
+        max_parallelism: int,
+        clock: Callable[[], int],
+    ) -> HeapKeyedStateBackend:
+        """Return an empty backend for the keyed state of one subtask."""
+        return HeapKeyedStateBackend(
+            key_type, key_group_range, max_parallelism, async_snapshots=self.async_snapshots, clock=clock
+        )
+
+    def create_operator_state_backend(self) -> DefaultOperatorStateBackend:
+        """Return an empty backend for the operator state of one subtask."""
+        return DefaultOperatorStateBackend()

@@ -1,0 +1,529 @@
+"""The copy-on-write map: one for each state and key group.
+
+Theory of operation
+===================
+
+The map is Flink's ``CopyOnWriteStateMap`` with another bucket: where Flink chains entry objects, a
+bucket here is a small dict, so that an entry costs no object of its own and the garbage collector has
+a few tens of thousands of things to look at instead of millions.
+
+*Growing.* When the map holds more than ``bucket_load`` entries a bucket, a table twice as long is
+begun beside the primary one. From then on each operation first moves whole buckets, in order, until
+at least ``min_transferred`` entries have moved. Bucket ``i`` of the old table goes to ``i`` and
+``i + old length`` of the new one. Buckets below ``rehash_index`` live in the new table, the others still
+in the old, so one comparison tells where a key is. There is never a long pause, and the map never
+shrinks.
+
+*Snapshots.* A snapshot is a copy of the bucket *array*, nothing more. Taking one raises
+``state_map_version``; that number is the snapshot's version and the highest required one. A bucket
+carries the version at which it was made; one older than the highest required version may be seen by
+a snapshot, so it is copied before its first change. Values that can change in place sit in a
+:class:`StateCell` that carries a version too: an old one is copied deep before it is handed out, since
+the caller may change it. When a snapshot is released its version is no longer required; with none
+left, nothing is copied any more.
+
+A snapshot may be read and released by another thread, while the owner goes on.
+
+The file is compiled by mypyc where a C compiler is at hand: ``i64`` is a plain int to Python and a
+machine word to mypyc.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import threading
+import uuid
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyflinkstate.backends.heap.state_map import (
+    Columns,
+    StateIncrementalVisitor,
+    StateMap,
+    StateMapSnapshot,
+    StateSnapshotTransformer,
+    StateTransformationFunction,
+    transformed,
+)
+from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+MINIMUM_CAPACITY: Final = 4
+BUCKET_LOAD: Final = 32
+MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
+
+IMMUTABLE_TYPES = frozenset(
+    {
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        complex,
+        type(None),
+        decimal.Decimal,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+        uuid.UUID,
+    }
+)
+
+Bucket = dict[Hashable, Any]
+
+#: Stands where a bucket has moved on to the new table.
+_MOVED: Final[Bucket] = {}
+
+
+class StateCell:
+    """A value that can change in place, and the map's version when this copy of it was made."""
+
+    __slots__ = ("value", "version")
+
+    def __init__(self, value: Any, version: int) -> None:
+        self.value = value
+        self.version = version
+
+
+def is_immutable(value: Any) -> bool:
+    """Return whether ``value`` can be shared between a snapshot and the owner."""
+    if type(value) is tuple:
+        return all(map(is_immutable, value))
+    return type(value) in IMMUTABLE_TYPES
+
+
+class CopyOnWriteStateMap(StateMap):
+    """A dict that hands out snapshots in O(buckets) while it goes on changing.
+
+    Args:
+        copy_value: makes an independent copy of a value that can change in place; None promises that
+            no value can.
+        capacity: the number of buckets to begin with, a power of two.
+        bucket_load: entries a bucket, on average, beyond which the table doubles.
+        min_transferred: entries that each operation moves at least while the table doubles.
+
+    >>> from copy import deepcopy
+    >>> state_map = CopyOnWriteStateMap(deepcopy)
+    >>> state_map.put("a", [1])
+    >>> with state_map.snapshot() as snapshot:
+    ...     state_map.get("a").append(2)
+    ...     list(snapshot.items()), state_map.get("a")
+    ([('a', [1])], [1, 2])
+    """
+
+    __slots__ = (
+        "_bucket_load",
+        "_copy_value",
+        "_highest_required_snapshot_version",
+        "_lock",
+        "_min_transferred",
+        "_mod_count",
+        "_primary",
+        "_primary_mask",
+        "_primary_versions",
+        "_rehash",
+        "_rehash_index",
+        "_rehash_mask",
+        "_rehash_versions",
+        "_size",
+        "_snapshot_versions",
+        "_state_map_version",
+        "_threshold",
+    )
+
+    def __init__(
+        self,
+        copy_value: Callable[[Any], Any] | None,
+        capacity: int = MINIMUM_CAPACITY,
+        bucket_load: int = BUCKET_LOAD,
+        min_transferred: int = MIN_TRANSFERRED_PER_INCREMENTAL_REHASH,
+    ) -> None:
+        if capacity < 1 or capacity & (capacity - 1):
+            raise ValueError(f"capacity {capacity} is not a power of two")
+        self._copy_value = copy_value
+        self._bucket_load = bucket_load
+        self._min_transferred = min_transferred
+        self._primary: list[Bucket] = []
+        self._primary_versions: list[int] = []
+        self._primary_mask: i64 = 0
+        self._rehash: list[Bucket] | None = None
+        self._rehash_versions: list[int] = []
+        self._rehash_mask: i64 = 0
+        self._rehash_index: i64 = 0
+        self._size = 0
+        self._threshold = 0
+        self._mod_count = 0
+        self._state_map_version = 0
+        self._highest_required_snapshot_version = 0
+        self._snapshot_versions: set[int] = set()
+        self._lock = threading.Lock()
+        self._make_table(capacity)
+
+    def size(self) -> int:
+        """Return the number of entries. O(1)."""
+        return self._size
+
+    def __len__(self) -> int:
+        return self._size
+
+    # --- reading and writing -------------------------------------------------------------------
+    # Finding the bucket stands in each of these, not in a helper: a call would cost as much as the rest.
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
+        if self._rehash is not None:
+            self._move_some_buckets()
+        code: i64 = hash(key)
+        code ^= code >> 16
+        index: i64 = code & self._primary_mask
+        if index >= self._rehash_index:
+            value = self._primary[index].get(key)
+        else:
+            value = self._rehash[code & self._rehash_mask].get(key)  # type: ignore[index]
+        if type(value) is StateCell:
+            if value.version < self._highest_required_snapshot_version:
+                return self._replace_by_copy(key, value)
+            return value.value
+        return value
+
+    def peek(self, key: Hashable) -> Any:
+        """Return the value of ``key``, or None, not to be changed through. O(1)."""
+        if self._rehash is not None:
+            self._move_some_buckets()
+        value = self._bucket_of(key).get(key)
+        return value.value if type(value) is StateCell else value
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Set the value of ``key``. O(1), and a bucket copy when a snapshot may see the bucket."""
+        if self._rehash is not None:
+            self._move_some_buckets()
+        self._put(key, value)
+
+    def _put(self, key: Hashable, value: Any) -> None:
+        bucket = self._own_bucket(key)
+        before = len(bucket)
+        if self._copy_value is None or type(value) in IMMUTABLE_TYPES or is_immutable(value):
+            bucket[key] = value
+        else:
+            bucket[key] = StateCell(value, self._state_map_version)
+        if len(bucket) != before:
+            self._mod_count += 1
+            self._size += 1
+            if self._size > self._threshold and self._rehash is None:
+                self._begin_rehash()
+
+    def contains_key(self, key: Hashable) -> bool:
+        """Return whether ``key`` is there, also with the value None. O(1)."""
+        if self._rehash is not None:
+            self._move_some_buckets()
+        return key in self._bucket_of(key)
+
+    def remove(self, key: Hashable) -> None:
+        """Remove ``key``, if it is there. O(1)."""
+        if self._rehash is not None:
+            self._move_some_buckets()
+        self._remove(key)
+
+    def _remove(self, key: Hashable) -> None:
+        if key in self._bucket_of(key):
+            del self._own_bucket(key)[key]
+            self._mod_count += 1
+            self._size -= 1
+
+    def put_and_get_old(self, key: Hashable, value: Any) -> Any:
+        """Set the value of ``key`` and return the one before, safe to change, or None. O(1)."""
+        old = self.get(key)
+        self._put(key, value)
+        return old
+
+    def remove_and_get_old(self, key: Hashable) -> Any:
+        """Remove ``key`` and return its value, safe to change, or None. O(1)."""
+        old = self.get(key)
+        self._remove(key)
+        return old
+
+    def transform(self, key: Hashable, value: Any, function: StateTransformationFunction) -> None:
+        """Set the value of ``key`` to ``function(what is stored, value)``. O(1)."""
+        self._put(key, function(self.get(key), value))
+
+    def load(self, keys: list[Any], values: list[Any]) -> None:
+        """Put many entries at once; an empty map gets a table of the right length first. O(n)."""
+        if self._size == 0 and self._rehash is None and not self._snapshot_versions:
+            self._make_table(self._capacity_for(len(keys)))
+            self._fill(keys, values)
+        else:
+            for key, value in zip(keys, values, strict=True):
+                self.put(key, value)
+
+    def items(self) -> Iterator[tuple[Hashable, Any]]:
+        """Iterate over the entries, fail-fast. O(n)."""
+        expected = self._mod_count
+        for bucket in self._buckets():
+            for key in bucket:
+                # Moving or copying a bucket leaves the old one as it was, so what is new is looked up.
+                yield key, self.get(key)
+                if self._mod_count != expected:
+                    raise ConcurrentModificationError("a key was added or removed during iteration")
+
+    def incremental_visitor(self, max_positions: int) -> CopyOnWriteStateMapVisitor:
+        """Return a visitor that looks at no more than ``max_positions`` buckets at a time."""
+        return CopyOnWriteStateMapVisitor(self, max_positions)
+
+    def _bucket_of(self, key: Hashable) -> Bucket:
+        code: i64 = hash(key)
+        code ^= code >> 16
+        index: i64 = code & self._primary_mask
+        if index >= self._rehash_index:
+            return self._primary[index]
+        return self._rehash[code & self._rehash_mask]  # type: ignore[index]
+
+    def _own_bucket(self, key: Hashable) -> Bucket:
+        """Return the bucket of ``key`` for writing: no snapshot sees it."""
+        code: i64 = hash(key)
+        code ^= code >> 16
+        index: i64 = code & self._primary_mask
+        if index >= self._rehash_index:
+            if self._highest_required_snapshot_version == 0:
+                return self._primary[index]
+            table, versions = self._primary, self._primary_versions
+        else:
+            index = code & self._rehash_mask
+            table, versions = self._rehash, self._rehash_versions  # type: ignore[assignment]
+        if versions[index] < self._highest_required_snapshot_version:
+            table[index] = table[index].copy()
+            versions[index] = self._state_map_version
+        return table[index]
+
+    def _replace_by_copy(self, key: Hashable, cell: StateCell) -> Any:
+        copy_value = self._copy_value
+        assert copy_value is not None
+        mine = copy_value(cell.value)
+        self._own_bucket(key)[key] = StateCell(mine, self._state_map_version)
+        return mine
+
+    # --- tables --------------------------------------------------------------------------------
+
+    def _make_table(self, capacity: int) -> None:
+        self._primary = [{} for _ in range(capacity)]
+        self._primary_versions = [0] * capacity
+        self._primary_mask = capacity - 1
+        self._threshold = capacity * self._bucket_load
+
+    def _capacity_for(self, size: int) -> int:
+        capacity = len(self._primary)
+        while capacity * self._bucket_load < size:
+            capacity *= 2
+        return capacity
+
+    def _fill(self, keys: list[Any], values: list[Any]) -> None:
+        table, mask = self._primary, self._primary_mask
+        plain, version = self._copy_value is None, self._state_map_version
+        for key, value in zip(keys, values, strict=True):
+            code: i64 = hash(key)
+            code ^= code >> 16
+            if plain or type(value) in IMMUTABLE_TYPES or is_immutable(value):
+                table[code & mask][key] = value
+            else:
+                table[code & mask][key] = StateCell(value, version)
+        self._size = sum([len(bucket) for bucket in table])
+        self._mod_count += 1
+
+    def _begin_rehash(self) -> None:
+        length = 2 * len(self._primary)
+        self._rehash = [_MOVED] * length
+        self._rehash_versions = [0] * length
+        self._rehash_mask = length - 1
+        self._rehash_index = 0
+
+    def _move_some_buckets(self) -> None:
+        moved = 0
+        while moved < self._min_transferred:
+            moved += self._move_bucket(self._rehash_index)
+            self._rehash_index += 1
+            if self._rehash_index == len(self._primary):
+                self._finish_rehash()
+                return
+
+    def _move_bucket(self, index: int) -> int:
+        """Split a bucket of the old table in two new ones; the old one may be a snapshot's."""
+        rehash = self._rehash
+        assert rehash is not None
+        bucket = self._primary[index]
+        length = len(self._primary)
+        high_bit: i64 = length
+        low: Bucket = {}
+        high: Bucket = {}
+        for key, value in bucket.items():
+            code: i64 = hash(key)
+            code ^= code >> 16
+            if code & high_bit:
+                high[key] = value
+            else:
+                low[key] = value
+        rehash[index] = low
+        rehash[index + length] = high
+        self._rehash_versions[index] = self._state_map_version
+        self._rehash_versions[index + length] = self._state_map_version
+        self._primary[index] = _MOVED
+        return len(bucket)
+
+    def _finish_rehash(self) -> None:
+        assert self._rehash is not None
+        self._primary = self._rehash
+        self._primary_versions = self._rehash_versions
+        self._primary_mask = self._rehash_mask
+        self._threshold = len(self._primary) * self._bucket_load
+        self._rehash = None
+        self._rehash_versions = []
+        self._rehash_index = 0
+
+    def _buckets(self) -> list[Bucket]:
+        """Return every bucket once: the rest of the old table, then both halves of what has moved."""
+        buckets = self._primary[self._rehash_index :]
+        if self._rehash is not None:
+            half, moved = len(self._primary), self._rehash_index
+            buckets += self._rehash[:moved]
+            buckets += self._rehash[half : half + moved]
+        return buckets
+
+    # --- snapshots -----------------------------------------------------------------------------
+
+    def snapshot(self) -> CopyOnWriteStateMapSnapshot:
+        """Return what the map holds now, read-only. It must be released. O(buckets)."""
+        buckets = self._buckets()
+        with self._lock:
+            self._state_map_version += 1
+            self._snapshot_versions.add(self._state_map_version)
+            self._highest_required_snapshot_version = self._state_map_version
+        return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version)
+
+    def release_snapshot(self, snapshot: CopyOnWriteStateMapSnapshot) -> None:
+        """Called by a snapshot, from any thread, when nobody reads it any more.
+
+        Raises:
+            StateAccessError: the snapshot is of another map, or its version is released already.
+        """
+        if snapshot.owner is not self:
+            raise StateAccessError("cannot release a snapshot that is owned by another state map")
+        with self._lock:
+            if snapshot.version not in self._snapshot_versions:
+                raise StateAccessError(f"attempt to release unknown snapshot version {snapshot.version}")
+            self._snapshot_versions.remove(snapshot.version)
+            self._highest_required_snapshot_version = max(self._snapshot_versions, default=0)
+
+    def _check(self) -> None:
+        """Assert every invariant."""
+        tables = [(self._primary, self._primary_versions, self._primary_mask)]
+        if self._rehash is not None:
+            tables.append((self._rehash, self._rehash_versions, self._rehash_mask))
+            # The new table is twice as long, and the old one is not yet empty.
+            assert len(self._rehash) == 2 * len(self._primary)
+            assert self._rehash_index < len(self._primary)
+            # Moved buckets hold nothing in the old table, unmoved ones nothing in the new.
+            assert not any(self._primary[: self._rehash_index])
+            for index in range(self._rehash_index, len(self._primary)):
+                assert not self._rehash[index]
+                assert not self._rehash[index + len(self._primary)]
+        else:
+            assert self._rehash_index == 0
+        for table, versions, mask in tables:
+            # Lengths are powers of two, with a version for each bucket.
+            assert len(table) == len(versions) == mask + 1
+            assert len(table) & mask == 0
+            for index, bucket in enumerate(table):
+                # No bucket and no cell is newer than the map.
+                assert versions[index] <= self._state_map_version
+                for key, value in bucket.items():
+                    code = hash(key)
+                    # Every key is in the bucket of its hash.
+                    assert (code ^ (code >> 16)) & mask == index
+                    if type(value) is StateCell:
+                        assert value.version <= self._state_map_version
+        # The size counts what is there.
+        assert self._size == sum([len(bucket) for table, _, _ in tables for bucket in table])
+        # The highest required version is that of the newest snapshot that is open.
+        assert self._highest_required_snapshot_version == max(self._snapshot_versions, default=0)
+        assert self._highest_required_snapshot_version <= self._state_map_version
+        # The placeholder is shared, so nothing may ever be put into it.
+        assert not _MOVED
+
+
+class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
+    """Walks the buckets of the primary table; for one that has moved, its two halves in the new table.
+
+    All entries whose hash falls below the position were seen. That stays true when the table doubles: what
+    was not seen is at the position or beyond it, so nothing is left out.
+    """
+
+    __slots__ = ("_map", "_max_positions", "_position")
+
+    def __init__(self, state_map: CopyOnWriteStateMap, max_positions: int) -> None:
+        self._map = state_map
+        self._max_positions = max_positions
+        self._position = 0
+
+    def has_next(self) -> bool:
+        return self._position < len(self._map._primary)
+
+    def next_entries(self) -> list[tuple[Hashable, Any]]:
+        for _ in range(self._max_positions):
+            if not self.has_next():
+                break
+            entries = [
+                (key, value.value if type(value) is StateCell else value)
+                for bucket in self._buckets_here()
+                for key, value in bucket.items()
+            ]
+            self._position += 1
+            if entries:
+                return entries
+        return []
+
+    def _buckets_here(self) -> list[Bucket]:
+        state_map, position = self._map, self._position
+        if position >= state_map._rehash_index:
+            return [state_map._primary[position]]
+        rehash = state_map._rehash
+        assert rehash is not None
+        return [rehash[position], rehash[position + len(state_map._primary)]]
+
+
+class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
+    """What a map held at one moment: its buckets, which the owner copies before it changes them."""
+
+    __slots__ = ("_buckets", "_size", "owner", "version")
+
+    def __init__(self, owner: CopyOnWriteStateMap, buckets: list[Bucket], size: int, version: int) -> None:
+        self.owner = owner
+        self._buckets: list[Bucket] | None = buckets
+        self._size = size
+        self.version = version
+
+    def size(self) -> int:
+        return 0 if self._buckets is None else self._size
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the snapshot is released, and therefore empty."""
+        return self._buckets is None
+
+    def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
+        """Return all keys and, in the same order, all values. O(n), at the speed of C."""
+        keys: list[Hashable] = []
+        values: list[Any] = []
+        for bucket in self._buckets or ():
+            keys.extend(bucket)
+            values.extend(bucket.values())
+        if self.owner._copy_value is not None and StateCell in set(map(type, values)):
+            values = [value.value if type(value) is StateCell else value for value in values]
+        return (keys, values) if transformer is None else transformed(keys, values, transformer)
+
+    def release(self) -> None:
+        """Give the version back to the map and let go of the buckets. Idempotent."""
+        if self._buckets is not None:
+            self._buckets = None
+            self.owner.release_snapshot(self)

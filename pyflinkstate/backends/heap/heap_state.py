@@ -1,0 +1,120 @@
+"""What the five heap states share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from pyflinkstate.backends.heap.key_context import KeyContext
+from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
+
+if TYPE_CHECKING:
+    from pyflinkstate.backends.heap.state_table import StateTable
+
+
+class NoNamespace:
+    """Stands for the namespace of a state until one is set: whatever looks an entry up fails with it."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __hash__(self) -> int:
+        raise StateAccessError(
+            f"state {self._name!r} was used with no namespace set: call set_current_namespace() first",
+            state=self._name,
+        )
+
+
+class HeapState:
+    """What the five views share: where the entry is, and errors that name state and key."""
+
+    __slots__ = (
+        "_context",
+        "_is_namespaced",
+        "_maps",
+        "_name",
+        "_namespace",
+        "_namespace_type",
+        "_table",
+    )
+
+    def __init__(self, table: StateTable, context: KeyContext) -> None:
+        self._table = table
+        self._maps: list[StateMap] = table.maps
+        self._context = context
+        self._name: str = table.meta.name
+        self._namespace_type = table.meta.namespace_type
+        self._is_namespaced: bool = table.meta.is_namespaced
+        #: None for the void namespace.
+        self._namespace: Hashable = NoNamespace(self._name) if self._is_namespaced else None
+
+    def set_current_namespace(self, namespace: Hashable) -> None:
+        """Bind the state to ``namespace``."""
+        checked = self._checked_namespace(namespace)
+        self._namespace = None if checked is VOID_NAMESPACE else checked
+
+    def clear(self) -> None:
+        self._map().remove(self._entry_key())
+
+    def get_internal(self) -> Any:
+        """Return what is stored under the current key and namespace, or None."""
+        return self._map().get(self._entry_key())
+
+    def update_internal(self, stored: Any) -> None:
+        """Store ``stored`` as it is; None clears."""
+        if stored is None:
+            self.clear()
+        else:
+            self._map().put(self._entry_key(), stored)
+
+    def refusal(self, reason: object) -> StateValueError:
+        """Return the error for a value that this state cannot take under the current key."""
+        key = self._context.key
+        return StateValueError(
+            f"state {self._name!r}, key {key!r}: {reason}", state=self._name, key=repr(key)
+        )
+
+    def visitor(self, max_positions: int) -> Any:
+        """Return a visitor over all entries of the state."""
+        return self._table.visitor(max_positions)
+
+    def set_snapshot_transformer(self, factory: Callable[[], Callable[[Any], Any]]) -> None:
+        """Have each snapshot pass stored values through a transformer of its own."""
+        self._table.snapshot_transformer_factory = factory
+
+    def _map(self) -> StateMap:
+        index = self._context.map_index
+        if index < 0:
+            raise self._no_key()
+        return self._maps[index]
+
+    def _entry_key(self) -> Hashable:
+        namespace = self._namespace
+        return self._context.key if namespace is None else (self._context.key, namespace)
+
+    def _entry_key_in(self, namespace: Hashable) -> Hashable:
+        checked = self._checked_namespace(namespace)
+        return self._context.key if checked is VOID_NAMESPACE else (self._context.key, checked)
+
+    def _checked_namespace(self, namespace: Hashable) -> Hashable:
+        try:
+            if namespace is None:
+                raise ValueError("a namespace must not be None")
+            hash(namespace)
+            if namespace is VOID_NAMESPACE and self._is_namespaced:
+                raise ValueError("the void one is none for a state that is split by namespace")
+            checked: Hashable = self._namespace_type.check(namespace)
+            return checked
+        except (ValueError, TypeError) as error:
+            raise self.refusal(f"namespace: {error}") from None
+
+    def _no_key(self) -> NoCurrentKeyError:
+        return NoCurrentKeyError(
+            f"state {self._name!r} was used with no key set: use keyed state while a record is "
+            f"processed, not in open() or close()",
+            state=self._name,
+        )

@@ -1,0 +1,40 @@
+"""The key that states are bound to (Flink: ``InternalKeyContext``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+#: Called with each key that is selected (Flink: ``KeySelectionListener``).
+KeySelectionListener = Callable[[Any], None]
+
+
+class KeyContext:
+    """The current key, and where its entries are.
+
+    ``map_index`` is the key's key group less the start of the backend's range, -1 while no key is set.
+    """
+
+    __slots__ = ("_listeners", "key", "map_index")
+
+    def __init__(self) -> None:
+        self.key: Hashable = None
+        self.map_index = -1
+        self._listeners: tuple[KeySelectionListener, ...] = ()
+
+    def select(self, key: Hashable, map_index: int) -> None:
+        """Bind states to ``key`` and tell the listeners."""
+        self.key = key
+        self.map_index = map_index
+        if self._listeners:
+            for listener in self._listeners:
+                listener(key)
+
+    def clear(self) -> None:
+        """Bind states to no key."""
+        self.key = None
+        self.map_index = -1
+
+    def add_listener(self, listener: KeySelectionListener) -> None:
+        """Have ``listener`` called for every key that is selected from now on."""
+        self._listeners = (*self._listeners, listener)

@@ -1,0 +1,268 @@
+"""The heap map state, its views and their iterators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.key_context import KeyContext
+from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.errors import ConcurrentModificationError
+
+if TYPE_CHECKING:
+    from pyflinkstate.backends.heap.state_table import StateTable
+
+_PAIRS: Final = 0
+_KEYS: Final = 1
+_VALUES: Final = 2
+
+
+class HeapMapState(HeapState):
+    """See :class:`~pyflinkstate.api.state.MapState`."""
+
+    __slots__ = ("_changed", "_changes", "_check_key", "_check_value")
+
+    def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
+        super().__init__(table, context)
+        #: How often a key was added or removed, and under which entry key last: for fail-fast iterators.
+        self._changes = 0
+        self._changed: Hashable = None
+        self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check
+        self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
+
+    def get(self, key: Any) -> Any:
+        return self._entries().get(self._checked_key(key))
+
+    def put(self, key: Any, value: Any) -> None:
+        self._put_checked([self._checked(key, value)])
+
+    def put_internal(self, key: Any, stored: Any) -> None:
+        """Set the value of a key that is there to ``stored``, unchecked."""
+        self._entries()[self._checked_key(key)] = stored
+
+    def put_all(self, dict_value: Any) -> None:
+        if not isinstance(dict_value, dict):
+            raise self.refusal(f"put_all takes a dict, not {dict_value!r}")
+        checked = [self._checked(key, value) for key, value in dict_value.items()]
+        if checked:
+            self._put_checked(checked)
+
+    def remove(self, key: Any) -> None:
+        entries, key = self._entries(), self._checked_key(key)
+        if key in entries:
+            del entries[key]
+            self.note_change(self._entry_key())
+            if not entries:
+                self.clear()
+
+    def contains(self, key: Any) -> bool:
+        return self._checked_key(key) in self._entries()
+
+    def items(self) -> MapView:
+        return MapView(self, self._map(), self._entry_key(), _PAIRS)
+
+    def keys(self) -> MapView:
+        return MapView(self, self._map(), self._entry_key(), _KEYS)
+
+    def values(self) -> MapView:
+        return MapView(self, self._map(), self._entry_key(), _VALUES)
+
+    def is_empty(self) -> bool:
+        return not self._entries()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.keys())
+
+    def _entries(self) -> dict[Any, Any]:
+        stored: dict[Any, Any] | None = self.get_internal()
+        return {} if stored is None else stored
+
+    def _checked_key(self, key: Any) -> Any:
+        """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
+        try:
+            hash(key)
+            return self._check_key(key)
+        except (ValueError, TypeError) as error:
+            raise self.refusal(f"user key: {error}") from None
+
+    def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
+        key = self._checked_key(key)
+        try:
+            return key, None if value is None else self._check_value(value)
+        except ValueError as error:
+            raise self.refusal(f"entry {key!r}: {error}") from None
+
+    def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
+        state_map, entry_key = self._map(), self._entry_key()
+        stored: dict[Any, Any] | None = state_map.get(entry_key)
+        if stored is None:
+            state_map.put(entry_key, dict(checked))
+            self.note_change(entry_key)
+            return
+        before = len(stored)
+        stored.update(checked)
+        if len(stored) != before:
+            self.note_change(entry_key)
+
+    def note_change(self, entry_key: Hashable) -> int:
+        """Count that a key was added or removed under ``entry_key``."""
+        self._changes += 1
+        self._changed = entry_key
+        return self._changes
+
+    def changes_of(self, entry_key: Hashable, known: int) -> int:
+        """Return the count, or raise if ``entry_key`` has changed since it was ``known``."""
+        if self._changes != known and self._changed == entry_key:
+            raise _changed_meanwhile()
+        return self._changes
+
+
+class MapView:
+    """The entries, keys or values of a map state, under the key at which it was asked for.
+
+    What is there is looked up when iteration begins, so a view never leads into an old snapshot.
+    """
+
+    __slots__ = ("_entry_key", "_map", "_part", "_state")
+
+    def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
+        self._state = state
+        self._map = state_map
+        self._entry_key = entry_key
+        self._part = part
+
+    def __iter__(self) -> MapIterator:
+        return MapIterator(self._state, self._map, self._entry_key, self._part)
+
+
+class MapIterator:
+    """Iterates over a map state; fails when others change its keys, and can remove what it gave last.
+
+    It walks the live dict until :meth:`remove` is called, and from then on a list of what was left.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_entries",
+        "_entry_key",
+        "_key",
+        "_left",
+        "_map",
+        "_part",
+        "_removable",
+        "_rest",
+        "_size",
+        "_state",
+    )
+
+    def __init__(self, state: HeapMapState, state_map: StateMap, entry_key: Hashable, part: int) -> None:
+        self._state = state
+        self._changes = state._changes
+        self._map = state_map
+        self._entry_key = entry_key
+        self._part = part
+        stored: dict[Any, Any] | None = state_map.get(entry_key)
+        self._entries: dict[Any, Any] = {} if stored is None else stored
+        self._rest: Iterator[Any] = iter(self._entries)
+        #: What is left, last first, once something was removed; and how many entries there should be.
+        self._left: list[Any] | None = None
+        self._size = len(self._entries)
+        self._key: Any = None
+        self._removable = False
+
+    def __iter__(self) -> MapIterator:
+        return self
+
+    def __next__(self) -> Any:
+        self._removable = False
+        self._follow()
+        key = self._next_key()
+        if key not in self._entries:
+            raise _changed_meanwhile()
+        self._key = key
+        self._removable = True
+        if self._part == _KEYS:
+            return key
+        value = self._entries[key]
+        return value if self._part == _VALUES else (key, value)
+
+    def remove(self) -> None:
+        """Remove the entry that was given last.
+
+        Raises:
+            ConcurrentModificationError: nothing was given yet, or it is removed already.
+        """
+        self._check_current()
+        self._drain()
+        self._removable = False
+        if self._entries.pop(self._key, self) is not self:
+            self._size -= 1
+            self._changes = self._state.note_change(self._entry_key)
+            if not self._entries:
+                self._map.remove(self._entry_key)
+
+    def set_value(self, value: Any) -> None:
+        """Set the value of the entry that was given last, unchecked (Java: ``Map.Entry.setValue``).
+
+        Raises:
+            ConcurrentModificationError: nothing was given yet, or it is removed already.
+        """
+        self._check_current()
+        if self._key in self._entries:
+            self._entries[self._key] = value
+
+    def _follow(self) -> None:
+        """Go over to the dict that is stored now: a snapshot or a clean-up may have put in a new one."""
+        self._changes = self._state.changes_of(self._entry_key, self._changes)
+        if len(self._entries) != self._size:
+            raise _changed_meanwhile()
+        stored: dict[Any, Any] | None = self._map.get(self._entry_key)
+        if stored is self._entries or (stored is None and not self._entries):
+            return
+        self._drain()
+        self._entries = {} if stored is None else stored
+        self._size = len(self._entries)
+        left = self._left
+        assert left is not None
+        self._left = [key for key in left if key in self._entries]
+
+    def _drain(self) -> None:
+        if self._left is None:
+            self._left = list(self._rest)
+            self._left.reverse()
+
+    def _next_key(self) -> Any:
+        if self._left is None:
+            try:
+                return next(self._rest)
+            except RuntimeError:
+                raise _changed_meanwhile() from None
+        if not self._left:
+            raise StopIteration
+        return self._left.pop()
+
+    def _check_current(self) -> None:
+        if not self._removable:
+            raise ConcurrentModificationError("there is no current entry: next() gives one")
+        self._follow()
+
+
+def _changed_meanwhile() -> ConcurrentModificationError:
+    return ConcurrentModificationError(
+        "a key of the map state was added or removed while it was iterated over; collect the keys first, "
+        "or use the iterator's remove()"
+    )

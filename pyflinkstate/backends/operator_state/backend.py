@@ -1,0 +1,76 @@
+"""The operator state backend: the operator states of one subtask, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflinkstate.api.checkpointed import OperatorStateStore
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from pyflinkstate.api.state import BroadcastState, ListState
+from pyflinkstate.backends.operator_state.states import (
+    HeapOperatorState,
+    RegisteredOperatorStateMeta,
+    create_operator_state,
+)
+from pyflinkstate.backends.snapshot_strategy import SnapshotRegistry
+from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.errors import StateMigrationError, StateRegistrationError, UnsupportedFeatureError
+
+
+class DefaultOperatorStateBackend(OperatorStateStore):
+    """Keeps operator state in lists and dicts (Flink: ``DefaultOperatorStateBackend``)."""
+
+    def __init__(self) -> None:
+        self.registered_states: dict[str, HeapOperatorState] = {}
+        #: The snapshots being written; closing the backend cancels them.
+        self.snapshots = SnapshotRegistry()
+        self._requested: set[str] = set()
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: Any = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.SPLIT_DISTRIBUTE)
+        found: ListState[Any] = state
+        return found
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: Any = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.UNION)
+        found: ListState[Any] = state
+        return found
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        state: Any = self._state(state_descriptor, MapStateDescriptor, OperatorStateMode.BROADCAST)
+        found: BroadcastState[Any, Any] = state
+        return found
+
+    def create_state(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+        """Register a new, empty state."""
+        state = create_operator_state(meta)
+        self.registered_states[meta.name] = state
+        return state
+
+    def dispose(self) -> None:
+        """Cancel the snapshots being written, and take no more."""
+        self.snapshots.close()
+
+    def _state(
+        self, descriptor: StateDescriptor, expected: type[StateDescriptor], mode: OperatorStateMode
+    ) -> HeapOperatorState:
+        if not isinstance(descriptor, expected):
+            raise StateRegistrationError(f"a {expected.__name__} is needed here, not {descriptor!r}")
+        if descriptor.is_ttl_enabled:
+            raise UnsupportedFeatureError(
+                f"operator state {descriptor.name!r} cannot have time to live; only keyed state can",
+                state=descriptor.name,
+            )
+        meta = RegisteredOperatorStateMeta(descriptor.name, mode, descriptor.stored_type)
+        state = self.registered_states.get(meta.name)
+        if state is None:
+            state = self.create_state(meta)
+        elif state.meta != meta:
+            error = StateRegistrationError if meta.name in self._requested else StateMigrationError
+            raise error(
+                f"operator state {meta.name!r} is {state.meta}, and is requested as {meta}: neither its "
+                f"way of redistribution nor its type can change",
+                state=meta.name,
+            )
+        self._requested.add(meta.name)
+        return state

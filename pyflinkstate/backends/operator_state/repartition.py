@@ -1,0 +1,151 @@
+"""Which subtask restores what.
+
+Flink: ``StateAssignmentOperation``, ``RoundRobinOperatorStateRepartitioner``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import attrs
+
+from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.state_handles import (
+    KeyGroupsStateHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorStateMode,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
+    Section,
+    StateAssignment,
+    StreamStateHandle,
+)
+
+T = TypeVar("T")
+
+
+def assign_state(
+    subtasks: Sequence[OperatorSubtaskState], parallelism: int, max_parallelism: int
+) -> list[StateAssignment]:
+    """Return what each of ``parallelism`` subtasks restores of what ``subtasks`` wrote.
+
+    Keyed state goes by key group. List state stays where it is while the parallelism does, else its
+    elements are dealt out evenly; union list state goes to all; of broadcast state each gets one copy.
+    """
+    managed = _repartition([subtask.managed_operator for subtask in subtasks], parallelism)
+    raw = _repartition_raw([subtask.raw_operator for subtask in subtasks], parallelism)
+    assignments = []
+    for index in range(parallelism):
+        owned = key_group_range(max_parallelism, parallelism, index)
+        assignments.append(
+            StateAssignment(
+                _intersecting((subtask.managed_keyed for subtask in subtasks), owned),
+                _intersecting((subtask.raw_keyed for subtask in subtasks), owned),
+                tuple(managed[index]),
+                tuple(raw[index]),
+            )
+        )
+    return assignments
+
+
+def deal_out(counts: Sequence[int], parallelism: int, first: int = 0) -> tuple[list[list[slice]], int]:
+    """Deal elements out evenly: contiguous runs, what is left over one by one from ``first`` on.
+
+    Args:
+        counts: how many elements each old subtask has.
+        parallelism: the number of new subtasks.
+        first: the new subtask to begin with.
+
+    Returns:
+        for each new subtask one slice of each old one's elements; and the subtask to begin with next time,
+        so that left-overs of several states do not all go to the same ones.
+
+    >>> deal_out([3, 2], 2)[0]
+    [[slice(0, 3, None), slice(0, 0, None)], [slice(3, 3, None), slice(0, 2, None)]]
+    """
+    base, left_over = divmod(sum(counts), parallelism)
+    starts = [sum(counts[:index]) for index in range(len(counts))]
+    shares: list[list[slice]] = [[] for _ in range(parallelism)]
+    begin = 0
+    for step in range(parallelism):
+        end = begin + base + (step < left_over)
+        shares[(first + step) % parallelism] = [
+            slice(_within(begin - start, count), _within(end - start, count))
+            for start, count in zip(starts, counts, strict=True)
+        ]
+        begin = end
+    return shares, (first + left_over) % parallelism
+
+
+def _within(position: int, count: int) -> int:
+    return max(0, min(position, count))
+
+
+def _intersecting(
+    handles: Iterator[KeyGroupsStateHandle | None], owned: KeyGroupRange
+) -> tuple[KeyGroupsStateHandle, ...]:
+    return tuple(
+        handle for handle in handles if handle is not None and len(handle.key_group_range.intersection(owned))
+    )
+
+
+def _repartition(
+    handles: Sequence[OperatorStateHandle | None], parallelism: int
+) -> list[list[OperatorStateHandle]]:
+    #: For each new subtask: the stream, a state's name, and what of it.
+    picked: list[list[tuple[StreamStateHandle, str, OperatorStateEntry]]] = [[] for _ in range(parallelism)]
+    first = 0
+    names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
+    for name in names:
+        holders = [handle for handle in handles if handle is not None and name in handle.states]
+        mode = holders[0].states[name].mode
+        if mode is OperatorStateMode.SPLIT_DISTRIBUTE and parallelism != len(handles):
+            counts = [holder.states[name].count for holder in holders]
+            shares, first = deal_out(counts, parallelism, first)
+            for index, share in enumerate(shares):
+                for holder, part in zip(holders, share, strict=True):
+                    entry = attrs.evolve(holder.states[name], start=part.start, stop=part.stop)
+                    if part.start < part.stop:
+                        picked[index].append((holder.stream, name, entry))
+            continue
+        for index in range(parallelism):
+            for holder in _whole(handles, holders, mode, index):
+                picked[index].append((holder.stream, name, holder.states[name]))
+    return [[OperatorStateHandle(stream, {name: entry}) for stream, name, entry in parts] for parts in picked]
+
+
+def _whole(
+    handles: Sequence[OperatorStateHandle | None],
+    holders: list[OperatorStateHandle],
+    mode: OperatorStateMode,
+    index: int,
+) -> list[OperatorStateHandle]:
+    """Return the handles that subtask ``index`` takes a state from as a whole."""
+    if mode is OperatorStateMode.UNION:
+        return holders
+    if mode is OperatorStateMode.BROADCAST:
+        return [holders[index % len(holders)]]
+    return [holder for holder in holders if holder is handles[index]]
+
+
+def _repartition_raw(
+    handles: Sequence[RawOperatorStateHandle | None], parallelism: int
+) -> list[list[RawOperatorStateHandle]]:
+    if parallelism == len(handles):
+        return [[] if handle is None else [handle] for handle in handles]
+    holders = [handle for handle in handles if handle is not None]
+    shares, _ = deal_out([len(holder.partitions) for holder in holders], parallelism)
+    return [
+        [
+            RawOperatorStateHandle(holder.stream, _taken(holder.partitions, part))
+            for holder, part in zip(holders, share, strict=True)
+            if part.start < part.stop
+        ]
+        for share in shares
+    ]
+
+
+def _taken(partitions: tuple[Section, ...], part: slice) -> tuple[Section, ...]:
+    return partitions[part]

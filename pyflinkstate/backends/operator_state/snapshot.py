@@ -1,0 +1,116 @@
+"""Snapshot and restore of operator state (Flink: ``DefaultOperatorStateBackendSnapshotStrategy``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
+from pyflinkstate.backends.format.framing import PREFIX_SIZE, head_size
+from pyflinkstate.backends.format.operator_file import (
+    MAGIC,
+    READABLE_VERSIONS,
+    OperatorStateCodec,
+    decode_metas,
+    encode_metas,
+)
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
+from pyflinkstate.backends.section_writer import SectionWriter, write_file
+from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
+from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
+from pyflinkstate.errors import IncompatibleCheckpointError
+
+
+@attrs.frozen
+class OperatorStateResources:
+    """Copies of all operator state: it is small, so it is copied in the synchronous part, as in Flink."""
+
+    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[Any], ...]], ...]
+
+    def release(self) -> None:
+        """Nothing to be released."""
+
+
+@attrs.frozen
+class OperatorStateSnapshotStrategy:
+    """Takes and writes snapshots of operator state."""
+
+    backend: DefaultOperatorStateBackend
+    compression: str | None = "zstd"
+
+    def sync_prepare_resources(self) -> OperatorStateResources:
+        """The synchronous part: copy."""
+        states = self.backend.registered_states.values()
+        return OperatorStateResources(tuple((state.meta, state.columns()) for state in states))
+
+    def async_snapshot(
+        self,
+        resources: OperatorStateResources,
+        streams: CheckpointStreamFactory,
+        cancelled: threading.Event,
+    ) -> OperatorStateHandle | None:
+        """The asynchronous part: write. None where there is no operator state."""
+        if not resources.states:
+            return None
+        return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
+
+    def _write(self, writer: SectionWriter, resources: OperatorStateResources) -> OperatorStateHandle:
+        writer.append(encode_metas([meta for meta, _ in resources.states]))
+        entries: dict[str, OperatorStateEntry] = {}
+        for meta, columns in resources.states:
+            codec = OperatorStateCodec(meta, self.compression)
+            writer.append(schema_message(codec.schema))
+            section = writer.append_section(codec.encode(columns))
+            entries[meta.name] = OperatorStateEntry(meta.mode, section, len(columns[0]))
+            writer.append(END_OF_STREAM)
+        return OperatorStateHandle(writer.close(), entries)
+
+
+@attrs.frozen
+class OperatorStateRestoreOperation:
+    """Fills a new backend with what a subtask was assigned (Flink: ``OperatorStateRestoreOperation``)."""
+
+    backend: DefaultOperatorStateBackend
+    reader: StateReader
+
+    def restore(self, handles: Iterable[OperatorStateHandle]) -> None:
+        """Load the elements that ``handles`` say.
+
+        Raises:
+            CorruptCheckpointError: a file is missing, truncated or altered.
+            IncompatibleCheckpointError: two files do not agree on a state.
+        """
+        for handle in handles:
+            metas = {meta.name: meta for meta in self._metas(handle)}
+            for name, entry in handle.states.items():
+                self._restore_state(handle, metas[name], entry)
+
+    def _metas(self, handle: OperatorStateHandle) -> list[RegisteredOperatorStateMeta]:
+        what = self.reader.describe(handle.stream)
+        prefix = self.reader.read(handle.stream, 0, PREFIX_SIZE)
+        size = head_size(prefix, MAGIC, READABLE_VERSIONS, what)
+        return decode_metas(self.reader.read(handle.stream, 0, size), what)
+
+    def _restore_state(
+        self, handle: OperatorStateHandle, meta: RegisteredOperatorStateMeta, entry: OperatorStateEntry
+    ) -> None:
+        state = self._state_for(meta)
+        what = f"{self.reader.describe(handle.stream)}, operator state {meta.name!r}"
+        data = self.reader.read(handle.stream, entry.section.offset, entry.section.length)
+        columns = OperatorStateCodec(meta).decode(data, entry.section.checksum, what)
+        state.load(tuple(column[entry.start : entry.stop] for column in columns))
+
+    def _state_for(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+        state = self.backend.registered_states.get(meta.name)
+        if state is None:
+            return self.backend.create_state(meta)
+        if state.meta != meta:
+            raise IncompatibleCheckpointError(
+                f"operator state {meta.name!r} is {meta} in one subtask's file and {state.meta} in another's",
+                state=meta.name,
+            )
+        return state

@@ -1,0 +1,163 @@
+"""The states that the operator state backend gives out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.state import BroadcastState, ListState
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.backends.serializers import value_copier
+from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.errors import StateValueError
+
+
+@attrs.frozen
+class RegisteredOperatorStateMeta:
+    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
+
+    ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
+    """
+
+    name: str
+    mode: OperatorStateMode
+    stored_type: TypeInformation
+
+    def __str__(self) -> str:
+        return f"{self.mode.value} of {self.stored_type}"
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+class PartitionableListState(ListState[Any]):
+    """A list of one subtask (Flink: ``PartitionableListState``)."""
+
+    def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
+        assert isinstance(meta.stored_type, ListTypeInfo)
+        self.meta = meta
+        self._check = meta.stored_type.element_type.check
+        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.element_type) or _identity
+        self._elements: list[Any] = []
+
+    def get(self) -> Iterable[Any]:
+        return self._elements
+
+    def add(self, value: Any) -> None:
+        self._elements.append(self._checked(value))
+
+    def add_all(self, values: list[Any]) -> None:
+        self._elements.extend(self._all_checked(values))
+
+    def update(self, values: list[Any]) -> None:
+        self._elements[:] = self._all_checked(values)
+
+    def clear(self) -> None:
+        self._elements.clear()
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """Return copies of what a snapshot writes."""
+        return ([self._copy(element) for element in self._elements],)
+
+    def load(self, columns: tuple[list[Any], ...]) -> None:
+        """Add what was restored."""
+        self._elements.extend(columns[0])
+
+    def _all_checked(self, values: Any) -> list[Any]:
+        if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise self._refusal(f"a ListState takes a list of values, not {values!r}")
+        return [self._checked(value) for value in values]
+
+    def _checked(self, value: Any) -> Any:
+        if value is None:
+            raise self._refusal("None cannot be added to a ListState")
+        try:
+            return self._check(value)
+        except ValueError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, reason: object) -> StateValueError:
+        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
+
+
+class HeapBroadcastState(BroadcastState[Any, Any]):
+    """A map of one subtask (Flink: ``HeapBroadcastState``)."""
+
+    def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
+        assert isinstance(meta.stored_type, MapTypeInfo)
+        self.meta = meta
+        self._check_key = meta.stored_type.key_type_info.check
+        self._check_value = meta.stored_type.value_type_info.check
+        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
+        self._entries: dict[Any, Any] = {}
+
+    def get(self, key: Any) -> Any:
+        return self._entries.get(self._checked_key(key))
+
+    def contains(self, key: Any) -> bool:
+        return self._checked_key(key) in self._entries
+
+    def put(self, key: Any, value: Any) -> None:
+        self.put_all({self._checked_key(key): value})
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        if not isinstance(dict_value, dict):
+            raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
+        checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
+        self._entries.update(checked)
+
+    def remove(self, key: Any) -> None:
+        self._entries.pop(self._checked_key(key), None)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._entries.items()
+
+    def keys(self) -> Iterable[Any]:
+        return self._entries.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._entries.values()
+
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """Return copies of what a snapshot writes."""
+        values = [None if value is None else self._copy(value) for value in self._entries.values()]
+        return list(self._entries), values
+
+    def load(self, columns: tuple[list[Any], ...]) -> None:
+        """Add what was restored."""
+        self._entries.update(zip(*columns, strict=True))
+
+    def _checked_key(self, key: Any) -> Any:
+        try:
+            hash(key)
+            return self._check_key(key)
+        except (ValueError, TypeError) as error:
+            raise self._refusal(f"key: {error}") from None
+
+    def _checked(self, key: Any, value: Any) -> Any:
+        try:
+            return None if value is None else self._check_value(value)
+        except ValueError as error:
+            raise self._refusal(f"entry {key!r}: {error}") from None
+
+    def _refusal(self, reason: object) -> StateValueError:
+        return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
+
+
+HeapOperatorState = PartitionableListState | HeapBroadcastState
+
+
+def create_operator_state(meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+    """Return a new, empty state."""
+    if meta.mode is OperatorStateMode.BROADCAST:
+        return HeapBroadcastState(meta)
+    return PartitionableListState(meta)

@@ -1,0 +1,41 @@
+"""The entries of a state as columns: what backends give to, and take from, the checkpoint format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import attrs
+
+from pyflinkstate.backends.state_meta import StateMeta
+
+
+@attrs.frozen
+class KeyGroupEntries:
+    """The entries of one state and key group; ``namespaces`` is None for the void namespace."""
+
+    key_group: int
+    keys: list[Any]
+    namespaces: list[Any] | None
+    values: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def entry_keys(self) -> list[Any]:
+        """Return what a state map finds each entry by."""
+        return self.keys if self.namespaces is None else list(zip(self.keys, self.namespaces, strict=True))
+
+
+class KeyedStateSnapshot(Protocol):
+    """What one state held at one moment."""
+
+    @property
+    def meta(self) -> StateMeta:
+        """What is known of the state."""
+
+    def key_groups(self) -> Iterator[KeyGroupEntries]:
+        """Iterate over the key groups; each may be released when the next is asked for."""
+
+    def release(self) -> None:
+        """Release what is not yet released. Idempotent."""

@@ -1,0 +1,95 @@
+"""When a value has expired, and what reading one does (Flink: ``AbstractTtlDecorator``, ``TtlUtils``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
+from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
+from pyflinkstate.backends.ttl.types import TtlValue
+
+
+@attrs.frozen
+class TtlRules:
+    """A configuration, ready for use.
+
+    Attributes:
+        now: gives the time in ms.
+        ttl_ms: how long a value lives.
+        refreshes_on_read: reading prolongs its life.
+        returns_expired: an expired value is returned once.
+    """
+
+    now: Callable[[], int]
+    ttl_ms: int
+    refreshes_on_read: bool
+    returns_expired: bool
+
+    @classmethod
+    def of(cls, config: StateTtlConfig, now: Callable[[], int]) -> TtlRules:
+        """Return the rules of a configuration."""
+        return cls(
+            now,
+            config.get_ttl().to_milliseconds(),
+            config.get_update_type() is UpdateType.OnReadAndWrite,
+            config.get_state_visibility() is StateVisibility.ReturnExpiredIfNotCleanedUp,
+        )
+
+    def stamped(self, value: Any) -> TtlValue:
+        """Return ``value`` as written now."""
+        return self.now(), value
+
+    def is_expired(self, stored: TtlValue) -> bool:
+        """Return whether a value has expired: written at 0 with 100 ms to live, at 100."""
+        return stored[0] + self.ttl_ms <= self.now()
+
+    def unexpired(self, stored: TtlValue | None) -> Any:
+        """Return the user's value, or None if there is none or it has expired."""
+        return None if stored is None or self.is_expired(stored) else stored[1]
+
+
+@attrs.frozen
+class TtlReduceFunction(ReduceFunction):
+    """Reduces values that have not expired; the result is stamped anew, unless both have."""
+
+    _function: ReduceFunction
+    _rules: TtlRules
+
+    def reduce(self, value1: TtlValue, value2: TtlValue) -> TtlValue:
+        old, new = self._rules.unexpired(value1), self._rules.unexpired(value2)
+        if old is None and new is None:
+            return value1
+        if old is None or new is None:
+            return self._rules.stamped(new if old is None else old)
+        return self._rules.stamped(self._function.reduce(old, new))
+
+
+@attrs.frozen
+class TtlAggregateFunction(AggregateFunction):
+    """Adds to an accumulator that has not expired, else to a new one; the result is stamped anew."""
+
+    _function: AggregateFunction
+    _rules: TtlRules
+
+    def create_accumulator(self) -> TtlValue:
+        return self._rules.stamped(self._function.create_accumulator())
+
+    def add(self, value: Any, accumulator: TtlValue) -> TtlValue:
+        unexpired = self._rules.unexpired(accumulator)
+        if unexpired is None:
+            unexpired = self._function.create_accumulator()
+        return self._rules.stamped(self._function.add(value, unexpired))
+
+    def get_result(self, accumulator: TtlValue) -> Any:
+        return self._function.get_result(accumulator[1])
+
+    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> TtlValue:
+        left, right = self._rules.unexpired(acc_a), self._rules.unexpired(acc_b)
+        if left is None and right is None:
+            return acc_a
+        if left is None or right is None:
+            return self._rules.stamped(right if left is None else left)
+        return self._rules.stamped(self._function.merge(left, right))

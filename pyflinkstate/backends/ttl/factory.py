@@ -1,0 +1,98 @@
+"""Makes a state that expires out of a backend's own (Flink: ``TtlStateFactory``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.backends.ttl.access import TtlAggregateFunction, TtlReduceFunction, TtlRules
+from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup, snapshot_filter, ttl_filter
+from pyflinkstate.backends.ttl.states import (
+    TtlAggregatingState,
+    TtlListState,
+    TtlMapState,
+    TtlReducingState,
+    TtlValueState,
+)
+from pyflinkstate.backends.ttl.types import TtlTypeInfo
+
+
+def create_ttl_state(
+    descriptor: Any,
+    rules: TtlRules,
+    inner: Any,
+    on_key_selected: Callable[[Callable[[Any], None]], None],
+) -> Any:
+    """Return the state of ``descriptor``, which has time to live.
+
+    Args:
+        descriptor: one of the five.
+        rules: of its configuration.
+        inner: the backend's state of :func:`with_timestamps`.
+        on_key_selected: has a function called for every key that is selected.
+    """
+    config = descriptor.ttl_config
+    if config.get_cleanup_strategies().in_full_snapshot():
+        inner.set_snapshot_transformer(lambda: snapshot_filter(descriptor.kind, rules))
+    on_access = _incremental_cleanup(descriptor.kind, config, rules, inner, on_key_selected)
+    if descriptor.kind is StateKind.AGGREGATING:
+        return TtlAggregatingState(inner, rules, on_access, descriptor.agg_function)
+    return _TTL_STATES[descriptor.kind](inner, rules, on_access)
+
+
+_TTL_STATES: dict[StateKind, Callable[[Any, TtlRules, Callable[[], None]], Any]] = {
+    StateKind.VALUE: TtlValueState,
+    StateKind.LIST: TtlListState,
+    StateKind.MAP: TtlMapState,
+    StateKind.REDUCING: TtlReducingState,
+}
+
+
+def with_timestamps(descriptor: Any, rules: TtlRules) -> StateDescriptor:
+    """Return the descriptor of what the backend stores for ``descriptor``, which has time to live."""
+    name = descriptor.name
+    if isinstance(descriptor, ValueStateDescriptor):
+        return ValueStateDescriptor(name, TtlTypeInfo(descriptor.value_type_info))
+    if isinstance(descriptor, ListStateDescriptor):
+        return ListStateDescriptor(name, TtlTypeInfo(descriptor.elem_type_info))
+    if isinstance(descriptor, MapStateDescriptor):
+        return MapStateDescriptor(name, descriptor.key_type_info, TtlTypeInfo(descriptor.value_type_info))
+    if isinstance(descriptor, ReducingStateDescriptor):
+        reduce_function = TtlReduceFunction(descriptor.reduce_function, rules)
+        return ReducingStateDescriptor(name, reduce_function, TtlTypeInfo(descriptor.type_info))
+    assert isinstance(descriptor, AggregatingStateDescriptor)
+    aggregate_function = TtlAggregateFunction(descriptor.agg_function, rules)
+    return AggregatingStateDescriptor(name, aggregate_function, TtlTypeInfo(descriptor.state_type_info))
+
+
+def _incremental_cleanup(
+    kind: StateKind,
+    config: StateTtlConfig,
+    rules: TtlRules,
+    inner: Any,
+    on_key_selected: Callable[[Callable[[Any], None]], None],
+) -> Callable[[], None]:
+    """Return what each access of the state has to call."""
+    strategy = config.get_cleanup_strategies().get_incremental_cleanup_strategy()
+    if strategy is None:
+        return _nothing
+    cleanup = TtlIncrementalCleanup(
+        inner, ttl_filter(kind, rules.ttl_ms, rules.now), strategy.get_cleanup_size()
+    )
+    if strategy.run_cleanup_for_every_record():
+        on_key_selected(lambda _: cleanup.run())
+    return cleanup.run
+
+
+def _nothing() -> None:
+    """Clean nothing up."""

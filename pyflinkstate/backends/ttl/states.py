@@ -1,0 +1,274 @@
+"""The five states with time to live, each around a backend's state of values with timestamps.
+
+A value's timestamp is refreshed by writing and, if so configured, by reading. Values of lists and maps
+have one each. What Flink does with None is kept: ``ReducingState.add(None)`` leaves the value and
+refreshes it, ``MapState.put_all(None)`` does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from pyflinkstate.backends.ttl.access import TtlRules
+from pyflinkstate.backends.ttl.types import TtlValue
+from pyflinkstate.errors import NoCurrentKeyError
+
+
+class TtlState:
+    """What the five share: the state inside, the rules, and what each access does beside."""
+
+    def __init__(self, inner: Any, rules: TtlRules, on_access: Callable[[], None]) -> None:
+        self._inner = inner
+        self._rules = rules
+        self._on_access = on_access
+
+    def set_current_namespace(self, namespace: Hashable) -> None:
+        """Bind the state to ``namespace``."""
+        self._inner.set_current_namespace(namespace)
+
+    def clear(self) -> None:
+        self._on_access()
+        self._inner.clear()
+
+    def get_internal(self) -> Any:
+        """Return what is stored, with timestamps."""
+        return self._inner.get_internal()
+
+    def update_internal(self, stored: Any) -> None:
+        """Store values with timestamps."""
+        self._inner.update_internal(stored)
+
+    def _read_single(self) -> Any:
+        """Return the user's value where one is stored, as the rules say."""
+        self._on_access()
+        stored = self._inner.get_internal()
+        if stored is None:
+            return None
+        if self._rules.is_expired(stored):
+            self._inner.clear()
+            return stored[1] if self._rules.returns_expired else None
+        if self._rules.refreshes_on_read:
+            self._inner.update_internal(self._rules.stamped(stored[1]))
+        return stored[1]
+
+
+class TtlMergingState(TtlState):
+    """A state whose namespaces can be merged."""
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge what has not expired; see the backend's state."""
+        self._inner.merge_namespaces(target, sources)
+
+
+class TtlValueState(TtlState, ValueState[Any]):
+    """A value state that expires. A default value is ignored, as in Flink."""
+
+    def value(self) -> Any:
+        return self._read_single()
+
+    def update(self, value: Any) -> None:
+        self._on_access()
+        if value is None:
+            self._inner.clear()
+        else:
+            self._inner.update(self._rules.stamped(value))
+
+
+class TtlReducingState(TtlMergingState, ReducingState[Any]):
+    """A reducing state that expires as a whole; each ``add`` refreshes it."""
+
+    def get(self) -> Any:
+        return self._read_single()
+
+    def add(self, value: Any) -> None:
+        self._on_access()
+        if value is not None or self._inner.get_internal() is not None:
+            self._inner.add(self._rules.stamped(value))
+
+
+class TtlAggregatingState(TtlMergingState, AggregatingState[Any, Any]):
+    """An aggregating state that expires as a whole; each ``add`` refreshes it."""
+
+    def __init__(
+        self, inner: Any, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
+    ) -> None:
+        super().__init__(inner, rules, on_access)
+        self._function = function
+
+    def get(self) -> Any:
+        accumulator = self._read_single()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        self._on_access()
+        self._inner.add(value)
+
+
+class TtlListState(TtlMergingState, ListState[Any]):
+    """A list state whose elements expire one by one."""
+
+    def get(self) -> Iterable[Any]:
+        self._on_access()
+        elements = self._inner.get_internal()
+        if elements is None:
+            return ()
+        if self._rules.refreshes_on_read:
+            elements = self._refreshed(elements)
+        return TtlListView(self._inner, elements, self._rules)
+
+    def add(self, value: Any) -> None:
+        self._on_access()
+        self._inner.add(self._stamped(value))
+
+    def add_all(self, values: list[Any]) -> None:
+        self._on_access()
+        self._inner.add_all(self._all_stamped(values, "added to"))
+
+    def update(self, values: list[Any]) -> None:
+        self._on_access()
+        self._inner.update(self._all_stamped(values, "put into"))
+
+    def _refreshed(self, elements: list[TtlValue]) -> list[TtlValue]:
+        """Store the unexpired elements, refreshed; return these and, as they were, the expired ones."""
+        rules = self._rules
+        refreshed = [item if rules.is_expired(item) else rules.stamped(item[1]) for item in elements]
+        kept = [item for item, before in zip(refreshed, elements, strict=True) if item is not before]
+        if not kept:
+            return elements
+        self._inner.update_internal(kept)
+        return refreshed
+
+    def _stamped(self, value: Any) -> TtlValue:
+        if value is None:
+            raise self._inner.refusal("None cannot be added to a ListState")
+        return self._rules.stamped(value)
+
+    def _all_stamped(self, values: Any, verb: str) -> list[TtlValue]:
+        if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise self._inner.refusal(f"a list of values is {verb} a ListState, not {values!r}")
+        return [self._stamped(value) for value in values]
+
+
+class TtlListView:
+    """The elements of a list, without those that have expired when iteration comes to them.
+
+    Expired elements stay stored until the list is written or cleaned up; only when all have expired, and
+    all were looked at, the list is removed.
+    """
+
+    def __init__(self, inner: Any, elements: list[TtlValue], rules: TtlRules) -> None:
+        self._inner = inner
+        self._elements = elements
+        self._rules = rules
+
+    def __iter__(self) -> Iterator[Any]:
+        all_expired = True
+        for element in self._elements:
+            expired = self._rules.is_expired(element)
+            all_expired = all_expired and expired
+            if not expired or self._rules.returns_expired:
+                yield element[1]
+        # Only the list that was iterated over: the state may be bound to another key by now, or to none.
+        if all_expired:
+            with contextlib.suppress(NoCurrentKeyError):
+                if self._inner.get_internal() is self._elements:
+                    self._inner.clear()
+
+
+class TtlMapState(TtlState, MapState[Any, Any]):
+    """A map state whose entries expire one by one. ``is_empty`` looks at what is stored, expired or not."""
+
+    def get(self, key: Any) -> Any:
+        found = self._found(key)
+        return None if found is None else found[1]
+
+    def put(self, key: Any, value: Any) -> None:
+        self._on_access()
+        self._inner.put(key, self._rules.stamped(value))
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        self._on_access()
+        if dict_value is None:
+            return
+        if isinstance(dict_value, dict):
+            dict_value = {key: self._rules.stamped(value) for key, value in dict_value.items()}
+        self._inner.put_all(dict_value)
+
+    def remove(self, key: Any) -> None:
+        self._on_access()
+        self._inner.remove(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._found(key) is not None
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._view(lambda key, value: (key, value))
+
+    def keys(self) -> Iterable[Any]:
+        return self._view(lambda key, _: key)
+
+    def values(self) -> Iterable[Any]:
+        return self._view(lambda _, value: value)
+
+    def is_empty(self) -> bool:
+        self._on_access()
+        return bool(self._inner.is_empty())
+
+    def _view(self, part: Callable[[Any, Any], Any]) -> TtlMapView:
+        self._on_access()
+        return TtlMapView(self._inner.items(), self._rules, part)
+
+    def _found(self, key: Any) -> TtlValue | None:
+        self._on_access()
+        stored: TtlValue | None = self._inner.get(key)
+        if stored is None:
+            return None
+        if self._rules.is_expired(stored):
+            self._inner.remove(key)
+            return stored if self._rules.returns_expired else None
+        if self._rules.refreshes_on_read:
+            self._inner.put_internal(key, self._rules.stamped(stored[1]))
+        return stored
+
+
+class TtlMapView:
+    """The entries, keys or values of a map state with time to live."""
+
+    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
+        self._pairs = pairs
+        self._rules = rules
+        self._part = part
+
+    def __iter__(self) -> TtlMapIterator:
+        return TtlMapIterator(iter(self._pairs), self._rules, self._part)
+
+
+class TtlMapIterator:
+    """Skips and removes entries that have expired; refreshes the others if reading does."""
+
+    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
+        self._pairs = pairs
+        self._rules = rules
+        self._part = part
+
+    def __iter__(self) -> TtlMapIterator:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            key, stored = next(self._pairs)
+            if not self._rules.is_expired(stored):
+                if self._rules.refreshes_on_read:
+                    self._pairs.set_value(self._rules.stamped(stored[1]))
+                return self._part(key, stored[1])
+            self._pairs.remove()
+            if self._rules.returns_expired:
+                return self._part(key, stored[1])
+
+    def remove(self) -> None:
+        """Remove the entry that was given last."""
+        self._pairs.remove()

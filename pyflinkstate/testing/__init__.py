@@ -1,0 +1,1 @@
+"""What tests of operators need. Not public yet: names may change."""

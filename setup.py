@@ -1,0 +1,34 @@
+"""Compiles the core of the heap backend with mypyc; all else is in pyproject.toml.
+
+Without a C compiler, or with PYFLINKSTATE_PURE=1, the same files are installed as they are.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import setup
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pyflinkstate.backends.heap import COMPILED_MODULES
+
+
+def extensions():
+    """Return what is to be compiled."""
+    if os.environ.get("PYFLINKSTATE_PURE") == "1":
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        return []
+    paths = [f"pyflinkstate/backends/heap/{name}.py" for name in COMPILED_MODULES]
+    # The types of these files are enough; what they import need not even be installed.
+    options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports"]
+    modules = mypycify([*options, *paths], opt_level="3")
+    for module in modules:
+        module.optional = True  # a missing compiler is no reason not to install
+    return modules
+
+
+setup(ext_modules=extensions())

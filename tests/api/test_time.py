@@ -1,0 +1,88 @@
+"""Lengths of time: PyFlink's names, and what they come to in milliseconds."""
+
+import datetime
+import pickle
+
+import pytest
+
+from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("time", "milliseconds"),
+    [
+        (Time(7), 7),
+        (Time.milliseconds(7), 7),
+        (Time.seconds(7), 7_000),
+        (Time.minutes(7), 420_000),
+        (Time.hours(7), 25_200_000),
+        (Time.days(7), 604_800_000),
+        (Time.milliseconds(0), 0),
+        (Time.seconds(-1), -1_000),
+        (Time.milliseconds(2**63 - 1), 2**63 - 1),
+    ],
+    ids=str,
+)
+def test_a_time_is_whole_milliseconds(time, milliseconds):
+    assert time.to_milliseconds() == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("duration", "milliseconds"),
+    [
+        (Duration.of_nanos(7_000_000), 7),
+        (Duration.of_millis(7), 7),
+        (Duration.of_seconds(7), 7_000),
+        (Duration.of_minutes(7), 420_000),
+        (Duration.of_hours(7), 25_200_000),
+        (Duration.of_days(7), 604_800_000),
+        (Duration.of_millis(2**63 - 1), 2**63 - 1),
+    ],
+    ids=str,
+)
+def test_a_duration_comes_to_milliseconds(duration, milliseconds):
+    assert duration.to_milliseconds() == milliseconds
+
+
+@pytest.mark.parametrize(("nanos", "milliseconds"), [(999_999, 0), (1_000_000, 1), (1_999_999, 1)])
+def test_parts_of_a_millisecond_are_dropped(nanos, milliseconds):
+    """As ``java.time.Duration.toMillis`` does."""
+    assert Duration.of_nanos(nanos).to_milliseconds() == milliseconds
+
+
+def test_lengths_are_equal_whatever_unit_they_were_made_of():
+    assert Time.hours(24) == Time.days(1)
+    assert Duration.of_seconds(60) == Duration.of_minutes(1)
+    assert hash(Time.seconds(1)) == hash(Time.milliseconds(1000))
+    assert Time.seconds(1) != Time.seconds(2)
+    assert Duration.of_nanos(1) != Duration.of_nanos(2)
+
+
+def test_lengths_are_ordered():
+    assert Time.seconds(59) < Time.minutes(1) < Time.milliseconds(60_001)
+    assert Duration.of_nanos(999_999) < Duration.of_millis(1) <= Duration.of_millis(1)
+
+
+@pytest.mark.parametrize("length", [Time.hours(1), Duration.of_nanos(5)], ids=str)
+def test_a_length_cannot_change_and_can_be_pickled(length):
+    with pytest.raises(AttributeError):
+        length._milliseconds = 3
+    assert pickle.loads(pickle.dumps(length)) == length
+
+
+@pytest.mark.parametrize(
+    "length", [Time.minutes(2), Duration.of_minutes(2), datetime.timedelta(minutes=2)], ids=repr
+)
+def test_milliseconds_are_had_of_any_length(length):
+    assert milliseconds_of(length) == 120_000
+
+
+def test_a_timedelta_loses_its_microseconds():
+    assert milliseconds_of(datetime.timedelta(days=1, milliseconds=5, microseconds=999)) == 86_400_005
+
+
+@pytest.mark.parametrize("length", [5, 5.0, "5 s", None], ids=repr)
+def test_what_is_no_length_is_refused(length):
+    with pytest.raises(ConfigurationError, match="Time, Duration or timedelta"):
+        milliseconds_of(length)

@@ -1,0 +1,57 @@
+"""What the tests of state maps share: keys with a chosen hash, a copier that counts, both kinds of map."""
+
+from copy import deepcopy
+
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
+
+
+class CountingCopier:
+    """Copies deep, and keeps what it was given."""
+
+    def __init__(self):
+        self.copied = []
+
+    def __call__(self, value):
+        self.copied.append(deepcopy(value))
+        return deepcopy(value)
+
+
+def small_map(copy_value=deepcopy, capacity=1, bucket_load=1, min_transferred=1):
+    """Return a copy-on-write map that doubles often, one bucket an operation."""
+    return CopyOnWriteStateMap(copy_value, capacity, bucket_load, min_transferred)
+
+
+#: Both kinds of map, and the copy-on-write map with other tables.
+MAKERS = {
+    "default": lambda: CopyOnWriteStateMap(deepcopy),
+    "one entry a bucket": small_map,
+    "two entries a bucket": lambda: CopyOnWriteStateMap(deepcopy, 2, 2, 1),
+    "all doubled at once": lambda: CopyOnWriteStateMap(deepcopy, 1, 1, 10**6),
+    "nested": NestedStateMap,
+}
+COPY_ON_WRITE_MAKERS = {name: make for name, make in MAKERS.items() if name != "nested"}
+
+
+def filled(state_map, keys):
+    """Put ``[key]`` under each key; return the same as a dict."""
+    model = {key: [key] for key in keys}
+    for key in model:
+        state_map.put(key, [key])
+    return model
+
+
+def entries_of(source):
+    """Return the entries of a map or snapshot as a dict, none of them given twice."""
+    found = list(source.items())
+    assert len(found) == source.size()
+    entries = dict(found)
+    assert len(entries) == len(found)
+    return entries
+
+
+def advance_to(state_map, rehash_index):
+    """Drive a rehash until that many buckets have moved."""
+    while state_map._rehash_index < rehash_index:
+        assert state_map._rehash is not None
+        state_map.contains_key(-1)

@@ -1,0 +1,374 @@
+"""The current key, isolation, listing and counting: rows G1 to G3 and G16 to G19 of the semantics."""
+
+import pytest
+from backend_support import make_backend
+from contract_backends import KEY_GROUPS, KINDS, LONG, PICKLED, STRING, Contract, lives
+
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.errors import InvalidKeyError, KeyGroupRangeError, NoCurrentKeyError
+from pyflinkstate.testing.harness import KeyedOperatorHarness
+
+SPEND = ValueStateDescriptor("spend", LONG)
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+METHODS = {
+    "value": [lambda s: s.value(), lambda s: s.update(1), lambda s: s.update(None)],
+    "list": [
+        *(list, lambda s: s.get(), lambda s: s.add(1), lambda s: s.add_all([1])),
+        *(lambda s: s.update([1]), lambda s: s.update([])),
+    ],
+    "map": [
+        *(list, lambda s: s.get("n"), lambda s: s.put("n", 1), lambda s: s.put_all({"n": 1})),
+        *(lambda s: s.remove("n"), lambda s: s.contains("n"), lambda s: s.is_empty()),
+        *(lambda s: s.items(), lambda s: s.keys(), lambda s: s.values()),
+        *(lambda s: s["n"], lambda s: "n" in s, lambda s: s.__setitem__("n", 1)),
+    ],
+    "reducing": [lambda s: s.get(), lambda s: s.add(1), lambda s: s.add(None)],
+    "aggregating": [lambda s: s.get(), lambda s: s.add(1), lambda s: s.add(None)],
+}
+
+
+def stored(contract, kind, keys, name="spend"):
+    """Store the position of each of ``keys`` under it."""
+    descriptor = KINDS[kind].describe(name)
+    for number, key in enumerate(keys):
+        contract.run(descriptor, lambda state, number=number: KINDS[kind].store(state, number), key)
+    return descriptor
+
+
+class TestCurrentKey:
+    @every_kind
+    @pytest.mark.parametrize("ttl", [False, True], ids=["for ever", "for a time"])
+    def test_g1_without_a_key_no_method_works(self, bare, kind, ttl):
+        descriptor = KINDS[kind].describe("spend")
+        state = bare.backend.get_partitioned_state(lives(descriptor, 1000) if ttl else descriptor)
+        for method in [*METHODS[kind], lambda s: s.clear()]:
+            with pytest.raises(NoCurrentKeyError, match="'spend' was used with no key set"):
+                method(state)
+        assert bare.entries() == 0
+
+    @every_kind
+    def test_g1_once_the_key_is_cleared_no_method_works(self, bare, kind):
+        descriptor = stored(bare, kind, ["k"])
+        bare.backend.clear_current_key()
+        state = bare.backend.get_partitioned_state(descriptor)
+        for method in [*METHODS[kind], lambda s: s.clear()]:
+            with pytest.raises(NoCurrentKeyError):
+                method(state)
+        assert bare.run(descriptor, KINDS[kind].read) == 0
+
+    def test_g1_no_key_can_be_asked_for_while_there_is_none(self, bare):
+        with pytest.raises(NoCurrentKeyError, match="no key is set"):
+            bare.backend.get_current_key()
+
+    @pytest.mark.parametrize("place", ["open", "close"])
+    def test_g1_an_operator_has_no_key_before_and_after_its_records(self, place):
+        class Eager(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.spend = runtime_context.get_state(SPEND)
+                if place == "open":
+                    self.spend.value()
+
+            def process_element(self, value, ctx):
+                self.spend.update(value)
+
+            def close(self):
+                self.spend.value()
+
+        def run():
+            harness = KeyedOperatorHarness(Eager())
+            harness.process_element("k", 1)
+            harness.close()
+
+        with pytest.raises(NoCurrentKeyError, match=rf"not in open\(\) or close\(\)[^\0]*in {place}\(\)"):
+            run()
+
+    def test_g2_none_is_no_key(self, bare):
+        with pytest.raises(InvalidKeyError, match="None cannot be a key"):
+            bare.backend.set_current_key(None)
+
+    @pytest.mark.parametrize(
+        "refused", [None, float("nan"), [1], {}, object()], ids=lambda k: type(k).__name__
+    )
+    def test_g2_when_a_key_is_refused_the_one_before_stays(self, bare, refused):
+        spend = bare.state(SPEND)
+        spend.update(1)
+        with pytest.raises(InvalidKeyError):
+            bare.backend.set_current_key(refused)
+        assert bare.backend.get_current_key() == "k"
+        assert bare.backend.get_partitioned_state(SPEND).value() == 1
+
+    @pytest.mark.parametrize("is_async", [True, False], ids=["copy-on-write", "plain"])
+    def test_g3_a_key_of_another_subtask_is_refused_and_the_one_before_stays(self, is_async):
+        """The empty string is in key group 94."""
+        backend = make_backend(STRING, KeyGroupRange(90, 94), async_snapshots=is_async)
+        backend.set_current_key("")
+        with pytest.raises(KeyGroupRangeError, match=r"'user-42' is in key group 20, .* range 90\.\.94"):
+            backend.set_current_key("user-42")
+        assert backend.get_current_key() == ""
+
+    def test_the_key_is_the_one_that_was_set(self, bare):
+        for key in ("a", 1, ("a", 2), b"a"):
+            bare.backend.set_current_key(key)
+            assert bare.backend.get_current_key() == key
+
+    def test_a_listener_hears_of_every_key(self, bare):
+        heard = []
+        bare.backend.register_key_selection_listener(heard.append)
+        for key in ("a", "b", "b"):
+            bare.backend.set_current_key(key)
+        bare.backend.clear_current_key()
+        assert heard == ["a", "b", "b"]
+
+    @pytest.mark.parametrize("keys", [(1, 1.0, True), (0, -0.0, False)], ids=str)
+    def test_keys_that_python_calls_equal_are_one_key(self, everywhere, keys):
+        for key in keys:
+            everywhere.run(KINDS["reducing"].describe("visits"), lambda state: state.add(1), key)
+        assert everywhere.run(KINDS["reducing"].describe("visits"), lambda state: state.get(), keys[0]) == 3
+        assert everywhere.entries() == 1
+
+    def test_keys_that_only_look_alike_are_two_keys(self, everywhere):
+        """PyFlink takes the next key for the same when the two are equal; these are not."""
+        for number, key in enumerate(("1", 1, b"1", (1,), ("1",))):
+            everywhere.state(SPEND, key).update(number)
+        assert [everywhere.state(SPEND, key).value() for key in ("1", 1, b"1", (1,), ("1",))] == [
+            0,
+            1,
+            2,
+            3,
+            4,
+        ]
+
+
+class TestIsolation:
+    @every_kind
+    def test_g16_each_key_has_state_of_its_own(self, everywhere, kind):
+        descriptor = stored(everywhere, kind, range(50))
+        for key in reversed(range(50)):
+            assert everywhere.run(descriptor, KINDS[kind].read, key) == key
+        assert everywhere.entries() == 50
+
+    @every_kind
+    def test_g16_each_name_has_state_of_its_own(self, everywhere, kind):
+        one, two = stored(everywhere, kind, ["k"], "one"), stored(everywhere, kind, ["other", "k"], "two")
+        assert everywhere.run(one, KINDS[kind].read) == 0
+        assert everywhere.run(two, KINDS[kind].read) == 1
+        everywhere.state(one).clear()
+        assert everywhere.run(two, KINDS[kind].read) == 1
+        assert not everywhere.run(one, KINDS[kind].read)
+
+    @every_kind
+    def test_g16_clear_removes_just_the_current_key(self, everywhere, kind):
+        descriptor = stored(everywhere, kind, ["a", "b", "c"])
+        everywhere.state(descriptor, "b").clear()
+        assert everywhere.entries() == 2
+        assert [everywhere.run(descriptor, KINDS[kind].read, key) for key in ("a", "c")] == [0, 2]
+        assert not everywhere.run(descriptor, KINDS[kind].read, "b")
+
+    def test_g16_all_kinds_live_beside_each_other(self, everywhere):
+        descriptors = {kind: stored(everywhere, kind, ["x", "k"], kind) for kind in KINDS}
+        read = {kind: everywhere.run(descriptors[kind], KINDS[kind].read) for kind in KINDS}
+        assert read == dict.fromkeys(KINDS, 1)
+        assert everywhere.entries() == 2 * len(KINDS)
+
+
+class TestListing:
+    @every_kind
+    def test_g17_each_key_is_listed_once(self, bare, kind):
+        descriptor = stored(bare, kind, ["a", "b", "a", "c"])
+        assert sorted(bare.backend.get_keys("spend")) == ["a", "b", "c"]
+        assert sorted(bare.backend.get_keys_and_namespaces("spend")) == [
+            (key, VOID_NAMESPACE) for key in ("a", "b", "c")
+        ]
+        bare.state(descriptor, "b").clear()
+        assert sorted(bare.backend.get_keys("spend")) == ["a", "c"]
+
+    def test_g17_a_map_lists_its_key_once_whatever_it_holds(self, bare):
+        bare.state(MapStateDescriptor("map")).put_all({"a": 1, "b": 2, "c": None})
+        assert list(bare.backend.get_keys("map")) == ["k"]
+        assert list(bare.backend.get_keys_and_namespaces("map")) == [("k", VOID_NAMESPACE)]
+
+    def test_g17_many_keys_of_all_key_groups_are_listed(self, bare):
+        stored(bare, "value", range(1000))
+        assert sorted(bare.backend.get_keys("spend")) == list(range(1000))
+
+    def test_g17_a_state_that_is_not_there_or_empty_lists_nothing(self, bare):
+        bare.state(SPEND).value()
+        for name in ("spend", "unknown"):
+            assert list(bare.backend.get_keys(name)) == []
+            assert list(bare.backend.get_keys_and_namespaces(name)) == []
+
+    def test_g17_no_key_is_needed_and_the_current_one_stays(self, bare):
+        stored(bare, "value", ["a", "b"])
+        bare.backend.set_current_key("a")
+        assert sorted(bare.backend.get_keys("spend")) == ["a", "b"]
+        assert bare.backend.get_current_key() == "a"
+        bare.backend.clear_current_key()
+        assert sorted(bare.backend.get_keys("spend")) == ["a", "b"]
+
+    def test_g17_state_may_change_while_keys_are_listed(self, bare):
+        stored(bare, "value", range(200))
+        visited = []
+        for key in bare.backend.get_keys("spend"):
+            visited.append(key)
+            bare.state(SPEND, key).clear()
+            bare.state(SPEND, f"new {key}").update(0)
+        assert set(range(200)) <= set(visited)
+        assert len(visited) == len(set(visited))
+        assert bare.entries() == 200  # one went and one came with each visit
+
+    def test_g17_restored_keys_are_listed_before_the_state_is_asked_for(self, bare):
+        stored(bare, "value", ["a", "b"])
+        assert sorted(bare.restarted().backend.get_keys("spend")) == ["a", "b"]
+
+
+class TestApplyToAllKeys:
+    @staticmethod
+    def apply(contract, descriptor, function):
+        contract.backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, descriptor, function)
+
+    @every_kind
+    def test_g18_every_key_is_visited_with_its_state(self, bare, kind):
+        descriptor = stored(bare, kind, ["a", "b", "c"])
+        visited = {}
+
+        def visit(key, state):
+            assert bare.backend.get_current_key() == key
+            visited[key] = KINDS[kind].read(state)
+
+        self.apply(bare, descriptor, visit)
+        assert visited == {"a": 0, "b": 1, "c": 2}
+
+    @every_kind
+    def test_g18_the_visited_state_may_be_cleared(self, bare, kind):
+        descriptor = stored(bare, kind, range(100))
+        self.apply(bare, descriptor, lambda key, state: state.clear())
+        assert bare.entries() == 0
+
+    def test_g18_the_visited_state_may_be_cleared_and_filled_anew(self, bare):
+        """After Flink's testConcurrentModificationWithApplyToAllKeys."""
+        visits = ListStateDescriptor("visits", STRING)
+        for key in range(1, 11):
+            bare.state(visits, key).add("once")
+
+        def visit(key, state):
+            state.clear()
+            state.add(f"anew {key}")
+
+        self.apply(bare, visits, visit)
+        assert bare.entries() == 10
+        for key in range(1, 11):
+            assert bare.state(visits, key).run(list) == [f"anew {key}"]
+
+    def test_g18_keys_that_are_added_meanwhile_are_not_visited(self, bare):
+        stored(bare, "value", range(20))
+        visited = []
+
+        def visit(key, state):
+            visited.append(key)
+            bare.backend.set_current_key(f"new {key}")
+            state.update(0)
+
+        self.apply(bare, SPEND, visit)
+        assert sorted(visited) == list(range(20))
+        assert bare.entries() == 40
+
+    def test_g18_the_current_key_is_set_back(self, bare):
+        stored(bare, "value", ["a", "b", "c"])
+        bare.backend.set_current_key("b")
+        self.apply(bare, SPEND, lambda key, state: None)
+        assert bare.backend.get_current_key() == "b"
+        assert bare.backend.get_partitioned_state(SPEND).value() == 1
+
+    def test_g18_a_key_without_state_is_set_back_too(self, bare):
+        stored(bare, "value", ["a"])
+        bare.backend.set_current_key("none")
+        self.apply(bare, SPEND, lambda key, state: None)
+        assert bare.backend.get_current_key() == "none"
+
+    def test_g18_there_is_no_key_afterwards_where_there_was_none(self, bare):
+        stored(bare, "value", ["a"])
+        bare.backend.clear_current_key()
+        self.apply(bare, SPEND, lambda key, state: None)
+        with pytest.raises(NoCurrentKeyError):
+            bare.backend.get_partitioned_state(SPEND).value()
+
+    @pytest.mark.parametrize("current", ["b", None], ids=str)
+    def test_g18_the_current_key_is_set_back_when_the_function_raises(self, bare, current):
+        stored(bare, "value", ["a", "b", "c"])
+        bare.backend.clear_current_key() if current is None else bare.backend.set_current_key(current)
+
+        def fail(key, state):
+            raise KeyError("of the function")
+
+        with pytest.raises(KeyError, match="of the function"):
+            self.apply(bare, SPEND, fail)
+        if current is None:
+            with pytest.raises(NoCurrentKeyError):
+                bare.backend.get_current_key()
+        else:
+            assert bare.backend.get_partitioned_state(SPEND).value() == 1
+
+    def test_g18_restored_state_is_visited_though_it_was_never_asked_for(self, bare):
+        stored(bare, "value", ["a", "b"])
+        visited = []
+        self.apply(bare.restarted(), SPEND, lambda key, state: visited.append((key, state.value())))
+        assert sorted(visited) == [("a", 0), ("b", 1)]
+
+    def test_g18_nothing_is_visited_of_a_state_without_entries(self, bare):
+        visited = []
+        self.apply(bare, SPEND, lambda key, state: visited.append(key))
+        assert visited == []
+
+
+class TestCounting:
+    @every_kind
+    def test_g19_one_for_each_key_with_an_entry_and_none_after_clear(self, everywhere, kind):
+        """After Flink's testNumStateEntries."""
+        descriptor = KINDS[kind].describe("spend")
+        for count in range(1, 6):
+            everywhere.run(descriptor, KINDS[kind].read, count)
+            assert everywhere.entries() == count - 1
+            for _ in range(2):
+                everywhere.run(descriptor, lambda state: KINDS[kind].store(state, 1), count)
+                assert everywhere.entries() == count
+        for count in range(5, 0, -1):
+            everywhere.state(descriptor, count).clear()
+            assert everywhere.entries() == count - 1
+
+    def test_g19_the_entries_of_all_states_count(self, everywhere):
+        for count, kind in enumerate(KINDS, start=1):
+            stored(everywhere, kind, ["a", "b"], kind)
+            assert everywhere.entries() == 2 * count
+
+    def test_g19_restored_entries_count_before_their_state_is_asked_for(self, everywhere):
+        stored(everywhere, "value", range(10))
+        assert everywhere.restarted().entries() == 10
+
+
+@pytest.mark.parametrize(
+    ("key_type", "keys"),
+    [
+        (STRING, ["", "a", "é", "\U0001f600"]),
+        (LONG, [0, -1, 2**63 - 1, -(2**63)]),
+        (Types.DOUBLE(), [0.0, -1.5, float("inf"), 1]),
+        (Types.TUPLE([STRING, LONG]), [("a", 1), ("a", 2), ("", 1), ("a", None)]),
+        (Types.PRIMITIVE_ARRAY(Types.BYTE()), [b"", b"\x00", b"ab"]),
+        (PICKLED, [1, "1", b"1", (1, "1"), 1.5]),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type_keep_their_state_over_a_restart(everywhere, key_type, keys):
+    contract = Contract(everywhere.mode, key_type)
+    for number, key in enumerate(keys):
+        contract.state(SPEND, key).update(number)
+    restarted = contract.restarted()
+    assert [restarted.state(SPEND, key).value() for key in keys] == list(range(len(keys)))
+    assert restarted.entries() == len(keys)
+    assert {restarted.backend.key_group_of(key) for key in keys} <= set(range(KEY_GROUPS))
+    contract.close()

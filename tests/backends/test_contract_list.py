@@ -1,0 +1,223 @@
+"""ListState by rows L1 to L8 of the semantics, however it is run; L9 is with the namespaces."""
+
+from collections import deque
+
+import pytest
+from contract_backends import LONG, STRING, lives
+
+from pyflinkstate.api.descriptors import ListStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.errors import StateValueError
+
+VISITS = ListStateDescriptor("visits", LONG)
+
+
+@pytest.fixture(params=["for ever", "for a time"])
+def visits(everywhere, request):
+    """A list state, also one that expires: what a user sees of both is the same."""
+    descriptor = ListStateDescriptor("visits", LONG)
+    return everywhere.state(descriptor if request.param == "for ever" else lives(descriptor, 1000))
+
+
+def elements(state):
+    return state.run(lambda visits: list(visits.get()))
+
+
+def test_l1_what_the_user_gets_of_nothing_is_an_empty_iterable(everywhere, visits):
+    assert visits.get() is not None
+    assert elements(visits) == visits.run(list) == []
+    assert everywhere.entries() == 0
+
+
+def test_l1_what_is_stored_of_nothing_is_none(everywhere, visits):
+    assert visits.get_internal() is None
+    visits.add(1)
+    visits.clear()
+    assert visits.get_internal() is None
+    assert everywhere.entries() == 0
+
+
+def test_l1_the_state_itself_is_iterable(visits):
+    visits.add_all([3, 1, 2])
+    assert visits.run(list) == [3, 1, 2]
+    assert visits.run(lambda state: [*state, *state]) == [3, 1, 2, 3, 1, 2]
+
+
+def test_l2_none_cannot_be_added(everywhere, visits):
+    with pytest.raises(StateValueError, match="state 'visits', key 'k': None cannot be added"):
+        visits.add(None)
+    assert everywhere.entries() == 0
+    visits.add(1)
+    with pytest.raises(StateValueError):
+        visits.add(None)
+    assert elements(visits) == [1]
+
+
+@pytest.mark.parametrize("method", ["add_all", "update"])
+@pytest.mark.parametrize("values", [None, 1, "ab", b"ab", object()], ids=lambda value: type(value).__name__)
+def test_l3_add_all_and_update_take_a_list(everywhere, visits, method, values):
+    with pytest.raises(StateValueError, match="a list of values is"):
+        getattr(visits, method)(values)
+    assert everywhere.entries() == 0
+    visits.add(1)
+    with pytest.raises(StateValueError):
+        getattr(visits, method)(values)
+    assert elements(visits) == [1]
+
+
+@pytest.mark.parametrize("method", ["add_all", "update"])
+@pytest.mark.parametrize(
+    "make", [list, tuple, deque, iter, dict.fromkeys], ids=["list", "tuple", "deque", "iterator", "dict"]
+)
+def test_l3_anything_that_gives_values_is_a_list(visits, method, make):
+    getattr(visits, method)(make([3, 1, 2]))
+    assert elements(visits) == [3, 1, 2]
+
+
+@pytest.mark.parametrize("values", [[2, None], [None, 2], [2, "wrong"], [2, 2**63]], ids=str)
+def test_l4_add_all_is_atomic(visits, values):
+    """Flink's heap state keeps what comes before the None."""
+    visits.add(1)
+    with pytest.raises(StateValueError):
+        visits.add_all(values)
+    assert elements(visits) == [1]
+
+
+@pytest.mark.parametrize("method", ["add_all", "update"])
+@pytest.mark.parametrize("values", [[2, None], [None], [2, "wrong"]], ids=str)
+def test_l4_what_is_refused_leaves_no_entry_that_a_snapshot_would_stumble_on(
+    everywhere, visits, method, values
+):
+    """Flink's heap state has an entry without a value then, and the next checkpoint fails."""
+    with pytest.raises(StateValueError):
+        getattr(visits, method)(values)
+    assert visits.get_internal() is None
+    assert everywhere.entries() == 0
+    assert everywhere.restarted().entries() == 0
+
+
+@pytest.mark.parametrize("values", [[2, None], [None, 2], [2, "wrong"]], ids=str)
+def test_l4_update_is_atomic(visits, values):
+    visits.add(1)
+    with pytest.raises(StateValueError):
+        visits.update(values)
+    assert elements(visits) == [1]
+
+
+def test_l4_an_iterable_that_fails_adds_nothing(visits):
+    def failing():
+        yield 2
+        raise KeyError("gone")
+
+    def add(state):
+        with pytest.raises(KeyError, match="gone"):
+            state.add_all(failing())
+
+    visits.add(1)
+    visits.run(add)
+    assert elements(visits) == [1]
+
+
+def test_l5_adding_no_values_creates_no_entry(everywhere, visits):
+    visits.add_all([])
+    assert visits.get_internal() is None
+    assert everywhere.entries() == 0
+
+
+def test_l5_adding_no_values_changes_nothing(visits):
+    visits.add(1)
+    visits.add_all([])
+    assert elements(visits) == [1]
+
+
+def test_l6_update_with_no_values_clears(everywhere, visits):
+    visits.add_all([1, 2])
+    visits.update([])
+    assert visits.get_internal() is None
+    assert everywhere.entries() == 0
+    visits.update([])
+    assert everywhere.entries() == 0
+
+
+def test_l7_update_replaces(everywhere, visits):
+    visits.add_all([1, 2])
+    visits.update([3])
+    assert elements(visits) == [3]
+    visits.update([5, 4])
+    assert elements(visits) == [5, 4]
+    assert everywhere.entries() == 1
+
+
+def test_l7_values_keep_the_order_of_adding(visits):
+    """After Flink's testListStateAPIs."""
+    visits.add(17)
+    visits.add(11)
+    assert elements(visits) == [17, 11]
+    visits.update([1])
+    visits.add_all([6, 3, 6])
+    visits.add(0)
+    visits.add_all([9])
+    assert elements(visits) == [1, 6, 3, 6, 0, 9]
+
+
+def test_l7_each_key_has_a_list_of_its_own(everywhere):
+    for round_ in range(3):
+        for key in ("a", "b", "c"):
+            everywhere.state(VISITS, key).add(ord(key) + round_)
+    for key in ("a", "b", "c"):
+        assert elements(everywhere.state(VISITS, key)) == [ord(key), ord(key) + 1, ord(key) + 2]
+
+
+def test_l7_a_list_may_be_added_to_itself(everywhere):
+    visits = everywhere.state(VISITS)
+    visits.add_all([1, 2])
+    visits.run(lambda state: state.add_all(state.get()))
+    assert elements(visits) == [1, 2, 1, 2]
+    visits.run(lambda state: state.update(state.get()))
+    assert elements(visits) == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("method", ["add_all", "update"])
+def test_l7_the_callers_list_stays_the_callers(visits, method):
+    mine = [1]
+    getattr(visits, method)(mine)
+    mine.append(2)
+    visits.add(3)
+    assert elements(visits) == [1, 3]
+    assert mine == [1, 2]
+
+
+def test_l8_the_live_list_is_returned(everywhere, declared):
+    visits = everywhere.state(ListStateDescriptor("visits", declared(LONG)))
+    visits.add(1)
+    assert visits.run(lambda state: state.get() is state.get())
+    for number in (2, 3, 4, 5):
+        visits.run(lambda state, number=number: state.get().append(number))
+    assert elements(visits) == [1, 2, 3, 4, 5]
+
+
+def test_l8_elements_that_change_in_place_are_live_too(everywhere, declared):
+    visits = everywhere.state(ListStateDescriptor("visits", declared(Types.LIST(LONG))))
+    visits.add([1])
+    for _ in range(3):
+        visits.run(lambda state: next(iter(state)).append(2))
+    visits.add([3])
+    assert elements(visits) == [[1, 2, 2, 2], [3]]
+
+
+def test_a_list_survives_a_restart_and_goes_on(everywhere, declared):
+    texts = ListStateDescriptor("texts", declared(STRING))
+    everywhere.state(texts).add_all(["é", "", "\U0001f600", "é"])
+    restarted = everywhere.restarted()
+    restarted.state(texts).add("more")
+    assert elements(restarted.state(texts)) == ["é", "", "\U0001f600", "é", "more"]
+    assert elements(everywhere.state(texts)) == ["é", "", "\U0001f600", "é"]
+
+
+def test_values_are_converted_on_the_way_in(everywhere):
+    ratios = everywhere.state(ListStateDescriptor("ratios", Types.DOUBLE()))
+    ratios.add(1)
+    ratios.add_all([2])
+    assert list(map(type, elements(ratios))) == [float, float]
+    ratios.update([3])
+    assert list(map(type, elements(ratios))) == [float]

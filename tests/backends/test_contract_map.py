@@ -1,0 +1,266 @@
+"""MapState by rows K1 to K7 and K10 to K12 of the semantics, however it is run; K8, K9 are with the views.
+
+Other than Flink's heap state (K5, K6), a map state never keeps an entry without anything in it.
+"""
+
+import pytest
+from contract_backends import LONG, PICKLED, STRING, lives
+
+from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.errors import DescriptorTypeError, StateValueError
+
+
+@pytest.fixture(params=["for ever", "for a time"])
+def counts(everywhere, request):
+    """A map state, also one that expires: what a user sees of both is the same."""
+    descriptor = MapStateDescriptor("counts", STRING, LONG)
+    return everywhere.state(descriptor if request.param == "for ever" else lives(descriptor, 1000))
+
+
+def items(state):
+    return state.run(lambda counts: dict(counts.items()))
+
+
+def test_k1_it_is_empty_at_first_and_reading_creates_no_entry(everywhere, counts):
+    assert counts.get("a") is None
+    assert counts.contains("a") is False
+    assert counts.is_empty() is True
+    for view in ("items", "keys", "values", "__iter__"):
+        assert counts.run(lambda state, view=view: list(getattr(state, view)())) == []
+    assert everywhere.entries() == 0
+
+
+def test_k1_what_is_put_is_there(everywhere, counts):
+    counts.put("a", 1)
+    counts.put("b", 2)
+    counts.put("a", 3)
+    assert (counts.get("a"), counts.get("b"), counts.get("c")) == (3, 2, None)
+    assert (counts.contains("a"), counts.contains("c"), counts.is_empty()) == (True, False, False)
+    assert items(counts) == {"a": 3, "b": 2}
+    assert counts.run(lambda state: sorted(state.keys())) == counts.run(sorted) == ["a", "b"]
+    assert counts.run(lambda state: sorted(state.values())) == [2, 3]
+    assert everywhere.entries() == 1
+
+
+def test_k1_clear_empties(everywhere, counts):
+    counts.put("a", 1)
+    counts.clear()
+    assert counts.is_empty()
+    assert everywhere.entries() == 0
+    counts.clear()
+    counts.put("b", 2)
+    assert items(counts) == {"b": 2}
+
+
+def test_k1_each_key_has_a_map_of_its_own(everywhere):
+    descriptor = MapStateDescriptor("counts", STRING, LONG)
+    for number, key in enumerate(("a", "b", "c")):
+        everywhere.state(descriptor, key).put_all({"n": number, key: number})
+    everywhere.state(descriptor, "b").remove("n")
+    assert [items(everywhere.state(descriptor, key)) for key in "abc"] == [
+        {"n": 0, "a": 0},
+        {"b": 1},
+        {"n": 2, "c": 2},
+    ]
+
+
+def test_k2_none_is_a_value(counts):
+    """PyFlink says that the key is not contained."""
+    counts.put("a", None)
+    assert counts.get("a") is None
+    assert counts.contains("a") is True
+    assert counts.is_empty() is False
+    assert items(counts) == {"a": None}
+    counts.put_all({"b": None, "a": 1})
+    assert items(counts) == {"a": 1, "b": None}
+    counts.remove("b")
+    assert counts.contains("b") is False
+
+
+def test_k3_none_is_a_user_key_where_none_is_declared(everywhere):
+    state = everywhere.state(MapStateDescriptor("any"))
+    state.put(None, 1)
+    state.put("a", 2)
+    assert (state.get(None), state.contains(None)) == (1, True)
+    assert items(everywhere.restarted().state(MapStateDescriptor("any"))) == {None: 1, "a": 2}
+    state.remove(None)
+    assert items(state) == {"a": 2}
+
+
+def test_k3_none_is_no_user_key_of_a_declared_type(everywhere, counts):
+    with pytest.raises(StateValueError, match="user key: None"):
+        counts.put(None, 1)
+    assert everywhere.entries() == 0
+
+
+def test_k4_removing_the_last_removes_the_entry(everywhere, counts):
+    counts.put_all({"a": 1, "b": 2})
+    counts.remove("a")
+    assert (counts.is_empty(), everywhere.entries()) == (False, 1)
+    counts.remove("b")
+    assert (counts.is_empty(), everywhere.entries()) == (True, 0)
+
+
+def test_k4_removing_what_is_not_there_creates_nothing(everywhere, counts):
+    counts.remove("a")
+    assert everywhere.entries() == 0
+    counts.put("b", 1)
+    counts.remove("a")
+    assert items(counts) == {"b": 1}
+
+
+def test_k4_removing_what_was_cleared_is_no_error(everywhere, counts):
+    """PyFlink raises KeyError."""
+    counts.put("a", 1)
+    counts.clear()
+    counts.remove("a")
+    assert everywhere.entries() == 0
+
+
+def test_k5_removing_each_of_a_list_of_the_keys_leaves_no_entry(everywhere, counts):
+    counts.put_all({"a": 1, "b": 2, "c": None})
+    for key in counts.run(list):
+        counts.remove(key)
+    assert counts.is_empty()
+    assert everywhere.entries() == 0
+    assert everywhere.restarted().entries() == 0
+
+
+def test_k6_putting_nothing_creates_no_entry(everywhere, counts):
+    counts.put_all({})
+    assert counts.is_empty()
+    assert everywhere.entries() == 0
+    counts.put("a", 1)
+    counts.put_all({})
+    assert items(counts) == {"a": 1}
+
+
+def test_k7_put_all_of_none_is_refused(everywhere):
+    state = everywhere.state(MapStateDescriptor("counts", STRING, LONG))
+    state.put("a", 1)
+    with pytest.raises(StateValueError, match="'counts', key 'k': put_all takes a dict, not None"):
+        state.put_all(None)
+    assert items(state) == {"a": 1}
+
+
+def test_k7_put_all_of_none_is_nothing_with_time_to_live(everywhere):
+    state = everywhere.state(lives(MapStateDescriptor("counts", STRING, LONG), 1000))
+    state.put_all(None)
+    assert everywhere.entries() == 0
+
+
+@pytest.mark.parametrize("entries", [[("a", 1)], "ab", 1], ids=repr)
+def test_k7_put_all_takes_a_dict(everywhere, counts, entries):
+    with pytest.raises(StateValueError, match="put_all takes a dict"):
+        counts.put_all(entries)
+    assert everywhere.entries() == 0
+
+
+def test_k7_put_all_puts_all(counts):
+    """PyFlink iterates over the dict's keys, and stores "a" -> "b" for {"ab": 1}."""
+    counts.put("x", 0)
+    counts.put_all({"ab": 1, "x": 2})
+    assert items(counts) == {"ab": 1, "x": 2}
+
+
+@pytest.mark.parametrize("refused", [{"c": "wrong"}, {1: 1}, {None: 1}], ids=str)
+def test_k7_put_all_puts_all_or_nothing(everywhere, counts, refused):
+    with pytest.raises(StateValueError):
+        counts.put_all({"a": 9, **refused})
+    assert everywhere.entries() == 0
+    counts.put("a", 1)
+    with pytest.raises(StateValueError):
+        counts.put_all({"a": 9, "b": 2, **refused})
+    assert items(counts) == {"a": 1}
+
+
+def test_k7_the_callers_dict_stays_the_callers(counts):
+    mine = {"a": 1}
+    counts.put_all(mine)
+    mine["b"] = 2
+    counts.put("c", 3)
+    assert items(counts) == {"a": 1, "c": 3}
+    assert mine == {"a": 1, "b": 2}
+
+
+def test_k10_all_that_was_put_is_iterated_over_once_in_some_order(counts):
+    for number in reversed(range(200)):
+        counts.put(f"{number % 100}", number)
+    assert counts.run(lambda state: sorted(state.items())) == sorted((f"{n}", n) for n in range(100))
+    assert counts.run(lambda state: len(list(state.keys()))) == 100
+
+
+def test_k11_it_is_empty_only_after_all_of_1024_are_removed(everywhere, counts):
+    def put_and_look(state):
+        return [state.is_empty() for number in range(1024) if not state.put(f"{number}", number)]
+
+    def look_and_remove(state):
+        return [state.is_empty() for number in range(1024) if not state.remove(f"{number}")]
+
+    assert not any(counts.run(put_and_look))
+    assert everywhere.entries() == 1
+    seen = counts.run(look_and_remove)
+    assert (any(seen[:-1]), seen[-1]) == (False, True)
+    assert everywhere.entries() == 0
+
+
+def test_k12_none_values_survive_a_restart(everywhere, declared):
+    """Flink's canonical savepoint fails on them."""
+    descriptor = MapStateDescriptor("counts", declared(STRING), declared(LONG))
+    everywhere.state(descriptor).put_all({"a": None, "é": 2, "": 0})
+    restarted = everywhere.restarted().state(descriptor)
+    assert items(restarted) == {"a": None, "é": 2, "": 0}
+    assert restarted.contains("a")
+
+
+def test_it_is_used_like_a_dict(counts):
+    def use(state):
+        state["a"] = 1
+        state["b"] = None
+        assert (state["a"], state["b"], state["missing"]) == (1, None, None)
+        assert ("a" in state, "b" in state, "missing" in state) == (True, True, False)
+        del state["a"]
+        del state["missing"]
+        return sorted(state)
+
+    assert counts.run(use) == ["b"]
+
+
+def test_values_that_change_in_place_are_live(everywhere, declared):
+    """And an open snapshot does not see the change: what it holds is checked when it is released."""
+    state = everywhere.state(MapStateDescriptor("lists", declared(STRING), declared(Types.LIST(LONG))))
+    state.put_all({"a": [1], "b": [0]})
+    for number in (2, 3, 4, 5):
+        state.run(lambda lists, number=number: lists.get("a").append(number))
+        state.run(lambda lists: next(lists for key, lists in lists.items() if key == "b").append(0))
+    assert items(state) == {"a": [1, 2, 3, 4, 5], "b": [0] * 5}
+
+
+def test_user_keys_and_values_are_converted_on_the_way_in(everywhere):
+    state = everywhere.state(MapStateDescriptor("ratios", Types.DOUBLE(), Types.DOUBLE()))
+    state.put(1, 2)
+    state.put_all({3: 4})
+    assert {type(part) for item in items(state).items() for part in item} == {float}
+
+
+def test_a_float_user_key_is_found_under_the_number_it_was_put_with(everywhere):
+    state = everywhere.state(MapStateDescriptor("ratios", Types.FLOAT(), LONG))
+    state.put(0.1, 1)
+    assert (state.get(0.1), state.contains(0.1)) == (1, True)
+    state.remove(0.1)
+    assert everywhere.entries() == 0
+
+
+@pytest.mark.parametrize("method", ["get", "remove", "contains"])
+@pytest.mark.parametrize("key", [1, [1], None], ids=repr)
+def test_a_user_key_that_cannot_be_one_is_refused_by_every_method(everywhere, counts, method, key):
+    with pytest.raises(StateValueError, match="'counts', key 'k': user key"):
+        getattr(counts, method)(key)
+    assert everywhere.entries() == 0
+
+
+@pytest.mark.parametrize("key_type", [Types.LIST(LONG), Types.MAP(LONG, LONG)], ids=str)
+def test_a_user_key_type_without_a_hash_is_refused_by_the_descriptor(key_type):
+    with pytest.raises(DescriptorTypeError, match="not hashable"):
+        MapStateDescriptor("counts", key_type, PICKLED)

@@ -1,0 +1,207 @@
+"""ValueState by rows V1 to V5 of the semantics, however it is run."""
+
+import pytest
+from contract_backends import LONG, PICKLED, STRING, lives
+
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.errors import DescriptorTypeError, StateValueError
+
+SPEND = ValueStateDescriptor("spend", LONG)
+WITH_42 = ValueStateDescriptor("spend", LONG, default_value=42)
+
+
+def test_v1_it_is_none_at_first_and_reading_creates_no_entry(everywhere):
+    assert everywhere.state(SPEND).value() is None
+    assert everywhere.entries() == 0
+
+
+def test_v1_the_default_is_read_where_nothing_is_stored_and_reading_it_creates_no_entry(everywhere):
+    spend = everywhere.state(WITH_42)
+    assert [spend.value(), spend.value()] == [42, 42]
+    assert everywhere.entries() == 0
+
+
+def test_v1_every_key_has_the_default_for_itself(everywhere):
+    everywhere.state(WITH_42, "a").update(1)
+    assert everywhere.state(WITH_42, "a").value() == 1
+    assert everywhere.state(WITH_42, "b").value() == 42
+
+
+def test_v1_a_changed_default_is_changed_for_that_reader_alone(everywhere):
+    trips = ValueStateDescriptor("trips", default_value={"seen": [1]})
+    state = everywhere.state(trips)
+    state.run(lambda trips: trips.value()["seen"].append(2))
+    assert state.value() == {"seen": [1]}
+    assert everywhere.state(trips, "other").value() == {"seen": [1]}
+    assert trips.default_value == {"seen": [1]}
+    assert everywhere.entries() == 0
+
+
+def test_v1_a_default_that_was_changed_and_stored_is_the_keys_own(everywhere):
+    trips = ValueStateDescriptor("trips", Types.LIST(LONG), default_value=[1])
+
+    def append(state):
+        seen = state.value()
+        seen.append(2)
+        state.update(seen)
+
+    state = everywhere.state(trips)
+    state.run(append)
+    state.run(append)
+    assert state.value() == [1, 2, 2]
+    assert everywhere.state(trips, "other").value() == [1]
+
+
+@pytest.mark.parametrize("declared_default", [1, 1.0], ids=repr)
+def test_v1_the_default_is_converted_to_the_declared_type(everywhere, declared_default):
+    ratio = ValueStateDescriptor("ratio", Types.DOUBLE(), default_value=declared_default)
+    assert type(everywhere.state(ratio).value()) is float
+
+
+@pytest.mark.parametrize(
+    ("value_type", "default"),
+    [(LONG, "42"), (LONG, 2**63), (LONG, True), (STRING, 1), (Types.LIST(LONG), [1, None])],
+    ids=str,
+)
+def test_v1_a_default_of_another_type_is_refused_by_the_descriptor(value_type, default):
+    with pytest.raises(DescriptorTypeError, match="'spend': the default value"):
+        ValueStateDescriptor("spend", value_type, default_value=default)
+
+
+def test_v2_update_with_none_clears(everywhere):
+    spend = everywhere.state(SPEND)
+    spend.update(1)
+    assert everywhere.entries() == 1
+    spend.update(None)
+    assert spend.value() is None
+    assert everywhere.entries() == 0
+
+
+def test_v2_after_update_with_none_the_default_is_back(everywhere):
+    spend = everywhere.state(WITH_42)
+    spend.update(1)
+    spend.update(None)
+    assert spend.value() == 42
+    assert everywhere.entries() == 0
+
+
+@pytest.mark.parametrize("value_type", [LONG, PICKLED, Types.LIST(LONG)], ids=str)
+def test_v2_a_snapshot_after_update_with_none_succeeds_and_holds_nothing(everywhere, value_type):
+    spend = ValueStateDescriptor("spend", value_type)
+    everywhere.state(spend).update([1] if value_type == Types.LIST(LONG) else 1)
+    everywhere.state(spend).update(None)
+    restarted = everywhere.restarted()
+    assert restarted.state(spend).value() is None
+    assert restarted.entries() == 0
+
+
+def test_v3_after_clear_the_default_is_back(everywhere):
+    spend = everywhere.state(WITH_42)
+    spend.update(1)
+    spend.clear()
+    assert spend.value() == 42
+    assert everywhere.entries() == 0
+    spend.clear()
+    assert spend.value() == 42
+
+
+def test_v3_none_as_an_explicit_default_is_none(everywhere):
+    spend = everywhere.state(ValueStateDescriptor("spend", LONG, default_value=None))
+    spend.update(1)
+    spend.clear()
+    assert spend.value() is None
+
+
+@pytest.mark.parametrize("default", [0, "", False, [], ()], ids=repr)
+def test_v3_a_default_that_is_false_is_no_none(everywhere, default):
+    assert everywhere.state(ValueStateDescriptor("any", default_value=default)).value() == default
+
+
+@pytest.mark.parametrize("stored", [0, "", False, [], ()], ids=repr)
+def test_v3_a_stored_value_that_is_false_is_not_taken_for_nothing(everywhere, stored):
+    state = everywhere.state(ValueStateDescriptor("any", default_value=42))
+    state.update(stored)
+    assert state.value() == stored
+    assert type(state.value()) is type(stored)
+    assert everywhere.entries() == 1
+
+
+def test_v3_the_default_survives_a_restore_by_the_descriptor(everywhere):
+    everywhere.state(WITH_42, "stored").update(1)
+    everywhere.state(WITH_42, "read").value()
+    restarted = everywhere.restarted()
+    assert restarted.state(WITH_42, "stored").value() == 1
+    assert restarted.state(WITH_42, "read").value() == 42
+
+
+def test_v3_the_default_is_not_in_the_snapshot(everywhere):
+    everywhere.state(WITH_42).value()
+    with_43 = ValueStateDescriptor("spend", LONG, default_value=43)
+    assert everywhere.restarted().state(with_43).value() == 43
+    assert everywhere.restarted().state(SPEND).value() is None
+
+
+def test_v3_within_a_run_the_first_descriptors_default_stays(everywhere):
+    """G7: the state is there already, and is the same object."""
+    everywhere.state(WITH_42).value()
+    assert everywhere.state(SPEND).value() == 42
+
+
+def test_v4_with_time_to_live_the_default_is_ignored(everywhere):
+    spend = lives(ValueStateDescriptor("spend", LONG, default_value=42), 100)
+    assert everywhere.state(spend).value() is None
+    everywhere.state(spend).update(1)
+    everywhere.clock.now = 99
+    assert everywhere.state(spend).value() == 1
+    everywhere.clock.now = 100
+    assert everywhere.state(spend).value() is None
+
+
+def test_v5_the_live_object_is_returned(everywhere, declared):
+    state = everywhere.state(ValueStateDescriptor("seen", declared(Types.LIST(LONG))))
+    state.update([1])
+    assert state.run(lambda seen: seen.value() is seen.value())
+
+
+def test_v5_a_change_in_place_is_seen_without_update(everywhere, declared):
+    """And an open snapshot does not see it: what it holds is checked when it is released."""
+    state = everywhere.state(ValueStateDescriptor("seen", declared(Types.LIST(LONG))))
+    state.update([1])
+    for number in (2, 3, 4, 5, 6):
+        state.run(lambda seen, number=number: seen.value().append(number))
+    assert state.value() == [1, 2, 3, 4, 5, 6]
+    assert everywhere.restarted().state(ValueStateDescriptor("seen", declared(Types.LIST(LONG)))).value() == [
+        *range(1, 7)
+    ]
+
+
+def test_v5_a_change_deep_inside_is_seen_without_update(everywhere):
+    state = everywhere.state(ValueStateDescriptor("tree"))
+    state.update({"left": [{"leaf": [1]}]})
+    for _ in range(3):
+        state.run(lambda tree: tree.value()["left"][0]["leaf"].append(2))
+    assert state.value() == {"left": [{"leaf": [1, 2, 2, 2]}]}
+
+
+def test_update_replaces(everywhere, declared):
+    spend = everywhere.state(ValueStateDescriptor("spend", declared(LONG)))
+    for number in (1, 0, -5, 2**63 - 1, -(2**63)):
+        spend.update(number)
+        assert spend.value() == number
+    assert everywhere.entries() == 1
+
+
+def test_a_refused_value_leaves_the_old_one(everywhere):
+    spend = everywhere.state(SPEND)
+    spend.update(7)
+    for refused in ("1", 1.5, True, 2**63, [1]):
+        with pytest.raises(StateValueError, match="state 'spend', key 'k'"):
+            spend.update(refused)
+    assert spend.value() == 7
+
+
+def test_a_refused_value_creates_no_entry(everywhere):
+    with pytest.raises(StateValueError):
+        everywhere.state(SPEND).update("1")
+    assert everywhere.entries() == 0

@@ -1,0 +1,234 @@
+"""Two walk-throughs of the copy-on-write map that are published for Flink's, step by step."""
+
+import pytest
+from state_map_support import CountingCopier, entries_of
+
+from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
+
+# With four buckets, 42 and 23 are made to meet in bucket 2, and 13 is in bucket 1.
+BUCKET = 2
+
+
+class Key:
+    """A key called ``number`` whose hash is chosen."""
+
+    def __init__(self, number, code):
+        self.number = number
+        self.code = code
+
+    def __hash__(self):
+        return self.code
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and self.number == other.number
+
+    def __repr__(self):
+        return f"Key({self.number})"
+
+
+K13, K23, K42 = Key(13, 1), Key(23, 2), Key(42, 6)
+
+
+class CopyOnWrite:
+    """The map of the walk-through after its snapshot; ``bucket()`` is the one of 23 and 42."""
+
+    def __init__(self):
+        self.copier = CountingCopier()
+        self.state_map = CopyOnWriteStateMap(self.copier, capacity=4)
+        self.value_23, self.value_42 = [3], [7]
+        self.state_map.put(K23, self.value_23)
+        self.state_map.put(K42, self.value_42)
+        self.first = self.state_map.snapshot()
+
+    def bucket(self):
+        return self.state_map._primary[BUCKET]
+
+    def of_first(self):
+        return self.first._buckets[BUCKET]
+
+    @property
+    def required(self):
+        return self.state_map._highest_required_snapshot_version
+
+
+@pytest.fixture
+def walk():
+    return CopyOnWrite()
+
+
+def test_the_first_snapshot_has_version_1_and_shares_every_bucket(walk):
+    assert (walk.first.version, walk.state_map._state_map_version, walk.required) == (1, 1, 1)
+    shared = zip(walk.state_map._primary, walk.first._buckets, strict=True)
+    assert all(ours is theirs for ours, theirs in shared)
+    assert set(walk.bucket()) == {K23, K42}
+
+
+def test_a_put_of_a_new_key_copies_no_entry(walk):
+    walk.state_map.put(K13, [2])
+    assert walk.bucket() is walk.of_first()
+    assert walk.copier.copied == []
+    assert entries_of(walk.first) == {K23: [3], K42: [7]}
+    assert entries_of(walk.state_map) == {K13: [2], K23: [3], K42: [7]}
+
+
+def test_a_get_copies_the_bucket_and_the_value_that_it_hands_out(walk):
+    theirs = walk.state_map.get(K23)
+    assert theirs == [3]
+    assert theirs is not walk.value_23
+    assert walk.bucket() is not walk.of_first()
+    assert walk.copier.copied == [[3]]
+    # Of the neighbour the bucket's copy holds the same, still shared.
+    assert walk.bucket()[K42] is walk.of_first()[K42]
+    assert walk.state_map.peek(K42) is walk.value_42
+
+
+def test_the_next_get_finds_the_bucket_copied_and_copies_its_value_only(walk):
+    walk.state_map.get(K23)
+    ours = walk.bucket()
+    assert walk.state_map.get(K42) is not walk.value_42
+    assert walk.bucket() is ours
+    assert walk.copier.copied == [[3], [7]]
+
+
+def test_with_the_snapshot_released_nothing_is_required(walk):
+    walk.first.release()
+    assert walk.required == 0
+    ours = walk.bucket()
+    assert walk.state_map.get(K23) is walk.value_23
+    walk.state_map.remove(K23)
+    assert walk.bucket() is ours
+    assert walk.copier.copied == []
+
+
+def test_the_whole_walk(walk):
+    state_map = walk.state_map
+    state_map.put(K13, [2])
+    state_map.get(K23).append("later")
+    state_map.get(K42).append("later")
+    first = dict(zip(*walk.first.columns(), strict=True))
+    walk.first.release()
+    assert walk.required == 0
+
+    second = state_map.snapshot()
+    assert (second.version, walk.required) == (2, 2)
+    live_42, shared = state_map.peek(K42), walk.bucket()
+    state_map.remove(K23)
+    assert walk.bucket() is not shared
+    assert set(walk.bucket()) == {K42}
+    assert walk.bucket()[K42] is shared[K42]
+    assert state_map.peek(K42) is live_42
+    assert len(walk.copier.copied) == 2
+    state_map._check()
+
+    assert first == {K23: [3], K42: [7]}
+    assert entries_of(second) == {K13: [2], K23: [3, "later"], K42: [7, "later"]}
+    second.release()
+    assert walk.required == 0
+    assert entries_of(state_map) == {K13: [2], K42: [7, "later"]}
+
+
+class Rehash:
+    """A map of 0, 1, 2, 3 and 5 in four buckets, which has just begun to double."""
+
+    def __init__(self):
+        self.state_map = CopyOnWriteStateMap(CountingCopier(), capacity=4, bucket_load=1, min_transferred=1)
+        for key in (0, 1, 2, 3, 5):
+            self.state_map.put(key, [key])
+
+    def old(self):
+        """The keys of each bucket of the old table."""
+        return [sorted(bucket) for bucket in self.state_map._primary]
+
+    def new(self):
+        return [sorted(bucket) for bucket in self.state_map._rehash]
+
+    def where(self):
+        """How far the rehash is, and the keys in both tables, checked."""
+        self.state_map._check()
+        return self.state_map._rehash_index, self.old(), self.new()
+
+
+@pytest.fixture
+def rehash():
+    return Rehash()
+
+
+def test_the_fifth_entry_begins_the_doubling_and_moves_nothing(rehash):
+    assert rehash.where() == (0, [[0], [1, 5], [2], [3]], [[]] * 8)
+
+
+def test_the_incremental_rehash(rehash):
+    state_map = rehash.state_map
+
+    assert state_map.get(0) == [0]
+    assert rehash.where() == (1, [[], [1, 5], [2], [3]], [[0], [], [], [], [], [], [], []])
+
+    state_map.put(3, 5)
+    assert rehash.where() == (2, [[], [], [2], [3]], [[0], [1], [], [], [], [5], [], []])
+    assert state_map._primary[3][3] == 5
+
+    state_map.remove(1)
+    assert rehash.where() == (3, [[], [], [], [3]], [[0], [], [2], [], [], [5], [], []])
+
+    assert state_map.get(5) == [5]
+    assert (state_map._rehash_index, state_map._rehash) == (0, None)
+    assert rehash.old() == [[0], [], [2], [3], [], [5], [], []]
+    state_map._check()
+    assert entries_of(state_map) == {0: [0], 2: [2], 3: 5, 5: [5]}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda state_map: state_map.get(2),
+        lambda state_map: state_map.peek(2),
+        lambda state_map: state_map.contains_key(2),
+        lambda state_map: state_map.put(2, [2]),
+        lambda state_map: state_map.remove(2),
+        lambda state_map: state_map.remove(10),
+        lambda state_map: state_map.put_and_get_old(2, [2]),
+        lambda state_map: state_map.remove_and_get_old(2),
+        lambda state_map: state_map.transform(2, [2], lambda stored, value: value),
+    ],
+    ids=[
+        "get",
+        "peek",
+        "contains_key",
+        "put",
+        "remove",
+        "remove what is not there",
+        "put_and_get_old",
+        "remove_and_get_old",
+        "transform",
+    ],
+)
+@pytest.mark.parametrize("open_snapshots", [0, 2])
+def test_each_operation_moves_one_bucket(rehash, operation, open_snapshots):
+    snapshots = [rehash.state_map.snapshot() for _ in range(open_snapshots)]
+    operation(rehash.state_map)
+    expected = {key: [key] for key in (0, 1, 2, 3, 5)}
+    assert [entries_of(snapshot) for snapshot in snapshots] == [expected] * open_snapshots
+    assert rehash.state_map._rehash_index == 1
+    rehash.state_map._check()
+
+
+def test_a_bucket_that_was_moved_is_ours_and_not_copied_again(rehash):
+    state_map = rehash.state_map
+    snapshot = state_map.snapshot()
+    assert snapshot._buckets[0] is state_map._primary[0]
+    state_map.contains_key(-1)
+    moved = state_map._rehash[0]
+    state_map.put(0, "replaced")
+    assert state_map._rehash[0] is moved
+    assert entries_of(snapshot) == {key: [key] for key in (0, 1, 2, 3, 5)}
+
+
+def test_empty_buckets_do_not_count_as_progress():
+    """At least ``min_transferred`` entries are moved, not buckets."""
+    sparse = CopyOnWriteStateMap(None, capacity=8, bucket_load=1, min_transferred=1)
+    for key in range(0, 72, 8):
+        sparse.put(key + 6, key)
+    assert (sparse._rehash_index, len(sparse._rehash)) == (0, 16)
+    assert sparse.get(6) == 0
+    assert sparse._rehash_index == 7
+    sparse._check()

@@ -1,0 +1,268 @@
+"""Operator state of one subtask: what its lists and maps can do, and how they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+from operator_support import NUMBERS, RULES, restored, snapshot
+
+from pyflinkstate.api.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.errors import (
+    StateMigrationError,
+    StateRegistrationError,
+    StateValueError,
+    UnsupportedFeatureError,
+)
+
+LIST_OF_LONGS = Types.LIST(Types.LONG())
+
+REQUESTS: dict[str, Callable[[DefaultOperatorStateBackend], Any]] = {
+    "list": lambda backend: backend.get_list_state(NUMBERS),
+    "union": lambda backend: backend.get_union_list_state(NUMBERS),
+    "broadcast": lambda backend: backend.get_broadcast_state(attrs.evolve(RULES, name=NUMBERS.name)),
+    "list of another type": lambda backend: backend.get_list_state(
+        ListStateDescriptor("numbers", Types.INT())
+    ),
+    "broadcast with other keys": lambda backend: backend.get_broadcast_state(
+        MapStateDescriptor("numbers", Types.LONG(), Types.LONG())
+    ),
+    "broadcast with other values": lambda backend: backend.get_broadcast_state(
+        MapStateDescriptor("numbers", Types.STRING(), Types.STRING())
+    ),
+}
+
+
+@pytest.fixture
+def store() -> DefaultOperatorStateBackend:
+    return DefaultOperatorStateBackend()
+
+
+@pytest.fixture(params=["list", "union"])
+def numbers(request: pytest.FixtureRequest, store: DefaultOperatorStateBackend) -> Any:
+    """A list state of longs, of either way of redistribution."""
+    return REQUESTS[request.param](store)
+
+
+@pytest.fixture
+def rules(store: DefaultOperatorStateBackend) -> Any:
+    return store.get_broadcast_state(RULES)
+
+
+# --- list state ------------------------------------------------------------------------------------
+
+
+def test_a_new_list_state_is_empty(numbers: Any) -> None:
+    assert list(numbers.get()) == []
+
+
+def test_elements_stay_in_the_order_in_which_they_came(numbers: Any) -> None:
+    numbers.add(3)
+    numbers.add_all([1, 2])
+    numbers.add(3)
+    assert list(numbers.get()) == [3, 1, 2, 3]
+
+
+def test_update_replaces_all_elements_and_clear_removes_them(numbers: Any) -> None:
+    numbers.add(1)
+    numbers.update([2, 3])
+    assert list(numbers.get()) == [2, 3]
+    numbers.clear()
+    assert list(numbers.get()) == []
+
+
+def test_update_with_an_empty_list_removes_all_elements(numbers: Any) -> None:
+    numbers.add(1)
+    numbers.update([])
+    assert list(numbers.get()) == []
+
+
+def test_a_list_state_can_be_fed_with_its_own_elements(numbers: Any) -> None:
+    numbers.add_all([1, 2])
+    numbers.add_all(numbers.get())
+    assert list(numbers.get()) == [1, 2, 1, 2]
+    numbers.update(number for number in numbers.get() if number == 2)
+    assert list(numbers.get()) == [2, 2]
+
+
+@pytest.mark.parametrize("value", [None, "1", 1.5, True, 2**63], ids=repr)
+def test_an_element_that_is_not_of_the_type_is_refused(numbers: Any, value: Any) -> None:
+    with pytest.raises(StateValueError, match="operator state 'numbers'") as caught:
+        numbers.add(value)
+    assert caught.value.context["state"] == "numbers"
+    assert list(numbers.get()) == []
+
+
+@pytest.mark.parametrize("values", [[2, None], [2, "x"], None, "12", b"12", 5], ids=repr)
+@pytest.mark.parametrize("method", ["add_all", "update"])
+def test_a_list_with_one_bad_element_changes_nothing(numbers: Any, method: str, values: Any) -> None:
+    numbers.add(1)
+    with pytest.raises(StateValueError, match="operator state 'numbers'"):
+        getattr(numbers, method)(values)
+    assert list(numbers.get()) == [1]
+
+
+@pytest.mark.parametrize("method", ["get_list_state", "get_union_list_state"])
+def test_none_is_no_element_even_where_no_type_is_declared(
+    store: DefaultOperatorStateBackend, method: str
+) -> None:
+    state = getattr(store, method)(ListStateDescriptor("anything"))
+    state.add(1)
+    for refused in (lambda: state.add(None), lambda: state.add_all([None]), lambda: state.update([2, None])):
+        with pytest.raises(StateValueError, match="None cannot be added to a ListState"):
+            refused()
+    assert list(state.get()) == [1]
+
+
+def test_elements_are_stored_as_their_type_has_them(store: DefaultOperatorStateBackend) -> None:
+    state = store.get_list_state(ListStateDescriptor("pairs", Types.TUPLE([Types.DOUBLE(), LIST_OF_LONGS])))
+    state.add([1, (2, 3)])
+    assert list(state.get()) == [(1.0, [2, 3])]
+    assert type(next(iter(state.get()))[0]) is float
+
+
+# --- broadcast state -------------------------------------------------------------------------------
+
+
+def test_a_new_broadcast_state_is_empty(rules: Any) -> None:
+    assert rules.is_empty()
+    assert [list(rules.items()), list(rules.keys()), list(rules.values()), list(rules)] == [[], [], [], []]
+    assert rules.get("a") is None
+    assert not rules.contains("a")
+
+
+def test_entries_of_broadcast_state_are_put_read_and_removed(rules: Any) -> None:
+    rules.put("a", 1)
+    rules["b"] = 2
+    rules.put_all({"c": 3, "a": 4})
+    assert dict(rules.items()) == {"a": 4, "b": 2, "c": 3}
+    assert (list(rules.keys()), list(rules.values())) == (["a", "b", "c"], [4, 2, 3])
+    assert (rules["b"], rules.get("c"), "b" in rules) == (2, 3, True)
+    rules.remove("a")
+    del rules["b"]
+    assert list(rules) == ["c"]
+    rules.clear()
+    assert rules.is_empty()
+
+
+def test_removing_a_key_that_is_not_there_changes_nothing(rules: Any) -> None:
+    rules.put("a", 1)
+    rules.remove("b")
+    assert dict(rules.items()) == {"a": 1}
+
+
+def test_none_is_a_value_of_broadcast_state(rules: Any) -> None:
+    rules.put("a", None)
+    assert rules.contains("a")
+    assert rules.get("a") is None
+    assert not rules.is_empty()
+
+
+@pytest.mark.parametrize("key", [1, None, ["a"], ("a", [])], ids=repr)
+@pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
+def test_a_key_that_is_not_of_the_type_is_refused(rules: Any, use: str, key: Any) -> None:
+    arguments = (key, 1) if use == "put" else (key,)
+    with pytest.raises(StateValueError, match="operator state 'rules': key"):
+        getattr(rules, use)(*arguments)
+    assert rules.is_empty()
+
+
+@pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
+def test_a_key_that_has_no_hash_is_refused_even_where_no_type_is_declared(
+    store: DefaultOperatorStateBackend, use: str
+) -> None:
+    state = store.get_broadcast_state(MapStateDescriptor("anything"))
+    with pytest.raises(StateValueError, match="operator state 'anything': key: unhashable type"):
+        getattr(state, use)(*(([], 1) if use == "put" else ([],)))
+    assert state.is_empty()
+
+
+@pytest.mark.parametrize(
+    "entries", [{"a": 1, "b": "x"}, {"a": 1, 2: 2}, {"a": 1, None: 2}, [("a", 1)], None], ids=repr
+)
+def test_put_all_with_one_bad_entry_changes_nothing(rules: Any, entries: Any) -> None:
+    rules.put("a", 0)
+    with pytest.raises(StateValueError, match="operator state 'rules'"):
+        rules.put_all(entries)
+    assert dict(rules.items()) == {"a": 0}
+
+
+# --- registration ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("request_it", REQUESTS.values(), ids=REQUESTS)
+def test_the_same_request_gives_the_same_object(
+    store: DefaultOperatorStateBackend, request_it: Callable[..., Any]
+) -> None:
+    assert request_it(store) is request_it(store)
+
+
+CLASHES = [(first, second) for first in REQUESTS for second in REQUESTS if first != second]
+
+
+@pytest.mark.parametrize(("first", "second"), CLASHES)
+def test_a_name_in_use_with_another_way_or_type_is_refused(
+    store: DefaultOperatorStateBackend, first: str, second: str
+) -> None:
+    state = REQUESTS[first](store)
+    with pytest.raises(StateRegistrationError, match="operator state 'numbers' is") as caught:
+        REQUESTS[second](store)
+    assert not isinstance(caught.value, StateMigrationError)
+    assert REQUESTS[first](store) is state
+
+
+@pytest.mark.parametrize(("first", "second"), CLASHES)
+def test_a_restored_state_that_is_requested_otherwise_is_refused_and_stays(first: str, second: str) -> None:
+    before = DefaultOperatorStateBackend()
+    REQUESTS[first](before)
+    store = restored([snapshot(before)])
+    for _ in range(2):
+        with pytest.raises(StateMigrationError, match=r"operator state 'numbers' is .*, and is requested as"):
+            REQUESTS[second](store)
+    REQUESTS[first](store)
+    with pytest.raises(StateRegistrationError) as caught:
+        REQUESTS[second](store)
+    assert type(caught.value) is StateRegistrationError
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [
+        ("get_list_state", RULES),
+        ("get_union_list_state", ValueStateDescriptor("numbers", Types.LONG())),
+        ("get_union_list_state", ReducingStateDescriptor("numbers", max, Types.LONG())),
+        ("get_broadcast_state", NUMBERS),
+        ("get_list_state", "numbers"),
+        ("get_broadcast_state", None),
+    ],
+    ids=str,
+)
+def test_a_descriptor_of_another_kind_is_refused(
+    store: DefaultOperatorStateBackend, method: str, wrong: Any
+) -> None:
+    with pytest.raises(StateRegistrationError, match="StateDescriptor is needed here"):
+        getattr(store, method)(wrong)
+    assert store.registered_states == {}
+
+
+@pytest.mark.parametrize("method", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+def test_operator_state_has_no_time_to_live(store: DefaultOperatorStateBackend, method: str) -> None:
+    descriptor: StateDescriptor = (
+        MapStateDescriptor("s") if "broadcast" in method else ListStateDescriptor("s")
+    )
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+    with pytest.raises(UnsupportedFeatureError, match="operator state 's' cannot have time to live"):
+        getattr(store, method)(descriptor)
+    assert store.registered_states == {}

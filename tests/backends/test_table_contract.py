@@ -1,0 +1,290 @@
+"""State tables: snapshots released key group by key group, transformers, another type, the visitor."""
+
+import gc
+
+import attrs
+import pytest
+
+from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.state_meta import RegisteredStateMeta
+
+RANGE = KeyGroupRange(5, 14)
+KEYS = range(1000)
+PICKLED = RegisteredStateMeta("s", StateKind.VALUE, Types.PICKLED_BYTE_ARRAY())
+LONGS = RegisteredStateMeta("s", StateKind.VALUE, Types.LIST(Types.LONG()))
+
+
+def group_of(key):
+    return RANGE.start + key % len(RANGE)
+
+
+def filled_table(kind, meta=PICKLED, keys=KEYS):
+    table = kind(meta, RANGE)
+    for key in keys:
+        table.map_of(group_of(key)).put(key, [key])
+    return table
+
+
+@pytest.fixture(params=[CopyOnWriteStateTable, NestedMapsStateTable])
+def any_table(request):
+    return filled_table(request.param)
+
+
+@pytest.fixture
+def table():
+    return filled_table(CopyOnWriteStateTable)
+
+
+def required(table):
+    """The highest required version of each map; 0 is none."""
+    return [state_map._highest_required_snapshot_version for state_map in table.maps]
+
+
+def check(table):
+    for state_map in table.maps:
+        state_map._check()
+
+
+class TestRelease:
+    def test_each_key_group_is_released_when_it_is_written(self, table):
+        """Flink: ``testReleaseForSuccessfulSnapshot``."""
+        snapshot = table.snapshot()
+        assert required(table) == [1] * 10
+        written = 0
+        for entries in snapshot.key_groups():
+            assert required(table) == [0] * written + [1] * (10 - written)
+            assert entries.key_group == RANGE.start + written
+            assert sorted(entries.keys) == [key for key in KEYS if group_of(key) == entries.key_group]
+            assert [[key] for key in entries.keys] == entries.values
+            written += 1
+        assert written == 10
+        assert required(table) == [0] * 10
+        check(table)
+
+    def test_after_a_failure_release_frees_the_rest(self, table):
+        """Flink: ``testReleaseForFailedSnapshot``."""
+        snapshot = table.snapshot()
+        groups = snapshot.key_groups()
+        for _ in range(5):
+            next(groups)
+        assert required(table) == [0] * 4 + [1] * 6
+        snapshot.release()
+        assert required(table) == [0] * 10
+        check(table)
+
+    def test_an_iteration_that_is_abandoned_releases_the_group_that_it_was_at(self, table):
+        snapshot = table.snapshot()
+        groups = snapshot.key_groups()
+        next(groups)
+        groups.close()
+        gc.collect()
+        assert required(table) == [0] + [1] * 9
+        snapshot.release()
+
+    def test_release_is_idempotent_and_spares_other_snapshots(self, table):
+        first, second = table.snapshot(), table.snapshot()
+        first.release()
+        first.release()
+        assert required(table) == [2] * 10
+        table.map_of(5).get(0).append("later")
+        first_group, *_ = second.key_groups()
+        assert first_group.values[0] == [0]
+
+    def test_a_written_key_group_is_copied_no_more_and_the_others_still_are(self, table):
+        first, last = table.map_of(5).get(0), table.map_of(14).get(9)
+        groups = table.snapshot().key_groups()
+        next(groups)
+        next(groups)
+        assert table.map_of(5).get(0) is first
+        assert table.map_of(14).get(9) is not last
+        assert sum(len(entries) for entries in groups) == 800
+
+
+class TestSnapshot:
+    def test_it_holds_what_was_there(self, table):
+        snapshot = table.snapshot()
+        for key in KEYS:
+            table.map_of(group_of(key)).get(key).append("later")
+        table.map_of(5).remove(0)
+        table.map_of(6).put("new", [1])
+        found = {}
+        for entries in snapshot.key_groups():
+            found.update(zip(entries.keys, entries.values, strict=True))
+        assert found == {key: [key] for key in KEYS}
+
+    @pytest.mark.parametrize("kind", [CopyOnWriteStateTable, NestedMapsStateTable])
+    def test_namespaces_are_a_column_of_their_own(self, kind):
+        table = kind(attrs.evolve(PICKLED, namespace_type=Types.STRING()), KeyGroupRange(0, 0))
+        for key, namespace in ((1, "a"), (2, "a"), (1, "b")):
+            table.map_of(0).put((key, namespace), [key, namespace])
+        (entries,) = table.snapshot().key_groups()
+        rows = zip(entries.keys, entries.namespaces, entries.values, strict=True)
+        assert sorted(rows) == [(1, "a", [1, "a"]), (1, "b", [1, "b"]), (2, "a", [2, "a"])]
+        assert sorted(entries.entry_keys()) == [(1, "a"), (1, "b"), (2, "a")]
+
+    def test_each_has_a_transformer_of_its_own(self, any_table):
+        """Flink: ``StateSnapshotTransformerTest``."""
+        made = []
+
+        def factory():
+            calls = []
+            made.append(calls)
+
+            def transformer(value):
+                calls.append(value)
+                return None if value[0] % 2 else [-value[0]]
+
+            return transformer
+
+        any_table.snapshot_transformer_factory = factory
+        first, second = any_table.snapshot(), any_table.snapshot()
+        assert made == [[], []]
+        for snapshot in (first, second):
+            values = [value for entries in snapshot.key_groups() for value in entries.values]
+            assert sorted(values) == [[-key] for key in range(998, -1, -2)]
+        assert [len(calls) for calls in made] == [1000, 1000]
+        assert len(any_table) == 1000
+
+    def test_a_transformer_that_is_set_later_is_not_for_a_snapshot_that_is_open(self, table):
+        snapshot = table.snapshot()
+        table.snapshot_transformer_factory = lambda: lambda value: None
+        assert sum(len(entries) for entries in snapshot.key_groups()) == 1000
+        assert sum(len(entries) for entries in table.snapshot().key_groups()) == 0
+
+
+class TestSetMeta:
+    def test_values_are_converted_and_the_list_of_maps_stays_the_same_object(self, any_table):
+        maps = any_table.maps
+        any_table.set_meta(LONGS, lambda value: [*value, 0])
+        assert any_table.maps is maps
+        assert any_table.meta is LONGS
+        assert dict(any_table.items()) == {key: [key, 0] for key in KEYS}
+        assert len(any_table) == 1000
+        check(any_table)
+
+    def test_without_a_conversion_values_stay_and_key_groups_too(self, any_table):
+        any_table.set_meta(LONGS)
+        for key in KEYS:
+            assert any_table.map_of(group_of(key)).peek(key) == [key]
+
+    def test_values_are_copied_as_the_new_type_says(self, table):
+        """I12; Flink: ``testSerializerAfterMetaInfoChanged``."""
+        nested = [[1]]
+        table.map_of(5).put(0, nested)
+        table.set_meta(RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), lambda value: 7)
+        table.map_of(5).put(0, nested)
+        with table.map_of(5).snapshot():
+            # Values of LONG cannot change, so there is nothing to copy.
+            assert table.map_of(5).get(0) is nested
+
+    def test_what_flat_values_become_is_copied_for_snapshots_from_then_on(self):
+        table = CopyOnWriteStateTable(RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), RANGE)
+        table.map_of(5).put(0, 1)
+        table.set_meta(PICKLED, lambda value: [value])
+        snapshot = table.snapshot()
+        table.map_of(5).get(0).append(2)
+        assert next(snapshot.key_groups()).values == [[1]]
+        snapshot.release()
+
+    @pytest.mark.parametrize("convert", [None, lambda value: value], ids=["as it is", "the same object"])
+    def test_an_open_snapshot_keeps_the_old_values(self, table, convert):
+        snapshot = table.snapshot()
+        assert snapshot.meta is PICKLED
+        table.set_meta(LONGS, convert)
+        for key in KEYS:
+            table.map_of(group_of(key)).get(key).append(0)
+        table.map_of(5).remove(10)
+        found = {}
+        for entries in snapshot.key_groups():
+            found.update(zip(entries.keys, entries.values, strict=True))
+        assert found == {key: [key] for key in KEYS}
+        assert snapshot.meta is PICKLED
+        assert len(table) == 999
+        check(table)
+
+    def test_the_new_maps_require_nothing_of_an_old_snapshot(self, table):
+        snapshot = table.snapshot()
+        table.set_meta(LONGS)
+        assert required(table) == [0] * 10
+        snapshot.release()
+        check(table)
+
+
+class TestKeys:
+    def test_keys_of_a_namespace_and_all_pairs(self):
+        table = CopyOnWriteStateTable(attrs.evolve(PICKLED, namespace_type=Types.STRING()), RANGE)
+        pairs = {(key, namespace) for key in range(30) for namespace in "ab" if (key, namespace) != (3, "a")}
+        for key, namespace in pairs:
+            table.map_of(group_of(key)).put((key, namespace), [key])
+        assert sorted(table.keys("a")) == [key for key in range(30) if key != 3]
+        assert sorted(table.keys_and_namespaces()) == sorted(pairs)
+        assert list(table.keys("c")) == []
+
+    def test_the_table_may_change_while_they_are_iterated_over(self, any_table):
+        seen, keys = [], any_table.keys()
+        for key in keys:
+            seen.append(key)
+            any_table.map_of(group_of(key)).remove(key)
+        assert sorted(seen) == list(KEYS)
+        assert len(any_table) == 0
+
+
+class TestVisitor:
+    @staticmethod
+    def visited(visitor):
+        """The keys that one call of the visitor gives."""
+        return [entry.stored()[0] for entry in visitor.next_entries()]
+
+    @pytest.mark.parametrize("max_positions", [1, 3, 1000])
+    def test_it_sees_every_entry_and_then_begins_anew(self, any_table, max_positions):
+        visitor = any_table.visitor(max_positions)
+        for _ in range(3):
+            seen = []
+            while len(seen) < 1000:
+                seen += self.visited(visitor)
+            assert sorted(seen) == list(KEYS)
+
+    def test_it_goes_on_over_key_groups_without_entries(self):
+        table = filled_table(CopyOnWriteStateTable, keys=[19])
+        visitor = table.visitor(4)
+        assert [self.visited(visitor) for _ in range(20)] == [*[[]] * 9, [19], *[[]] * 9, [19]]
+
+    def test_an_empty_table_gives_nothing_for_ever(self):
+        visitor = filled_table(CopyOnWriteStateTable, keys=[]).visitor(2)
+        assert [visitor.next_entries() for _ in range(50)] == [[]] * 50
+
+    def test_an_entry_tells_what_is_stored_now_and_can_be_changed(self, any_table):
+        visitor = any_table.visitor(100)
+        first, second, *_ = visitor.next_entries()
+        key, other = first.stored()[0], second.stored()[0]
+        state_map = any_table.map_of(5)
+        first.update(["new"])
+        assert state_map.get(key) == first.stored() == ["new"]
+        second.update(None)
+        assert second.stored() is None
+        assert not state_map.contains_key(other)
+        assert len(any_table) == 999
+
+    def test_what_it_updates_is_not_in_an_open_snapshot(self, table):
+        snapshot = table.snapshot()
+        visitor = table.visitor(100)
+        for _ in range(100):
+            for entry in visitor.next_entries():
+                entry.update(None if entry.stored()[0] % 2 else ["new"])
+            if len(table) == 500:
+                break
+        found = [value for entries in snapshot.key_groups() for value in entries.values]
+        assert sorted(found) == [[key] for key in KEYS]
+
+    def test_it_follows_a_table_whose_type_changes(self, table):
+        visitor = table.visitor(100)
+        visitor.next_entries()
+        table.set_meta(LONGS, lambda value: [*value, 0])
+        seen = set()
+        while len(seen) < 1000:
+            entries = visitor.next_entries()
+            seen.update(entry.stored()[0] for entry in entries)
+            assert all(entry.stored()[1] == 0 for entry in entries)

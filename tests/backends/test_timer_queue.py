@@ -1,0 +1,441 @@
+"""The queue of timers: order, no doubles, deletion, snapshots, restores, and against a sorted list."""
+
+import pytest
+from backend_support import make_backend, prepare, rescale, restore, take_snapshot, write
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta
+from pyflinkstate.errors import StateMigrationError
+
+LONG, STRING = Types.LONG(), Types.STRING()
+META = RegisteredQueueMeta("timers", STRING)
+END_OF_TIME = 2**63 - 1
+
+
+@pytest.fixture
+def queue():
+    """Owns the key groups 4 to 7."""
+    return TimerQueue(META, KeyGroupRange(4, 7))
+
+
+def fired(queue, until_ms=END_OF_TIME):
+    """Take all timers out until ``until_ms``."""
+    timers = []
+    while (timer := queue.poll(until_ms)) is not None:
+        timers.append(timer)
+        queue._check()
+    return timers
+
+
+class TestOrder:
+    def test_an_empty_queue_has_nothing_to_give(self, queue):
+        assert (queue.peek(), queue.poll(END_OF_TIME), len(queue), list(queue.timers())) == (
+            None,
+            None,
+            0,
+            [],
+        )
+
+    def test_timers_come_in_order_of_time(self, queue):
+        times = [5, -3, 0, 7, 2**63 - 1, 1, 6, -(2**63), 2, 4, 3]
+        for time in times:
+            assert queue.add(Timer(time, "a"), 4)
+        assert [timer.timestamp_ms for timer in fired(queue)] == sorted(times)
+        assert len(queue) == 0
+
+    def test_timers_of_one_time_come_by_key_group_and_there_as_they_were_added(self, queue):
+        for key, key_group in (("d", 7), ("c", 5), ("a", 5), ("b", 4), ("e", 5)):
+            queue.add(Timer(1, key), key_group)
+        assert [timer.key for timer in fired(queue)] == ["b", "c", "a", "e", "d"]
+
+    def test_time_comes_before_key_group(self, queue):
+        queue.add(Timer(2, "a"), 4)
+        queue.add(Timer(1, "b"), 7)
+        assert [timer.key for timer in fired(queue)] == ["b", "a"]
+
+    def test_a_timer_is_given_as_it_was_added(self, queue):
+        queue.add(Timer(1, ("k", 1), "w"), 4)
+        queue.add(Timer(2, "k"), 5)
+        assert fired(queue) == [Timer(1, ("k", 1), "w"), Timer(2, "k", VOID_NAMESPACE)]
+
+    def test_peek_leaves_the_timer_there(self, queue):
+        queue.add(Timer(2, "b"), 4)
+        assert queue.peek() == queue.peek() == Timer(2, "b")
+        queue.add(Timer(1, "a"), 5)
+        assert queue.peek() == Timer(1, "a")
+        assert len(queue) == 2
+
+    @pytest.mark.parametrize(
+        ("until", "times"), [(0, []), (1, [1]), (2, [1, 2]), (4, [1, 2, 4, 4]), (9, [1, 2, 4, 4, 5])]
+    )
+    def test_poll_gives_what_is_due_and_no_more(self, queue, until, times):
+        for key_group, (key, time) in zip(
+            (4, 5, 6, 7, 4), (("a", 4), ("b", 1), ("a", 5), ("c", 4), ("a", 2)), strict=True
+        ):
+            queue.add(Timer(time, key), key_group)
+        assert [timer.timestamp_ms for timer in fired(queue, until)] == times
+        assert queue.poll(until) is None
+        assert len(queue) == 5 - len(times)
+
+    def test_a_timer_added_while_others_fire_comes_in_its_place(self, queue):
+        """An earlier one at once, one of the same time after those, as a timer that sets the next."""
+        for time in (1, 3):
+            queue.add(Timer(time, "a"), 5)
+        assert queue.poll(9) == Timer(1, "a")
+        queue.add(Timer(1, "b"), 5)
+        queue.add(Timer(3, "b"), 5)
+        queue.add(Timer(0, "c"), 6)
+        assert fired(queue) == [Timer(0, "c"), Timer(1, "b"), Timer(3, "a"), Timer(3, "b")]
+
+    def test_all_timers_can_be_listed(self, queue):
+        added = {Timer(time, key, space) for time in (1, 2) for key in "ab" for space in ("w1", "w2")}
+        for timer in added:
+            queue.add(timer, 4 + (timer.key == "b"))
+        listed = list(queue.timers())
+        assert set(listed) == added
+        assert len(listed) == len(queue) == 8
+
+
+class TestNoDoubles:
+    def test_a_timer_that_is_there_is_not_added_again(self, queue):
+        assert queue.add(Timer(1, "a", "w"), 4) is True
+        assert queue.add(Timer(1, "a", "w"), 4) is False
+        assert (len(queue), len(fired(queue))) == (1, 1)
+
+    @pytest.mark.parametrize("other", [Timer(2, "a", "w"), Timer(1, "b", "w"), Timer(1, "a", "x")], ids=str)
+    def test_time_key_and_namespace_make_a_timer(self, queue, other):
+        queue.add(Timer(1, "a", "w"), 4)
+        assert queue.add(other, 4) is True
+        assert (len(queue), set(fired(queue))) == (2, {Timer(1, "a", "w"), other})
+
+    def test_a_timer_added_again_keeps_its_place(self, queue):
+        for key in ("a", "b", "a"):
+            queue.add(Timer(1, key), 4)
+        assert [timer.key for timer in fired(queue)] == ["a", "b"]
+
+    def test_a_timer_that_fired_can_be_added_again(self, queue):
+        for _ in range(3):
+            assert queue.add(Timer(1, "a"), 4)
+            assert queue.poll(1) == Timer(1, "a")
+        assert len(queue) == 0
+
+
+class TestRemove:
+    def test_a_removed_timer_does_not_fire(self, queue):
+        for time in (1, 2, 3):
+            queue.add(Timer(time, "a"), 4)
+        assert queue.remove(Timer(2, "a"), 4) is True
+        assert len(queue) == 2
+        assert [timer.timestamp_ms for timer in fired(queue)] == [1, 3]
+
+    @pytest.mark.parametrize(
+        "other", [Timer(2, "a", "w"), Timer(1, "b", "w"), Timer(1, "a", "x"), Timer(1, "a")], ids=str
+    )
+    def test_removing_what_is_not_there_changes_nothing(self, queue, other):
+        queue.add(Timer(1, "a", "w"), 4)
+        assert queue.remove(other, 4) is False
+        assert (len(queue), fired(queue)) == (1, [Timer(1, "a", "w")])
+
+    def test_nothing_can_be_removed_twice_or_after_it_fired(self, queue):
+        queue.add(Timer(1, "a"), 4)
+        assert [queue.remove(Timer(1, "a"), 4), queue.remove(Timer(1, "a"), 4)] == [True, False]
+        queue.add(Timer(1, "b"), 4)
+        queue.poll(1)
+        assert queue.remove(Timer(1, "b"), 4) is False
+        assert len(queue) == 0
+
+    def test_the_others_of_the_same_time_stay_in_order(self, queue):
+        for key in "abcde":
+            queue.add(Timer(1, key), 4)
+        for key in "ace":
+            queue.remove(Timer(1, key), 4)
+        assert [timer.key for timer in fired(queue)] == ["b", "d"]
+
+    def test_a_removed_timer_can_be_added_again_and_comes_last(self, queue):
+        for key in "ab":
+            queue.add(Timer(1, key), 4)
+        queue.remove(Timer(1, "a"), 4)
+        assert queue.add(Timer(1, "a"), 4) is True
+        queue._check()
+        assert [timer.key for timer in fired(queue)] == ["b", "a"]
+
+    def test_the_only_timer_of_its_time_can_be_removed_and_added_many_times(self, queue):
+        """As a timer does that is put off and on again; the heap must not grow with it."""
+        for _ in range(100):
+            queue.add(Timer(5, "a"), 4)
+            queue.remove(Timer(5, "a"), 4)
+            queue._check()
+        assert (len(queue), queue.peek()) == (0, None)
+        queue.add(Timer(5, "a"), 4)
+        assert fired(queue) == [Timer(5, "a")]
+
+    def test_a_timer_that_is_put_off_again_and_again_leaves_nothing_behind(self, queue):
+        """As a timeout that every record moves: what was removed must not wait for its time to come."""
+        for time in range(5000):
+            queue.add(Timer(1000 + time, "a"), 4)
+            queue.remove(Timer(999 + time, "a"), 4)
+        queue._check()
+        assert len(queue) == 1
+        assert len(queue._heap) < 500
+        assert fired(queue) == [Timer(5999, "a")]
+
+    def test_removed_times_are_passed_over(self, queue):
+        for time in range(20):
+            queue.add(Timer(time, "a"), 4 + time % 4)
+        for time in range(19):
+            queue.remove(Timer(time, "a"), 4 + time % 4)
+        assert queue.poll(18) is None
+        assert queue.peek() == Timer(19, "a")
+        queue._check()
+
+
+class TestSnapshots:
+    @staticmethod
+    def held(snapshot):
+        return {
+            Timer(time, key, space)
+            for group in snapshot.key_groups()
+            for key, space, time in zip(group.keys, group.namespaces, group.values, strict=True)
+        }
+
+    def test_a_snapshot_holds_what_was_there_by_key_group(self, queue):
+        queue.add(Timer(2, "a", "w"), 4)
+        queue.add(Timer(1, "b", "x"), 6)
+        groups = list(queue.snapshot().key_groups())
+        assert [(group.key_group, group.keys, group.namespaces, group.values) for group in groups] == [
+            (4, ["a"], ["w"], [2]),
+            (5, [], [], []),
+            (6, ["b"], ["x"], [1]),
+            (7, [], [], []),
+        ]
+
+    def test_what_changes_later_is_not_in_a_snapshot(self, queue):
+        timers = {Timer(time, key, "w") for time in (1, 2) for key in "ab"}
+        for timer in timers:
+            queue.add(timer, 4)
+        snapshot = queue.snapshot()
+        queue.poll(1)
+        queue.remove(Timer(2, "a", "w"), 4)
+        queue.add(Timer(1, "c", "w"), 4)
+        queue.add(Timer(3, "c", "w"), 5)
+        assert self.held(snapshot) == timers
+        snapshot.release()
+        snapshot.release()
+        assert len(queue) == 4
+
+    def test_a_file_written_later_does_not_hold_later_changes(self):
+        backend = make_backend()
+        queue = backend.create_timer_queue("event_timers")
+        queue.add(Timer(1, "a"), backend.key_group_of("a"))
+        resources = prepare(backend)
+        assert queue.poll(1) == Timer(1, "a")
+        queue.add(Timer(2, "b"), backend.key_group_of("b"))
+        restored = restore([write(backend, resources)]).create_timer_queue("event_timers")
+        assert fired(restored) == [Timer(1, "a")]
+
+    def test_removed_timers_are_not_in_a_file(self):
+        backend = make_backend()
+        queue = backend.create_timer_queue("event_timers")
+        for time in (1, 2):
+            queue.add(Timer(time, "a"), backend.key_group_of("a"))
+        queue.remove(Timer(1, "a"), backend.key_group_of("a"))
+        assert fired(restore([take_snapshot(backend)]).create_timer_queue("event_timers")) == [Timer(2, "a")]
+
+
+@pytest.fixture(params=[True, False], ids=["copy-on-write", "plain"])
+def is_async(request):
+    return request.param
+
+
+class TestRestore:
+    @pytest.mark.parametrize(
+        ("namespace_type", "namespaces"),
+        [
+            (None, [VOID_NAMESPACE]),
+            (STRING, ["", "w", "é"]),
+            (LONG, [0, -1, 2**63 - 1]),
+            (Types.TUPLE([LONG, LONG]), [(0, 10), (10, 20)]),
+            (Types.PICKLED_BYTE_ARRAY(), ["w", 1, ("w", 1)]),
+        ],
+        ids=str,
+    )
+    def test_timers_come_back_and_fire_in_the_same_order(self, is_async, namespace_type, namespaces):
+        arguments = () if namespace_type is None else (namespace_type,)
+        backend = make_backend(async_snapshots=is_async)
+        queue = backend.create_timer_queue("event_timers", *arguments)
+        for number in range(100):
+            key = f"key-{number * 7 % 30}"
+            for namespace in namespaces:
+                queue.add(Timer(number % 10 - 5, key, namespace), backend.key_group_of(key))
+        restored = restore([take_snapshot(backend)], async_snapshots=is_async)
+        again = restored.create_timer_queue("event_timers", *arguments)
+        again._check()
+        assert len(again) == len(queue) > 0
+        assert fired(again) == fired(queue)
+
+    def test_restored_timers_go_on(self, is_async):
+        backend = make_backend(async_snapshots=is_async)
+        group = backend.key_group_of("a")
+        backend.create_timer_queue("event_timers").add(Timer(5, "a"), group)
+        queue = restore([take_snapshot(backend)]).create_timer_queue("event_timers")
+        assert queue.add(Timer(5, "a"), group) is False
+        assert queue.add(Timer(4, "a"), group) is True
+        assert queue.remove(Timer(5, "a"), group) is True
+        assert fired(queue) == [Timer(4, "a")]
+
+    @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (2, 2), (15, 77), (77, 15)], ids=str)
+    def test_after_rescaling_each_timer_is_where_its_key_group_is(self, before, after, is_async):
+        keys = [f"key-{number}" for number in range(200)]
+        whole = make_backend()
+        groups = {key: whole.key_group_of(key) for key in keys}
+        handles = []
+        for index in range(before):
+            own = key_group_range(128, before, index)
+            backend = make_backend(own=own, async_snapshots=is_async)
+            queue = backend.create_timer_queue("event_timers", STRING)
+            for number, key in enumerate(keys):
+                if groups[key] in own:
+                    queue.add(Timer(number % 7, key, "w"), groups[key])
+            handles.append(take_snapshot(backend))
+        everything = []
+        for backend in rescale(handles, after, async_snapshots=is_async):
+            timers = fired(backend.create_timer_queue("event_timers", STRING))
+            assert [timer.timestamp_ms for timer in timers] == sorted(timer.timestamp_ms for timer in timers)
+            assert {groups[timer.key] for timer in timers} <= set(backend.key_group_range)
+            everything += timers
+        assert sorted(everything, key=str) == sorted(
+            (Timer(number % 7, key, "w") for number, key in enumerate(keys)), key=str
+        )
+
+
+class TestRegistration:
+    def test_the_same_name_gives_the_same_queue(self):
+        backend = make_backend()
+        queue = backend.create_timer_queue("event_timers", STRING)
+        assert backend.create_timer_queue("event_timers", STRING) is queue
+        assert backend.create_timer_queue("processing_timers", STRING) is not queue
+
+    def test_another_type_of_namespaces_is_refused(self):
+        backend = make_backend()
+        backend.create_timer_queue("event_timers", STRING)
+        with pytest.raises(StateMigrationError, match=r"'event_timers' have namespaces of STRING.*LONG"):
+            backend.create_timer_queue("event_timers", LONG)
+        restored = restore([take_snapshot(backend)])
+        with pytest.raises(StateMigrationError, match=r"'event_timers' have namespaces of STRING.*LONG"):
+            restored.create_timer_queue("event_timers", LONG)
+
+    def test_a_state_may_be_called_as_a_queue(self):
+        backend = make_backend()
+        backend.create_timer_queue("event_timers").add(Timer(1, "k"), backend.key_group_of("k"))
+        backend.set_current_key("k")
+        backend.get_partitioned_state(ValueStateDescriptor("event_timers")).update(7)
+        restored = restore([take_snapshot(backend)])
+        restored.set_current_key("k")
+        assert restored.get_partitioned_state(ValueStateDescriptor("event_timers")).value() == 7
+        assert fired(restored.create_timer_queue("event_timers")) == [Timer(1, "k")]
+
+    def test_timers_do_not_count_as_entries_of_state(self):
+        backend = make_backend()
+        backend.create_timer_queue("event_timers").add(Timer(1, "k"), backend.key_group_of("k"))
+        assert backend.num_key_value_state_entries() == 0
+
+
+GROUPS = KeyGroupRange(2, 5)
+# Few of each, so that operations meet. A key is always in the same key group.
+timers = st.builds(Timer, st.integers(-3, 6), st.integers(0, 7), st.sampled_from(["w", "x"]))
+
+
+def group_of(timer):
+    return GROUPS.start + timer.key % len(GROUPS)
+
+
+class TimerQueueComparison(RuleBasedStateMachine):
+    """Each rule does the same to the queue and to a list in the order of firing."""
+
+    def __init__(self):
+        super().__init__()
+        self.queue = TimerQueue(META, GROUPS)
+        #: (timestamp, key group, when added, timer)
+        self.model = []
+        self.added = 0
+        self.snapshots = []
+
+    def find(self, timer):
+        return next((entry for entry in self.model if entry[3] == timer), None)
+
+    @rule(timer=timers)
+    def add(self, timer):
+        known = self.find(timer) is not None
+        assert self.queue.add(timer, group_of(timer)) is not known
+        if not known:
+            self.added += 1
+            self.model.append((timer.timestamp_ms, group_of(timer), self.added, timer))
+            self.model.sort(key=lambda entry: entry[:3])
+
+    @rule(timer=timers)
+    def remove(self, timer):
+        entry = self.find(timer)
+        assert self.queue.remove(timer, group_of(timer)) is (entry is not None)
+        if entry is not None:
+            self.model.remove(entry)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def remove_what_is_there(self, data):
+        self.remove(data.draw(st.sampled_from([entry[3] for entry in self.model])))
+
+    @rule(start=st.integers(-3, 3), key=st.integers(0, 7))
+    def put_off_again_and_again(self, start, key):
+        """Enough to have times without timers dropped."""
+        for time in range(start, start + 150):
+            self.add(Timer(time, key, "w"))
+            if time > start:
+                self.remove(Timer(time - 1, key, "w"))
+            if time % 25 == 0:
+                self.queue._check()
+
+    @rule(until_ms=st.integers(-4, 7))
+    def poll(self, until_ms):
+        timer = self.queue.poll(until_ms)
+        if timer is None:
+            assert not self.model or self.model[0][0] > until_ms
+        else:
+            assert timer == self.model.pop(0)[3]
+            assert timer.timestamp_ms <= until_ms
+
+    @rule()
+    def peek(self):
+        assert self.queue.peek() == (self.model[0][3] if self.model else None)
+
+    @rule()
+    def take_snapshot(self):
+        self.snapshots.append((self.queue.snapshot(), {entry[3] for entry in self.model}))
+
+    @rule()
+    def go_on_with_a_restored_queue(self):
+        restored = TimerQueue(META, GROUPS)
+        for group in self.queue.snapshot().key_groups():
+            restored.load(group.key_group, map(Timer, group.values, group.keys, group.namespaces))
+        self.queue = restored
+
+    @invariant()
+    def invariants_hold(self):
+        self.queue._check()
+        assert len(self.queue) == len(self.model)
+        assert sorted(self.queue.timers(), key=str) == sorted((entry[3] for entry in self.model), key=str)
+
+    def teardown(self):
+        for snapshot, expected in self.snapshots:
+            assert TestSnapshots.held(snapshot) == expected
+        assert fired(self.queue) == [entry[3] for entry in self.model]
+
+
+TestTimerQueueComparison = TimerQueueComparison.TestCase
+TestTimerQueueComparison.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

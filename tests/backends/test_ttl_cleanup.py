@@ -1,0 +1,420 @@
+"""Incremental clean-up: what has expired is removed although nobody reads it (C1, C2, C4, C5)."""
+
+import pytest
+from backend_support import MemoryStreams, entries, prepare, take_snapshot, write
+from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
+
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.ttl import StateVisibility
+from pyflinkstate.api.types import Types
+from pyflinkstate.testing.harness import KeyedOperatorHarness
+
+
+def incrementally(size, every_record=False, **config):
+    return ttl_config(cleanup=lambda builder: builder.cleanup_incrementally(size, every_record), **config)
+
+
+DEFAULT = ttl_config(cleanup=lambda builder: builder)
+NO_CLEANUP = ttl_config()
+
+
+@pytest.fixture(params=[True, False], ids=["copy on write", "nested maps"])
+def async_snapshots(request):
+    return request.param
+
+
+@pytest.fixture
+def clocked(async_snapshots):
+    return ClockedBackend(async_snapshots)
+
+
+every_context = pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)
+
+
+def write_many(clocked, state, keys):
+    for key in keys:
+        clocked.backend.set_current_key(key)
+        state.update(key)
+
+
+def count(clocked):
+    return clocked.backend.num_key_value_state_entries()
+
+
+# --- incremental: when it runs, and how far ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_an_access_removes_no_more_entries_than_configured(clocked, size):
+    """C4."""
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(size))
+    write_many(clocked, state, range(1000))
+    clocked.at(100)
+    clocked.backend.set_current_key("other")
+    removed = []
+    while before := count(clocked):
+        state.value()
+        removed.append(before - count(clocked))
+        assert len(removed) < 5000
+    assert max(removed) <= size
+    assert sum(removed) == 1000
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_a_well_filled_state_is_cleaned_up_as_fast_as_configured(async_snapshots, size):
+    """C4: in a state with more entries than places, an access finds nearly as many as it may look at."""
+    arena = Arena(CONTEXTS[0], lambda type_info: type_info, async_snapshots, key_groups=1)
+    arena.start(incrementally(size))
+    for key in range(4000):
+        arena.under_key(key).update("x")
+    arena.at(100).under_key("other")
+    accesses = 0
+    while arena.backend.num_key_value_state_entries():
+        arena.get()
+        accesses += 1
+        assert accesses <= 4000
+    assert accesses <= 3 * 4000 / min(size, 32) + 200
+
+
+def test_by_default_an_access_looks_at_up_to_five_entries(clocked):
+    """C1."""
+    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
+    write_many(clocked, state, range(100))
+    clocked.at(100)
+    clocked.backend.set_current_key("other")
+    removed = []
+    while before := count(clocked):
+        state.value()
+        removed.append(before - count(clocked))
+        assert len(removed) < 1000
+    assert max(removed) <= 5
+
+
+def test_by_default_selecting_keys_removes_nothing(clocked):
+    """C1."""
+    state = clocked.state(ValueStateDescriptor("v"), DEFAULT)
+    write_many(clocked, state, range(100))
+    clocked.at(100)
+    for key in range(1000):
+        clocked.backend.set_current_key(key)
+    assert count(clocked) == 100
+
+
+def test_without_background_nothing_is_removed_but_what_is_read(clocked):
+    """C2."""
+    state = clocked.state(ValueStateDescriptor("v"), NO_CLEANUP)
+    write_many(clocked, state, range(100))
+    clocked.at(100)
+    for _ in range(1000):
+        clocked.backend.set_current_key("other")
+        state.value()
+    clocked.backend.set_current_key(5)
+    state.value()
+    assert count(clocked) == 99
+
+
+def test_for_every_record_selecting_keys_is_enough(clocked):
+    """C4."""
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(5, True))
+    write_many(clocked, state, range(100))
+    clocked.at(100)
+    removed = []
+    while before := count(clocked):
+        clocked.backend.set_current_key("other")
+        removed.append(before - count(clocked))
+        assert len(removed) < 1000
+    assert max(removed) <= 5
+
+
+def test_for_every_record_all_such_states_are_cleaned_up(clocked):
+    states = [clocked.state(ValueStateDescriptor(name), incrementally(3, True)) for name in "ab"]
+    others = clocked.state(ValueStateDescriptor("c"), DEFAULT)
+    for state in (*states, others):
+        write_many(clocked, state, range(30))
+    clocked.at(100)
+    for _ in range(1000):
+        clocked.backend.set_current_key("other")
+    assert [len(entries(clocked.backend, name)) for name in "abc"] == [0, 0, 30]
+
+
+@every_context
+@pytest.mark.parametrize("use", ["get", "update", "clear"])
+def test_every_kind_of_access_cleans_up(async_snapshots, declared, context, use):
+    arena = Arena(context, declared, async_snapshots)
+    arena.start(DEFAULT)
+    for key in range(30):
+        arena.under_key(key).update(context.first)
+    arena.at(100).under_key("other")
+    for _ in range(300):
+        if use == "get":
+            arena.get()
+        elif use == "update":
+            arena.update(context.first)
+        else:
+            arena.state.clear()
+    assert arena.backend.num_key_value_state_entries() == (use == "update")
+
+
+def test_the_operator_is_cleaned_up_for_every_record_without_an_access():
+    class Forgets(KeyedProcessFunction):
+        def open(self, runtime_context):
+            descriptor = with_ttl(ValueStateDescriptor("v"), incrementally(5, True))
+            self.state = runtime_context.get_state(descriptor)
+
+        def process_element(self, value, ctx):
+            if value is not None:
+                self.state.update(value)
+
+    now = [0]
+    harness = KeyedOperatorHarness(Forgets(), clock=lambda: now[0])
+    for key in range(30):
+        harness.process_element(key, "x")
+    now[0] = 100
+    for _ in range(1000):
+        harness.process_element("other", None)
+    assert harness.backend.num_key_value_state_entries() == 0
+
+
+def test_an_empty_state_can_be_cleaned_up(clocked):
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(5, True))
+    for key in range(100):
+        clocked.backend.set_current_key(key)
+        assert state.value() is None
+    assert count(clocked) == 0
+
+
+# --- incremental: what it removes --------------------------------------------------------------------
+
+
+def clean_up_all(clocked, state):
+    """Access another key until every entry was looked at, whatever the clock says."""
+    clocked.backend.set_current_key("other")
+    for _ in range(1000):
+        state.clear()
+    clocked.backend.set_current_key("k")
+
+
+def test_lists_are_rewritten_without_their_expired_elements(clocked, declared):
+    """C4."""
+    state = clocked.state(ListStateDescriptor("l", declared(Types.LONG())), DEFAULT)
+    for now_ms in (0, 40, 10, 50):
+        clocked.at(now_ms)
+        state.add(now_ms)
+    clocked.at(110)
+    clean_up_all(clocked, state)
+    assert state.get_internal() == [(40, 40), (50, 50)]
+
+
+def test_maps_are_rewritten_without_their_expired_entries(clocked, declared):
+    """C4."""
+    descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.STRING()))
+    state = clocked.state(descriptor, DEFAULT)
+    for now_ms, value in ((0, "a"), (40, None), (10, None), (50, "d")):
+        clocked.at(now_ms)
+        state.put(now_ms, value)
+    clocked.at(110)
+    clean_up_all(clocked, state)
+    assert state.get_internal() == {40: (40, None), 50: (50, "d")}
+
+
+@every_context
+def test_what_lives_is_left_as_it_is(async_snapshots, declared, context):
+    arena = Arena(context, declared, async_snapshots)
+    arena.start(incrementally(50, True))
+    arena.under_key("k").update(context.first)
+    before = arena.state.get_internal()
+    arena.at(99)
+    for number in range(300):
+        arena.under_key(number)
+    assert arena.under_key("k").state.get_internal() is before
+
+
+def test_what_was_cleaned_up_is_not_returned(clocked):
+    """Expired values are returned if they are not cleaned up, and no longer."""
+    relaxed = StateVisibility.ReturnExpiredIfNotCleanedUp
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(5, visibility=relaxed))
+    state.update(1)
+    clocked.at(100)
+    clean_up_all(clocked, state)
+    assert state.value() is None
+
+
+def test_restored_entries_are_cleaned_up_without_being_read(clocked, declared):
+    descriptor = with_ttl(ValueStateDescriptor("v", declared(Types.LONG())), incrementally(5, True))
+    write_many(clocked, clocked.backend.get_partitioned_state(descriptor), range(100))
+    restored = clocked.restored(take_snapshot(clocked.backend))
+    restored.get_partitioned_state(descriptor)
+    clocked.at(100)
+    for _ in range(1000):
+        restored.set_current_key("other")
+    assert restored.num_key_value_state_entries() == 0
+
+
+def test_what_is_written_between_two_looks_is_not_lost(clocked):
+    """Entries wait between two looks, and may be written meanwhile."""
+    state = clocked.state(ValueStateDescriptor("v"), incrementally(1))
+    write_many(clocked, state, range(300))
+    clocked.at(100)
+    for step in range(2000):
+        key = step % 300
+        clocked.backend.set_current_key(key)
+        if key % 3:
+            state.update(step)
+        else:
+            state.clear()
+    write_many(clocked, state, range(1, 300, 3))
+    written = {key for key in range(300) if key % 3}
+    assert {key for key, _ in entries(clocked.backend, "v")} == written
+    clocked.at(199)
+    for key in written:
+        clocked.backend.set_current_key(key)
+        assert state.value() is not None
+
+
+def test_a_map_that_is_cleaned_up_while_it_is_iterated_over_gives_what_lives(clocked, declared):
+    descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.LONG()))
+    state = clocked.state(descriptor, incrementally(50))
+    for number in range(100):
+        clocked.at(number % 2)
+        state.put(number, number)
+    clocked.at(100)
+    seen = []
+    for key, _ in state.items():
+        seen.append(key)
+        for _ in range(5):
+            assert state.get(key) == key
+    assert seen == list(range(1, 100, 2))
+
+
+def test_an_iterators_remove_is_not_lost_when_the_map_is_cleaned_up_meanwhile(clocked, declared):
+    descriptor = MapStateDescriptor("m", declared(Types.LONG()), declared(Types.LONG()))
+    state = clocked.state(descriptor, incrementally(50))
+    for number in range(100):
+        clocked.at(1 if number < 50 else 0)
+        state.put(number, number)
+    clocked.at(100)  # those that have expired come after those that live
+    iterator = iter(state.keys())
+    for key in iterator:
+        for _ in range(100):
+            state.contains(-1)
+        if key % 2:
+            iterator.remove()
+    assert sorted(state.keys()) == list(range(0, 50, 2))
+
+
+# --- incremental: while the map grows and is written ----------------------------------------------
+
+
+@pytest.fixture(params=CONTEXTS, ids=lambda context: context.name)
+def growing(request, async_snapshots):
+    """An arena with every-record clean-up and some 500 keys in 4 maps, of which one is amid its growth."""
+    arena = Arena(request.param, lambda type_info: type_info, async_snapshots, key_groups=4)
+    arena.start(incrementally(5, True))
+    update_keys(arena, range(500), request.param.first)
+    arena.keys = 500
+    if async_snapshots:
+        maps = arena.backend.registered_kv_states["state"].maps
+        while all(state_map._rehash is None for state_map in maps):
+            update_keys(arena, [arena.keys], request.param.first)
+            arena.keys += 1
+    return arena
+
+
+def update_keys(arena, keys, value):
+    for key in keys:
+        arena.under_key(key).update(value)
+
+
+def more_accesses(arena):
+    """Read and write keys beyond the others."""
+    for key in range(arena.keys, 2 * arena.keys):
+        arena.under_key(key)
+        if key % 2:
+            arena.update(arena.context.first)
+        else:
+            arena.get()
+
+
+def all_cleared(arena, keys):
+    return all(arena.under_key(key).is_cleared() for key in keys)
+
+
+def test_selecting_keys_cleans_up_the_whole_state(growing):
+    growing.at(120)
+    for key in range(growing.keys):
+        growing.under_key(key)
+    assert growing.backend.num_key_value_state_entries() == 0
+
+
+def test_clean_up_goes_on_beside_a_snapshot_while_the_map_grows(growing):
+    arena, context, some = growing, growing.context, growing.keys // 8
+    arena.at(50)
+    update_keys(arena, range(some), context.second)
+    finish_snapshot = arena.begin_snapshot()
+    update_keys(arena, range(some, 2 * some), context.second)
+    arena.at(120)
+    more_accesses(arena)
+    assert all_cleared(arena, range(2 * some, arena.keys))
+    arena.at(50).restore(finish_snapshot())
+
+    for key in range(some, arena.keys):
+        assert arena.under_key(key).get() == context.read_first
+    arena.at(120)
+    for key in range(some // 2, some + some // 4):
+        arena.under_key(key).state.clear()
+    for key in range(some // 2):
+        assert arena.under_key(key).get() == context.read_second
+    more_accesses(arena)
+    assert all_cleared(arena, range(some, 2 * some))
+    arena.at(170)
+    assert all_cleared(arena, range(some // 2, arena.keys))
+    assert all_cleared(arena, range(some // 2))
+
+
+def test_the_snapshot_holds_what_was_there_while_clean_up_removes_it(growing):
+    """On every write of the snapshot's file, the owner removes some more of it."""
+    arena = growing
+    stored = dict(entries(arena.backend, "state"))
+    arena.at(120)
+    resources = prepare(arena.backend)
+    selected = iter(range(10**6))
+
+    def go_on():
+        for _ in range(40):
+            arena.under_key(next(selected) % arena.keys)
+
+    streams = MemoryStreams(on_write=go_on) if arena.backend.async_snapshots else MemoryStreams()
+    handle = write(arena.backend, resources, streams)
+    if arena.backend.async_snapshots:
+        assert arena.backend.num_key_value_state_entries() < arena.keys
+    arena.at(0).restore(handle)
+    assert dict(entries(arena.backend, "state")) == stored
+
+
+def test_what_clean_up_leaves_of_a_list_is_not_shared_with_an_open_snapshot():
+    clocked = ClockedBackend(async_snapshots=True)
+    state = clocked.state(ListStateDescriptor("l"), DEFAULT)
+    state.add(["expired"])
+    clocked.at(50)
+    state.add(["alive"])
+    clocked.at(100)
+    resources = prepare(clocked.backend)
+    clean_up_all(clocked, state)
+    next(iter(state.get())).append("changed in place")
+    handle = write(clocked.backend, resources)
+    assert entries(clocked.restored(handle), "l") == [("k", [(0, ["expired"]), (50, ["alive"])])]
+
+
+def test_what_clean_up_leaves_of_a_map_is_not_shared_with_an_open_snapshot():
+    clocked = ClockedBackend(async_snapshots=True)
+    state = clocked.state(MapStateDescriptor("m"), DEFAULT)
+    state.put("a", ["expired"])
+    clocked.at(50)
+    state.put("b", ["alive"])
+    clocked.at(100)
+    resources = prepare(clocked.backend)
+    clean_up_all(clocked, state)
+    state.get("b").append("changed in place")
+    handle = write(clocked.backend, resources)
+    assert entries(clocked.restored(handle), "m") == [("k", {"a": (0, ["expired"]), "b": (50, ["alive"])})]

@@ -1,0 +1,358 @@
+"""When state expires, over all kinds of state: the properties of Flink's ``TtlStateTestBase``.
+
+Each test runs for every context, with declared and pickled types, on both kinds of table, and with and
+without a snapshot and a restore between all steps.
+"""
+
+import pytest
+from ttl_contract import CONTEXTS, MAX_LONG, TTL_MS, Arena, ttl_config
+
+from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
+
+ON_WRITE, ON_READ = UpdateType.OnCreateAndWrite, UpdateType.OnReadAndWrite
+NEVER, RELAXED = StateVisibility.NeverReturnExpired, StateVisibility.ReturnExpiredIfNotCleanedUp
+
+every_rule = pytest.mark.parametrize(
+    "config",
+    [
+        ttl_config(TTL_MS, update, visibility)
+        for update in (ON_WRITE, ON_READ)
+        for visibility in (NEVER, RELAXED)
+    ],
+    ids=lambda config: f"{config.get_update_type().name}-{config.get_state_visibility().name}",
+)
+
+merging = pytest.mark.parametrize(
+    "context", [context for context in CONTEXTS if context.merging], ids=lambda context: context.name
+)
+
+
+@pytest.fixture(params=CONTEXTS, ids=lambda context: context.name)
+def context(request):
+    return request.param
+
+
+@pytest.fixture(params=[True, False], ids=["copy on write", "nested maps"])
+def async_snapshots(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["one run", "restored"])
+def arena(request, context, declared, async_snapshots):
+    return Arena(context, declared, async_snapshots, restores=request.param)
+
+
+@every_rule
+def test_what_was_never_written_is_empty(arena, config):
+    arena.start(config)
+    assert arena.at(10).get() == arena.context.empty
+    assert arena.at(20).is_cleared()
+    assert arena.backend.num_key_value_state_entries() == 0
+
+
+@every_rule
+def test_it_lives_to_the_last_millisecond(arena, config):
+    """T2."""
+    arena.start(config)
+    arena.at(0).update(arena.context.first)
+    assert arena.at(99).get() == arena.context.read_first
+
+
+def test_it_is_gone_from_the_moment_at_which_its_time_is_over(arena):
+    """T2: the end counts as expired."""
+    arena.start(ttl_config())
+    arena.at(0).update(arena.context.first)
+    assert arena.at(100).get() == arena.context.empty
+    assert arena.is_cleared()
+
+
+def test_writing_prolongs_and_reading_does_not(arena):
+    """T3, T4, T17."""
+    context = arena.context
+    arena.start(ttl_config(TTL_MS, ON_WRITE, NEVER))
+    arena.at(0).update(context.first)
+    assert arena.at(20).get() == context.read_first
+    arena.at(50).update(context.second)
+    assert arena.at(120).get() == context.read_second
+    arena.at(170).update(context.third)
+    assert arena.at(220).get() == context.read_third
+    assert arena.at(300).get() == context.empty
+    assert arena.is_cleared()
+
+
+def test_what_has_expired_is_returned_once_where_that_is_configured(arena):
+    """T4, T11."""
+    arena.start(ttl_config(TTL_MS, ON_WRITE, RELAXED))
+    arena.at(0).update(arena.context.first)
+    assert arena.at(120).get() == arena.context.read_first
+    assert arena.is_cleared()
+    assert arena.get() == arena.context.empty
+
+
+def test_reading_prolongs_where_that_is_configured(arena):
+    """T3."""
+    arena.start(ttl_config(TTL_MS, ON_READ, NEVER))
+    arena.at(0).update(arena.context.first)
+    assert arena.at(50).get() == arena.context.read_first
+    assert arena.at(120).get() == arena.context.read_first
+    assert arena.at(250).get() == arena.context.empty
+    assert arena.is_cleared()
+
+
+def test_reading_prolongs_and_what_has_expired_is_returned_once(arena):
+    arena.start(ttl_config(TTL_MS, ON_READ, RELAXED))
+    arena.at(0).update(arena.context.first)
+    assert arena.at(50).get() == arena.context.read_first
+    assert arena.at(170).get() == arena.context.read_first
+    assert arena.at(170).get() == arena.context.empty
+    assert arena.is_cleared()
+
+
+def test_reading_what_has_expired_does_not_bring_it_back(arena):
+    arena.start(ttl_config(TTL_MS, ON_READ, RELAXED))
+    arena.at(0).update(arena.context.first)
+    arena.at(100).get()
+    assert arena.at(101).get() == arena.context.empty
+
+
+@every_rule
+@pytest.mark.parametrize("now_ms", [10, 2**40], ids=["small", "of this age"])
+def test_the_longest_time_to_live_never_ends(arena, config, now_ms):
+    """T2: the sum does not overflow."""
+    arena.start(ttl_config(MAX_LONG, config.get_update_type(), config.get_state_visibility()))
+    arena.at(now_ms).update(arena.context.first)
+    assert arena.at(now_ms + 40).get() == arena.context.read_first
+    assert arena.at(2**62).get() == arena.context.read_first
+
+
+@every_rule
+def test_clear_removes_it_at_once(arena, config):
+    arena.start(config)
+    arena.at(0).update(arena.context.first)
+    arena.at(10).state.clear()
+    assert arena.is_cleared()
+    assert arena.at(20).get() == arena.context.empty
+
+
+@every_rule
+def test_what_was_cleared_starts_anew(arena, config):
+    arena.start(config)
+    arena.at(0).update(arena.context.second)
+    arena.at(60).state.clear()
+    arena.update(arena.context.first)
+    assert arena.at(120).get() == arena.context.read_first
+
+
+def test_after_expiry_it_starts_anew_without_being_read_before(arena):
+    """T15, and the same for the other kinds."""
+    arena.start(ttl_config())
+    arena.at(0).update(arena.context.first)
+    arena.at(150).update(arena.context.third)
+    assert arena.at(200).get() == arena.context.read_third
+
+
+def change_and_read_two(arena, select, back_after_restore):
+    """Write and expire under two keys or namespaces; after a restore the clock may be set back.
+
+    What had expired when the snapshot was taken, and was left out, is then still gone.
+    """
+    context = arena.context
+    arena.restore(arena.take_snapshot())
+    arena.at(0)
+    select("two").update(context.first)
+    arena.at(50)
+    select("one").update(context.first)
+    select("two").update(context.second)
+    arena.clock.now_ms = 120
+    arena.restore(arena.take_snapshot())
+    assert select("one").get() == context.read_first
+    assert select("two").get() == context.read_second
+    arena.at(170)
+    select("two").update(context.third)
+
+    arena.clock.now_ms = 230
+    arena.restore(arena.take_snapshot())
+    arena.clock.now_ms = 170 if back_after_restore else 230
+    # "one" died at 150, at the clock's former time.
+    assert (select("one").is_cleared(), arena.get()) == (back_after_restore, context.empty)
+    assert select("two").get() == context.read_third
+
+    arena.clock.now_ms = 300
+    arena.restore(arena.take_snapshot())
+    arena.clock.now_ms = 230 if back_after_restore else 300
+    assert select("one").get() == context.empty
+    assert select("two").get() == context.empty
+
+
+def test_each_key_expires_for_itself(arena):
+    arena.start(ttl_config())
+    change_and_read_two(arena, arena.under_key, back_after_restore=False)
+
+
+def test_each_namespace_expires_for_itself(arena):
+    arena.start(ttl_config())
+    change_and_read_two(arena, arena.in_namespace, back_after_restore=False)
+
+
+def test_what_a_full_snapshot_left_out_of_a_key_does_not_come_back(arena):
+    """C3."""
+    arena.start(ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot))
+    change_and_read_two(arena, arena.under_key, back_after_restore=True)
+
+
+def test_what_a_full_snapshot_left_out_of_a_namespace_does_not_come_back(arena):
+    """C3."""
+    arena.start(ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot))
+    change_and_read_two(arena, arena.in_namespace, back_after_restore=True)
+
+
+def test_a_restore_takes_back_what_was_written_after_the_snapshot(arena):
+    """The timestamps too, so what was prolonged since has its old time again."""
+    context = arena.context
+    arena.start(ttl_config())
+    arena.under_key("k1").at(0).update(context.first)
+    arena.at(50).update(context.second)
+    arena.under_key("k2").at(100).update(context.first)
+    snapshot = arena.take_snapshot()
+    arena.under_key("k1").at(170).update(context.third)
+    arena.under_key("k2").update(context.second)
+    arena.restore(snapshot)
+    arena.clock.now_ms = 180
+    assert arena.under_key("k1").get() == context.empty
+    assert arena.under_key("k2").get() == context.read_first
+
+
+def test_another_time_to_live_after_a_restore_counts_from_the_old_timestamps(arena):
+    """T17."""
+    arena.start(ttl_config(1000))
+    arena.at(0).update(arena.context.first)
+    snapshot = arena.take_snapshot()
+    arena.start(ttl_config(60))
+    arena.restore(snapshot)
+    arena.clock.now_ms = 59
+    assert arena.get() == arena.context.read_first
+    arena.clock.now_ms = 60
+    assert arena.get() == arena.context.empty
+
+
+# --- merging namespaces ----------------------------------------------------------------------------
+
+SOURCES = ["unset 1", "unset 2", "expired", "expired and updated", "unexpired", "final"]
+
+
+def updates(arena, base, *namespaces):
+    """Write two different values into each namespace."""
+    for number, namespace in enumerate(namespaces, start=base):
+        for value in (number, 10 * number):
+            arena.in_namespace(namespace)
+            arena.update([str(value)] if arena.context.name == "list" else value)
+
+
+def merged_at_230(arena, target="target"):
+    """Write at 0, 120 and 150, merge at 230, and bind the state to the target."""
+    arena.at(0)
+    updates(arena, 1, "expired", "expired and updated")
+    arena.at(120)
+    updates(arena, 3, "expired and updated", "unexpired")
+    arena.at(150)
+    updates(arena, 5, "expired and updated", "unexpired", "final")
+    arena.at(230)
+    arena.state.merge_namespaces(target, SOURCES)
+    return arena.in_namespace(target)
+
+
+@merging
+def test_merged_namespaces_hold_what_has_not_expired(arena):
+    """T16: of lists the elements of 150; of the others what was touched at 150, with the parts of 120."""
+    arena.start(ttl_config())
+    total = sum(11 * number for number in (3, 4, 5, 6, 7))
+    expected = {
+        "list": ["5", "50", "6", "60", "7", "70"],
+        "reducing": total,
+        "aggregating": str(3 * 3 + total),  # three accumulators, each from 3
+    }
+    assert merged_at_230(arena).get() == expected[arena.context.name]
+
+
+@merging
+def test_merged_sources_are_removed(arena):
+    arena.start(ttl_config())
+    merged_at_230(arena)
+    for source in SOURCES:
+        assert arena.in_namespace(source).is_cleared()
+    assert arena.backend.num_key_value_state_entries() == 1
+
+
+@merging
+def test_what_was_merged_lives_on_from_the_merge_but_list_elements_from_their_writing(arena):
+    arena.start(ttl_config())
+    merged_at_230(arena)
+    is_list = arena.context.name == "list"
+    end = 250 if is_list else 330
+    arena.clock.now_ms = end - 1
+    assert arena.get() != arena.context.empty
+    arena.clock.now_ms = end
+    assert arena.get() == arena.context.empty
+
+
+@merging
+def test_what_lives_is_stamped_anew_when_it_is_merged_but_list_elements_are_not(arena):
+    arena.start(ttl_config())
+    arena.in_namespace("target").at(0).update(arena.context.first)
+    arena.in_namespace("source").at(50).update(arena.context.third)
+    arena.at(90).state.merge_namespaces("target", ["source"])
+    end = 150 if arena.context.name == "list" else 190
+    arena.in_namespace("target").at(end - 1)
+    assert arena.get() != arena.context.empty
+    arena.clock.now_ms = end
+    assert arena.get() == arena.context.empty
+
+
+@merging
+def test_what_is_merged_into_an_empty_namespace_alone_keeps_its_time(arena):
+    arena.start(ttl_config())
+    arena.in_namespace("source").at(50).update(arena.context.first)
+    arena.at(90).state.merge_namespaces("target", ["source", "unset"])
+    assert arena.in_namespace("target").at(149).get() == arena.context.read_first
+    assert arena.at(150).get() == arena.context.empty
+
+
+@merging
+def test_an_expired_target_has_no_part_in_the_merge(arena):
+    arena.start(ttl_config())
+    arena.in_namespace("target").at(0).update(arena.context.first)
+    arena.in_namespace("source").at(100).update(arena.context.third)
+    arena.at(110).state.merge_namespaces("target", ["source"])
+    assert arena.in_namespace("target").get() == arena.context.read_third
+
+
+@merging
+def test_an_expired_source_leaves_the_target_as_it_is(arena):
+    arena.start(ttl_config())
+    arena.in_namespace("source").at(0).update(arena.context.first)
+    arena.in_namespace("target").at(50).update(arena.context.third)
+    arena.at(110).state.merge_namespaces("target", ["source"])
+    assert arena.in_namespace("target").get() == arena.context.read_third
+
+
+@merging
+def test_merging_nothing_creates_nothing(arena):
+    arena.start(ttl_config())
+    arena.at(10).state.merge_namespaces("target", SOURCES)
+    assert arena.backend.num_key_value_state_entries() == 0
+
+
+@merging
+@pytest.mark.parametrize("target", ["target", "expired 1"], ids=["empty target", "target among the expired"])
+def test_merging_what_has_expired_gives_nothing_that_lives_on(arena, target):
+    arena.start(ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot))
+    namespaces = ["expired 1", "expired 2", "expired 3"]
+    arena.at(0)
+    for namespace in namespaces:
+        arena.in_namespace(namespace).update(arena.context.first)
+    arena.clock.now_ms = 150
+    sources = [namespace for namespace in namespaces if namespace != target]
+    arena.state.merge_namespaces(target, sources)
+    arena.restore(arena.take_snapshot())
+    assert arena.backend.num_key_value_state_entries() == 0
+    assert arena.in_namespace(target).get() == arena.context.empty

@@ -1,0 +1,429 @@
+"""States with time to live: values, folding states, and what all five share (T1, T7, T8, T15, R4, V4)."""
+
+import pyarrow as pa
+import pytest
+from backend_support import Mean, entries, one_of_each_kind, prepare, take_snapshot, write
+from ttl_contract import CONTEXTS, ClockedBackend, FromThree, ttl_config, with_ttl
+
+from pyflinkstate.api import state as api
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.serializers import arrow_type, decode_column, encode_column
+from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.errors import NoCurrentKeyError, StateRegistrationError, StateValueError
+from pyflinkstate.testing.harness import KeyedOperatorHarness
+
+LONG, STRING = Types.LONG(), Types.STRING()
+ON_READ = ttl_config(update_type=UpdateType.OnReadAndWrite)
+RELAXED = ttl_config(visibility=StateVisibility.ReturnExpiredIfNotCleanedUp)
+FULL_SNAPSHOT = ttl_config(cleanup=StateTtlConfigBuilder.cleanup_full_snapshot)
+
+
+@pytest.fixture(params=[True, False], ids=["copy on write", "nested maps"])
+def clocked(request):
+    return ClockedBackend(request.param)
+
+
+every_context = pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.name)
+
+
+# --- values ------------------------------------------------------------------------------------------
+
+
+def test_a_default_value_is_ignored(clocked):
+    """V4, T8."""
+    state = clocked.state(ValueStateDescriptor("v", LONG, default_value=42))
+    assert state.value() is None
+    state.update(1)
+    clocked.at(100)
+    assert state.value() is None
+
+
+@pytest.mark.parametrize("config", [ttl_config(), ON_READ, RELAXED], ids=["default", "on read", "relaxed"])
+def test_update_with_none_clears(clocked, config):
+    """T7."""
+    state = clocked.state(ValueStateDescriptor("v", LONG), config)
+    state.update(1)
+    state.update(None)
+    assert state.value() is None
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+def test_writing_the_same_value_prolongs_it(clocked):
+    state = clocked.state(ValueStateDescriptor("v", LONG))
+    state.update(1)
+    clocked.at(60)
+    state.update(1)
+    clocked.at(159)
+    assert state.value() == 1
+
+
+def test_false_values_expire_like_others(clocked):
+    state = clocked.state(ValueStateDescriptor("v"), RELAXED)
+    for number, nothing in enumerate((0, "", False, [], {}, ())):
+        clocked.at(1000 * number)
+        state.update(nothing)
+        assert state.value() == nothing
+        clocked.at(1000 * number + 100)
+        assert state.value() == nothing
+        assert state.value() is None
+
+
+def test_a_change_in_place_is_seen_and_prolongs_nothing(clocked):
+    state = clocked.state(ValueStateDescriptor("v", Types.LIST(LONG)))
+    state.update([1])
+    clocked.at(60)
+    state.value().append(2)
+    assert state.value() == [1, 2]
+    clocked.at(100)
+    assert state.value() is None
+
+
+# --- reducing ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reducing(clocked):
+    return clocked.state(ReducingStateDescriptor("r", lambda old, new: f"{old},{new}", STRING))
+
+
+def test_every_add_stamps_the_whole_reduced_value_anew(clocked, reducing):
+    """T15."""
+    for now_ms, value in ((0, "a"), (99, "b"), (198, "c")):
+        clocked.at(now_ms)
+        reducing.add(value)
+    clocked.at(297)
+    assert reducing.get() == "a,b,c"
+    clocked.at(298)
+    assert reducing.get() is None
+
+
+def test_reducing_begins_anew_after_expiry(clocked, reducing):
+    """T15."""
+    reducing.add("a")
+    clocked.at(100)
+    reducing.add("b")
+    assert reducing.get() == "b"
+
+
+def test_adding_none_to_a_reducing_state_prolongs_it(clocked, reducing):
+    """R4: without TTL it clears."""
+    reducing.add("a")
+    clocked.at(60)
+    reducing.add(None)
+    clocked.at(120)
+    assert reducing.get() == "a"
+    clocked.at(160)
+    assert reducing.get() is None
+
+
+def test_adding_none_to_an_empty_reducing_state_creates_nothing(clocked, reducing):
+    reducing.add(None)
+    assert reducing.get() is None
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+def test_adding_none_to_an_expired_reducing_state_leaves_nothing_that_lives_on(clocked):
+    descriptor = ReducingStateDescriptor("r", max, LONG)
+    state = clocked.state(descriptor, FULL_SNAPSHOT)
+    state.add(1)
+    clocked.at(100)
+    state.add(None)
+    restored = clocked.restored(take_snapshot(clocked.backend))
+    assert restored.num_key_value_state_entries() == 0
+    assert state.get() is None
+
+
+def test_a_reduce_function_that_raises_leaves_value_and_timestamp(clocked):
+    def broken(old, new):
+        raise ZeroDivisionError
+
+    state = clocked.state(ReducingStateDescriptor("r", broken, LONG))
+    state.add(1)
+    clocked.at(60)
+    with pytest.raises(ZeroDivisionError):
+        state.add(2)
+    assert state.get_internal() == (0, 1)
+
+
+def test_a_result_of_the_wrong_type_is_refused(clocked):
+    state = clocked.state(ReducingStateDescriptor("r", lambda old, new: "text", LONG))
+    state.add(1)
+    with pytest.raises(StateValueError, match=r"reduce function's result.*LONG"):
+        state.add(2)
+    assert state.get() == 1
+
+
+# --- aggregating -------------------------------------------------------------------------------------
+
+
+def test_an_aggregating_state_makes_a_new_accumulator_after_expiry(clocked):
+    """T15."""
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG))
+    state.add(100)
+    assert state.get() == "103"
+    clocked.at(100)
+    state.add(2)
+    assert state.get() == "5"
+
+
+def test_adding_none_to_an_aggregating_state_clears_it(clocked):
+    """R3: as without TTL."""
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG))
+    state.add(1)
+    state.add(None)
+    assert state.get() is None
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+def test_an_accumulator_changed_in_place_is_not_shared_after_expiry(clocked, declared):
+    state = clocked.state(AggregatingStateDescriptor("a", Mean(), declared(Types.LIST(LONG))))
+    for value in (1, 3):
+        state.add(value)
+    assert state.get() == 2
+    clocked.at(100)
+    state.add(7)
+    assert state.get() == 7
+
+
+def test_reading_an_aggregating_state_stores_the_accumulator_not_the_result(clocked):
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), LONG), ON_READ)
+    state.add(1)
+    clocked.at(60)
+    assert state.get() == "4"
+    assert state.get_internal() == (60, 4)
+    state.add(1)
+    assert state.get() == "5"
+
+
+def test_an_accumulator_of_the_wrong_type_is_refused(clocked):
+    state = clocked.state(AggregatingStateDescriptor("a", FromThree(), STRING))
+    with pytest.raises(StateValueError, match=r"accumulator.*STRING"):
+        state.add(1)
+    assert state.get() is None
+
+
+# --- what all share ----------------------------------------------------------------------------------
+
+
+@every_context
+def test_a_state_is_one_of_the_api(clocked, declared, context):
+    descriptor = context.descriptor(declared)
+    interfaces = {
+        ValueStateDescriptor: api.ValueState,
+        ListStateDescriptor: api.ListState,
+        MapStateDescriptor: api.MapState,
+        ReducingStateDescriptor: api.ReducingState,
+        AggregatingStateDescriptor: api.AggregatingState,
+    }
+    assert isinstance(clocked.state(descriptor), interfaces[type(descriptor)])
+
+
+@every_context
+def test_the_same_state_is_returned_at_every_call(clocked, declared, context):
+    assert clocked.state(context.descriptor(declared)) is clocked.state(context.descriptor(declared))
+
+
+@every_context
+@pytest.mark.parametrize("first_with_ttl", [True, False])
+def test_a_name_in_use_with_ttl_is_refused_without_and_the_reverse(
+    clocked, declared, context, first_with_ttl
+):
+    backend = clocked.backend
+    plain, expiring = context.descriptor(declared), with_ttl(context.descriptor(declared))
+    first, second = (expiring, plain) if first_with_ttl else (plain, expiring)
+    state = backend.get_partitioned_state(first)
+    context.update(state, context.first)
+    with pytest.raises(StateRegistrationError, match="in use"):
+        backend.get_partitioned_state(second)
+    assert context.get(state) == context.read_first
+
+
+@every_context
+def test_without_a_key_it_is_refused(clocked, declared, context):
+    state = clocked.state(context.descriptor(declared))
+    clocked.backend.clear_current_key()
+    for use in (lambda: context.update(state, context.first), lambda: context.get(state), state.clear):
+        with pytest.raises(NoCurrentKeyError, match="'state'"):
+            use()
+
+
+@every_context
+def test_a_configuration_that_is_disabled_makes_plain_state(clocked, declared, context):
+    """T5."""
+    config = ttl_config(update_type=UpdateType.Disabled)
+    state = clocked.state(context.descriptor(declared), config)
+    context.update(state, context.first)
+    clocked.at(10**12)
+    assert context.get(state) == context.read_first
+    assert clocked.backend.get_partitioned_state(context.descriptor(declared)) is state
+
+
+@every_context
+@pytest.mark.parametrize("config", [ON_READ, RELAXED], ids=["on read", "relaxed"])
+def test_what_reading_changes_is_not_in_a_snapshot_taken_before(declared, context, config):
+    clocked = ClockedBackend(async_snapshots=True)
+    state = clocked.state(context.descriptor(declared), config)
+    context.update(state, context.first)
+    stored = entries(clocked.backend, "state")
+    clocked.at(50 if config is ON_READ else 100)
+    resources = prepare(clocked.backend)
+    assert context.get(state) == context.read_first
+    assert entries(clocked.backend, "state") != stored
+    assert entries(clocked.restored(write(clocked.backend, resources)), "state") == stored
+
+
+@every_context
+def test_what_is_written_prolonged_and_cleared_is_not_in_a_snapshot_taken_before(declared, context):
+    clocked = ClockedBackend(async_snapshots=True)
+    state = clocked.state(context.descriptor(declared))
+    context.update(state, context.first)
+    clocked.backend.set_current_key("other")
+    context.update(state, context.first)
+    stored = sorted(entries(clocked.backend, "state"))
+    resources = prepare(clocked.backend)
+    clocked.at(50)
+    context.update(state, context.second)
+    clocked.backend.set_current_key("k")
+    state.clear()
+    assert sorted(entries(clocked.restored(write(clocked.backend, resources)), "state")) == stored
+
+
+def test_a_value_of_another_type_is_refused_and_nothing_changes(clocked):
+    states = {
+        kind: clocked.state(descriptor)
+        for kind, descriptor in one_of_each_kind(lambda type_info: type_info).items()
+    }
+    for refused in (
+        lambda: states["value"].update("text"),
+        lambda: states["list"].add(5),
+        lambda: states["list"].add_all(["a", 5]),
+        lambda: states["list"].update(["a", 5]),
+        lambda: states["map"].put("a", "b"),
+        lambda: states["map"].put_all({"a": 1, "b": "c"}),
+        lambda: states["map"].put(5, 5),
+        lambda: states["reducing"].add("text"),
+    ):
+        with pytest.raises(StateValueError, match="key 'k'"):
+            refused()
+    assert clocked.backend.num_key_value_state_entries() == 0
+
+
+def test_a_declared_value_is_converted_on_the_way_in(clocked):
+    state = clocked.state(ValueStateDescriptor("v", Types.DOUBLE()))
+    state.update(1)
+    assert type(state.value()) is float
+
+
+def test_states_of_different_times_to_live_keep_apart(clocked):
+    short = clocked.state(ValueStateDescriptor("short"), ttl_config(50))
+    long = clocked.state(ValueStateDescriptor("long"), ttl_config(150))
+    plain = clocked.backend.get_partitioned_state(ValueStateDescriptor("plain"))
+    for state in (short, long, plain):
+        state.update("x")
+    seen = []
+    for now_ms in (49, 50, 149, 150):
+        clocked.at(now_ms)
+        seen.append([state.value() for state in (short, long, plain)])
+    assert seen == [["x", "x", "x"], [None, "x", "x"], [None, "x", "x"], [None, None, "x"]]
+
+
+def test_all_keys_can_be_visited_and_what_has_expired_is_seen_as_empty(clocked):
+    descriptor = with_ttl(ValueStateDescriptor("v", LONG))
+    for number in range(20):
+        clocked.at(number)
+        clocked.backend.set_current_key(number)
+        clocked.backend.get_partitioned_state(descriptor).update(number)
+    clocked.at(109)
+    seen = {}
+    clocked.backend.apply_to_all_keys(
+        VOID_NAMESPACE,
+        VOID_NAMESPACE_TYPE,
+        descriptor,
+        lambda key, state: seen.__setitem__(key, state.value()),
+    )
+    assert seen == {number: None if number < 10 else number for number in range(20)}
+    assert sorted(clocked.backend.get_keys("v")) == list(range(10, 20))
+
+
+# --- the stored form ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value_type", [LONG, Types.LIST(STRING), Types.PICKLED_BYTE_ARRAY()], ids=str)
+def test_the_timestamp_is_stored_before_the_value(value_type):
+    """T1."""
+    stored = arrow_type(TtlTypeInfo(value_type))
+    assert [stored[index].name for index in range(2)] == ["timestamp_ms", "value"]
+    assert stored[0].type == pa.int64()
+    assert stored[1].type == arrow_type(value_type)
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, -1, 2**63 - 1, -(2**63)])
+def test_timestamps_survive_to_the_millisecond(timestamp_ms):
+    """T17."""
+    type_info = TtlTypeInfo(STRING)
+    values = [(timestamp_ms, "a"), (timestamp_ms, None)]
+    assert decode_column(type_info, encode_column(type_info, values)) == values
+
+
+# --- in an operator ------------------------------------------------------------------------------------
+
+
+class Last(KeyedProcessFunction):
+    """Gives the value before, while it lives."""
+
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(with_ttl(ValueStateDescriptor("last", LONG)))
+
+    def process_element(self, value, ctx):
+        yield self.last.value()
+        self.last.update(value)
+
+
+@pytest.mark.parametrize("async_snapshots", [True, False])
+def test_an_operators_state_expires_by_the_clock_it_is_given(async_snapshots):
+    now = [0]
+    backend = HashMapStateBackend(async_snapshots=async_snapshots)
+    harness = KeyedOperatorHarness(Last(), state_backend=backend, clock=lambda: now[0])
+    assert harness.process_element("a", 1) == [None]
+    now[0] = 50
+    assert harness.process_element("b", 2) == [None]
+    now[0] = 100
+    assert harness.process_element("a", 3) == [None]
+    assert harness.process_element("b", 4) == [2]
+
+
+@pytest.mark.parametrize("async_snapshots", [True, False])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_an_operators_timestamps_survive_a_restore_at_another_parallelism(async_snapshots, parallelism):
+    now = [0]
+    backend = HashMapStateBackend(async_snapshots=async_snapshots)
+    harness = KeyedOperatorHarness(Last(), state_backend=backend, clock=lambda: now[0])
+    for key in range(40):
+        now[0] = key
+        harness.process_element(key, key)
+    snapshot = harness.snapshot()
+    now[0] = 120
+    results = {}
+    for subtask in range(parallelism):
+        restored = KeyedOperatorHarness(
+            Last(),
+            state_backend=backend,
+            clock=lambda: now[0],
+            parallelism=parallelism,
+            subtask=subtask,
+            restore=[snapshot],
+        )
+        for key in list(restored.backend.get_keys("last")):
+            results[key] = restored.process_element(key, -1)
+    assert results == {key: [key if key > 20 else None] for key in range(40)}

@@ -1,0 +1,453 @@
+"""Functions that take part in checkpoints: when they are called, what they see, where they may be used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from support_runtime import PICKLED
+
+from pyflinkstate.api.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+)
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.errors import (
+    CheckpointError,
+    KeyGroupRangeError,
+    NoCurrentKeyError,
+    StateAccessError,
+    StateRegistrationError,
+    UnsupportedFeatureError,
+    UserFunctionError,
+)
+from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.messages import CheckpointTrigger
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+
+SEEN = ListStateDescriptor("seen", Types.STRING())
+TOTAL = ValueStateDescriptor("total", Types.LONG())
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+
+
+class Noting(KeyedProcessFunction, CheckpointedFunction):
+    """Notes what is called, and may do something at each call."""
+
+    def __init__(
+        self,
+        at_initialize: Callable[[FunctionInitializationContext], Any] = lambda context: None,
+        at_snapshot: Callable[[FunctionSnapshotContext], Any] = lambda context: None,
+    ) -> None:
+        self.at_initialize, self.at_snapshot = at_initialize, at_snapshot
+        self.events: list[str] = []
+        self.found: list[Any] = []
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.events.append("initialize_state")
+        self.found.append(self.at_initialize(context))
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.events.append("open")
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.events.append("snapshot_state")
+        self.found.append(self.at_snapshot(context))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.events.append("process_element")
+        return ()
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+class FailingToClose(Noting):
+    """Fails at last."""
+
+    def close(self) -> None:
+        raise TimeoutError("flush took too long")
+
+
+class Buffering(KeyedProcessFunction, CheckpointedFunction):
+    """Keeps values in a plain list that it only puts into state when it must, and a total by key."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.state = context.get_operator_state_store().get_list_state(SEEN)
+        self.rules = context.get_operator_state_store().get_broadcast_state(RULES)
+        self.total = context.get_keyed_state_store().get_state(TOTAL)
+        self.seen = list(self.state.get())
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        self.state.update(self.seen)
+        self.rules.put("checkpoint", context.get_checkpoint_id())
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.seen.append(f"{ctx.get_current_key()}={value}")
+        self.total.update((self.total.value() or 0) + value)
+        yield self.total.value()
+
+
+def written_by_one(function: KeyedProcessFunction, *records: tuple[str, int]) -> OperatorSubtaskState:
+    harness = KeyedOperatorHarness(function)
+    for key, value in records:
+        harness.process_element(key, value)
+    return harness.snapshot()
+
+
+# --- the life of a function ------------------------------------------------------------------------
+
+
+def test_a_function_is_initialized_before_it_is_opened_and_told_of_every_checkpoint() -> None:
+    function = Noting()
+    harness = KeyedOperatorHarness(function)
+    harness.process_element("a", 1)
+    harness.snapshot()
+    harness.snapshot()
+    harness.process_element("a", 1)
+    harness.close()
+    assert function.events == [
+        "initialize_state",
+        "open",
+        "process_element",
+        "snapshot_state",
+        "snapshot_state",
+        "process_element",
+        "close",
+    ]
+
+
+def restored_or_not(context: FunctionInitializationContext) -> tuple[bool, int | None]:
+    return context.is_restored(), context.get_restored_checkpoint_id()
+
+
+def test_a_function_without_a_restore_is_not_restored() -> None:
+    function = Noting(restored_or_not)
+    KeyedOperatorHarness(function)
+    assert function.found == [(False, None)]
+
+
+@pytest.mark.parametrize("records", [[], [("a", 1)]], ids=["no state", "state"])
+def test_a_restored_function_is_told_so_and_from_which_checkpoint(records: list[tuple[str, int]]) -> None:
+    function = Noting(restored_or_not)
+    written = written_by_one(Noting() if not records else Buffering(), *records)
+    KeyedOperatorHarness(function, restore=[written])
+    assert function.found == [(True, 1)]
+
+
+def test_a_snapshot_knows_its_checkpoint() -> None:
+    function = Noting(
+        at_snapshot=lambda context: (context.get_checkpoint_id(), context.get_checkpoint_timestamp())
+    )
+    harness = KeyedOperatorHarness(function)
+    trigger = CheckpointTrigger(7, 1_700_000_000_000, "memory")
+    harness._subtask.snapshot(trigger, MemoryCheckpoint()).finish()
+    assert function.found[-1] == (7, 1_700_000_000_000)
+
+
+def test_what_snapshot_state_puts_into_operator_state_is_in_the_snapshot() -> None:
+    harness = KeyedOperatorHarness(Buffering())
+    harness.process_element("a", 1)
+    first = harness.snapshot()
+    harness.process_element("b", 2)
+    second = harness.snapshot()
+    for written, expected in ((first, ["a=1"]), (second, ["a=1", "b=2"])):
+        again = Buffering()
+        KeyedOperatorHarness(again, restore=[written])
+        assert again.seen == expected
+    assert again.rules.get("checkpoint") == 2
+
+
+def test_keyed_state_is_asked_for_in_initialize_state_and_used_with_a_key() -> None:
+    harness = KeyedOperatorHarness(Buffering(), restore=[written_by_one(Buffering(), ("a", 1), ("b", 5))])
+    assert harness.process_element("a", 10) == [11]
+    assert harness.process_element("b", 10) == [15]
+
+
+def use_keyed_state(context: FunctionInitializationContext) -> Any:
+    return context.get_keyed_state_store().get_state(TOTAL).value()
+
+
+def test_no_key_is_set_in_initialize_state() -> None:
+    with pytest.raises(NoCurrentKeyError):
+        KeyedOperatorHarness(Noting(use_keyed_state))
+
+
+def test_no_key_is_set_in_snapshot_state() -> None:
+    states: list[Any] = []
+    function = Noting(
+        at_initialize=lambda context: states.append(context.get_keyed_state_store().get_state(TOTAL)),
+        at_snapshot=lambda context: states[0].value(),
+    )
+    harness = KeyedOperatorHarness(function)
+    harness.process_element("a", 1)
+    with pytest.raises(NoCurrentKeyError) as caught:
+        harness.snapshot()
+    assert isinstance(caught.value, StateAccessError)
+    assert "in snapshot_state()" in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [ValueError("too late"), SystemExit(3)], ids=repr)
+def test_an_error_in_snapshot_state_fails_that_snapshot_alone(error: BaseException) -> None:
+    errors = [error]
+
+    def fail_once(_: FunctionSnapshotContext) -> None:
+        if errors:
+            raise errors.pop()
+
+    harness = KeyedOperatorHarness(Noting(at_snapshot=fail_once))
+    with pytest.raises(UserFunctionError, match=r"in snapshot_state\(\)"):
+        harness.snapshot()
+    assert harness.process_element("a", 1) == []
+    assert harness.snapshot() == OperatorSubtaskState()
+
+
+def test_an_error_in_initialize_state_is_reported_as_one_of_the_function() -> None:
+    function = Noting(lambda context: 1 // 0)
+    with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+        KeyedOperatorHarness(function)
+    assert function.events == ["initialize_state"]
+
+
+@pytest.mark.parametrize("function", [Noting(), FailingToClose()], ids=["well", "with an error"])
+def test_closing_a_function_cancels_the_snapshots_being_written(function: Noting) -> None:
+    harness = KeyedOperatorHarness(function)
+    snapshot = harness._subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
+    with contextlib.suppress(UserFunctionError):
+        harness.close()
+    with pytest.raises(SnapshotCancelledError):
+        snapshot.finish()
+
+
+# --- operator state through a function -------------------------------------------------------------
+
+
+def everything(subtasks: list[KeyedOperatorHarness]) -> list[str]:
+    functions: list[Any] = [harness._subtask._function for harness in subtasks]
+    return sorted(element for function in functions for element in function.seen)
+
+
+def test_a_function_keeps_all_its_state_over_many_changes_of_parallelism() -> None:
+    expected: list[str] = []
+    totals: dict[str, int] = {}
+    written: list[OperatorSubtaskState] = []
+    for run, parallelism in enumerate((1, 3, 2, 4)):
+        subtasks = [
+            KeyedOperatorHarness(Buffering(), parallelism=parallelism, subtask=index, restore=written)
+            for index in range(parallelism)
+        ]
+        assert everything(subtasks) == sorted(expected)
+        for number in range(20):
+            key, value = f"key-{number}", 100 * run + number
+            (owner,) = (subtask for subtask in subtasks if owns(subtask, key))
+            totals[key] = totals.get(key, 0) + value
+            expected.append(f"{key}={value}")
+            assert owner.process_element(key, value) == [totals[key]]
+        written = [subtask.snapshot() for subtask in subtasks]
+
+
+def owns(harness: KeyedOperatorHarness, key: str) -> bool:
+    with contextlib.suppress(KeyGroupRangeError):
+        harness.backend.key_group_of(key)
+        return True
+    return False
+
+
+def test_a_list_and_a_broadcast_state_may_not_share_a_name_and_keyed_state_may() -> None:
+    same = ValueStateDescriptor(SEEN.name, Types.LONG())
+
+    def initialize(context: FunctionInitializationContext) -> None:
+        store = context.get_operator_state_store()
+        store.get_list_state(SEEN).add("a")
+        context.get_keyed_state_store().get_state(same)
+        with pytest.raises(StateRegistrationError):
+            store.get_broadcast_state(MapStateDescriptor(SEEN.name))
+
+    written = written_by_one(Noting(initialize))
+    assert set(written.managed_operator.states) == set(written.managed_keyed.sections) == {SEEN.name}
+
+
+def test_state_that_the_program_no_longer_asks_for_is_kept() -> None:
+    first = written_by_one(Buffering(), ("a", 1), ("b", 2))
+
+    class Plain(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+            return None
+
+    second = KeyedOperatorHarness(Plain(), restore=[first]).snapshot()
+    again = Buffering()
+    harness = KeyedOperatorHarness(again, restore=[second])
+    assert again.seen == ["a=1", "b=2"]
+    assert harness.process_element("b", 1) == [3]
+
+
+# --- raw state through a function ------------------------------------------------------------------
+
+
+class Raw(Noting):
+    """Writes raw state of both kinds, and notes what it is given of both."""
+
+    def __init__(self) -> None:
+        super().__init__(self.read, self.write)
+        self.outputs: list[Any] = []
+
+    def read(self, context: FunctionInitializationContext) -> Any:
+        self.own = dict(context.get_raw_keyed_state_inputs())
+        self.shared = list(context.get_raw_operator_state_inputs())
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def write(self, context: FunctionSnapshotContext) -> Any:
+        keyed = context.get_raw_keyed_operator_state_output()
+        for key_group in self.own:
+            keyed.start_new_key_group(key_group)
+            keyed.write(self.own[key_group])
+        operator = context.get_raw_operator_state_output()
+        for data in self.shared:
+            operator.start_new_partition()
+            operator.write(data)
+        self.outputs += [keyed, operator]
+
+
+def test_raw_state_reaches_the_subtasks_that_own_it() -> None:
+    first = Raw()
+    harness = KeyedOperatorHarness(first)
+    assert (first.own, first.shared) == ({}, [])
+    first.own = {group: bytes([group]) for group in range(128)}
+    first.shared = [b"one", b"two", b"three"]
+    written = [harness.snapshot()]
+    for parallelism in (3, 2, 4):
+        functions = [Raw() for _ in range(parallelism)]
+        subtasks = [
+            KeyedOperatorHarness(function, parallelism=parallelism, subtask=index, restore=written)
+            for index, function in enumerate(functions)
+        ]
+        for function, subtask in zip(functions, subtasks, strict=True):
+            assert function.own == {group: bytes([group]) for group in subtask.backend.key_group_range}
+        assert sorted(data for function in functions for data in function.shared) == [
+            b"one",
+            b"three",
+            b"two",
+        ]
+        written = [subtask.snapshot() for subtask in subtasks]
+
+
+def test_each_snapshot_has_the_raw_state_that_was_written_for_it() -> None:
+    function = Raw()
+    harness = KeyedOperatorHarness(function)
+    function.own, function.shared = {1: b"first"}, [b"first"]
+    first = harness.snapshot()
+    function.own, function.shared = {}, []
+    second = harness.snapshot()
+    assert (second.raw_keyed, second.raw_operator) == (None, None)
+    again = Raw()
+    KeyedOperatorHarness(again, restore=[first])
+    assert (again.own, again.shared) == ({1: b"first"}, [b"first"])
+
+
+def test_raw_state_of_a_key_group_of_another_subtask_fails_the_snapshot() -> None:
+    function = Raw()
+    harness = KeyedOperatorHarness(function, parallelism=2)
+    function.own = {64: b"not mine"}
+    with pytest.raises(CheckpointError, match=r"key group 64 is not in[\s\S]*in snapshot_state\(\)"):
+        harness.snapshot()
+
+
+def test_what_is_written_to_a_raw_output_after_snapshot_state_is_not_in_the_snapshot() -> None:
+    function = Raw()
+    harness = KeyedOperatorHarness(function)
+    function.own, function.shared = {1: b"in time"}, [b"in time"]
+    snapshot = harness._subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
+    for output in function.outputs:
+        with contextlib.suppress(CheckpointError):
+            output.write(b" too late")
+    again = Raw()
+    KeyedOperatorHarness(again, restore=[snapshot.finish()])
+    assert (again.own, again.shared) == ({1: b"in time"}, [b"in time"])
+
+
+# --- where such a function may be used -------------------------------------------------------------
+
+
+class CheckpointedMap(MapFunction, CheckpointedFunction):
+    """Numbers all records of its subtask, over restores."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.numbers = context.get_operator_state_store().get_list_state(ListStateDescriptor("number"))
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        pass
+
+    def map(self, value: Any) -> Any:
+        self.numbers.add(value)
+        return len(list(self.numbers.get())), value
+
+
+class CheckpointedFlatMap(CheckpointedMap, FlatMapFunction):
+    def flat_map(self, value: Any) -> Iterable[Any]:
+        return [self.map(value)]
+
+
+class CheckpointedFilter(CheckpointedMap, FilterFunction):
+    def filter(self, value: Any) -> bool:
+        return self.map(value)[0] > 1
+
+
+class CheckpointedProcess(CheckpointedMap, ProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        return [self.map(value)]
+
+
+def stream() -> DataStream:
+    """A stream without keys; nothing runs, so it needs no environment."""
+    return DataStream(None, SourceNode(CollectionSource([1], 1), "numbers"))  # type: ignore[arg-type]
+
+
+USES: dict[str, Callable[[DataStream], DataStream]] = {
+    "map": lambda made: made.map(CheckpointedMap()),
+    "flat_map": lambda made: made.flat_map(CheckpointedFlatMap()),
+    "filter": lambda made: made.filter(CheckpointedFilter()),
+}
+
+
+@pytest.mark.parametrize("use", [*USES.values(), lambda made: made.process(CheckpointedProcess())])
+@pytest.mark.parametrize("behind", ["a source", "a keyed operator"])
+def test_on_a_stream_without_keys_it_is_refused(use: Callable[..., Any], behind: str) -> None:
+    made = stream() if behind == "a source" else stream().key_by(str).map(str)
+    with pytest.raises(UnsupportedFeatureError, match=r"Checkpointed\w+ is a .* use it after key_by\(\)"):
+        use(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "results"), [("map", [[(2, "b")]]), ("flat_map", [[(2, "b")]]), ("filter", [["b"]])]
+)
+def test_on_a_keyed_stream_maps_and_filters_keep_their_operator_state(name: str, results: Any) -> None:
+    def adapted() -> Any:
+        return USES[name](stream().key_by(str, PICKLED))._node.function
+
+    first = KeyedOperatorHarness(adapted())
+    first.process_element("a", "a")
+    second = KeyedOperatorHarness(adapted(), restore=[first.snapshot()])
+    assert [second.process_element("b", "b")] == results
+
+
+def test_on_a_keyed_stream_a_process_function_is_taken_as_it_is() -> None:
+    function = Noting()
+    assert stream().key_by(str).process(function)._node.function is function
