@@ -32,7 +32,7 @@ class ValueState(State, Generic[T]):
 
     @abstractmethod
     def value(self) -> T | None:
-        """Return the value under the current key, or None where there is none.
+        """Return the value under the current key; where there is none, the descriptor's default or None.
 
         The live object is returned: after changing a mutable one in place, call :meth:`update`.
         """
@@ -104,24 +104,12 @@ class AggregatingState(MergingState[IN, OUT]):
     """
 
 
-class MapState(State, Generic[K, V]):
-    """A dict per key. The order of iteration is unspecified. None is a legal value."""
+class _ReadableEntries(State, Generic[K, V]):
+    """The reading half of a map of entries. The order of iteration is unspecified."""
 
     @abstractmethod
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, or None."""
-
-    @abstractmethod
-    def put(self, key: K, value: V | None) -> None:
-        """Set the value of ``key``."""
-
-    @abstractmethod
-    def put_all(self, dict_value: dict[K, V | None]) -> None:
-        """Set all entries of ``dict_value``; none of them when one is refused."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove ``key``, if it is there."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
@@ -129,54 +117,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V | None]]:
-        """Return the entries; an empty iterable where there are none.
-
-        Raises:
-            RuntimeError: on iterating, when a key was added or removed meanwhile.
-        """
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """Return the keys."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V | None]:
-        """Return the values."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Return whether there is no entry."""
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __setitem__(self, key: K, value: V | None) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that is the same on all subtasks, seen by those who must not change it."""
-
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """Return the value of ``key``, or None."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Return whether ``key`` is there."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V | None]]:
-        """Return the entries."""
+        """Return the entries; an empty iterable where there are none."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
@@ -200,8 +141,8 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """A map that every subtask must change in the same way: it is restored from any one of them."""
+class _WritableEntries(_ReadableEntries[K, V]):
+    """A map of entries. None is a legal value."""
 
     @abstractmethod
     def put(self, key: K, value: V | None) -> None:
@@ -220,3 +161,20 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
     def __delitem__(self, key: K) -> None:
         self.remove(key)
+
+
+class MapState(_WritableEntries[K, V]):
+    """A dict per key.
+
+    ``items``, ``keys`` and ``values`` look the entries up when iteration begins. Their iterators raise
+    ``ConcurrentModificationError``, a ``RuntimeError``, when a key is added or removed meanwhile, and have a
+    ``remove()`` for the entry that they gave last, as PyFlink's have.
+    """
+
+
+class ReadOnlyBroadcastState(_ReadableEntries[K, V]):
+    """A map that is the same on all subtasks, seen by those who must not change it."""
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V], _WritableEntries[K, V]):
+    """A map that every subtask must change in the same way: it is restored from any one of them."""

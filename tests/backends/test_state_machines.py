@@ -133,6 +133,9 @@ class StateRules(RuleBasedStateMachine):
     @rule(key=keys)
     def take_snapshot(self, key):
         self.bind(key, "n1")
+        self.hold_snapshot()
+
+    def hold_snapshot(self):
         backend, resources, expected = self.backend, prepare(self.backend), deepcopy(self.model)
         if self.is_async:
             self.open.append((lambda: write(backend, resources), expected))
@@ -405,16 +408,24 @@ class MapComparison(StateRules):
         assert [name for name in "abcde" if state.contains(name)] == sorted(set(expected) & set("abcde"))
         assert state.is_empty() is (not expected)
 
-    @rule(key=keys, namespace=namespaces, actions=st.lists(st.sampled_from(["keep", "remove", "set"])))
+    @rule(
+        key=keys,
+        namespace=namespaces,
+        actions=st.lists(st.sampled_from(["keep", "remove", "set", "snapshot"]), max_size=6),
+    )
     def iterate(self, key, namespace, actions):
+        """A snapshot may be taken, and the entry be copied for it, before the iterator changes something."""
         state, where = self.bind(key, namespace)
         entries, iterator = self.model.get(where, {}), iter(state.items())
         for action, (name, value) in zip(actions, iterator, strict=False):
             assert value == entries[name]
+            if action == "snapshot":
+                self.set_model(where, entries)
+                self.hold_snapshot()
             if action == "remove":
                 iterator.remove()
                 del entries[name]
-            elif action == "set":
+            elif action != "keep":
                 iterator.set_value([7])
                 entries[name] = [7]
         self.set_model(where, entries)
@@ -423,7 +434,7 @@ class MapComparison(StateRules):
 def case_of(machine):
     """Return a machine's test case, quick enough for every run."""
     case = machine.TestCase
-    case.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
     return case
 
 

@@ -93,7 +93,7 @@ def test_one_name_for_two_states(env: StreamExecutionEnvironment, second: Any) -
         else:
             context.get_state(second)
 
-    with pytest.raises(errors.StateRegistrationError, match="'n' is VALUE of LONG"):
+    with pytest.raises(errors.StateRegistrationError, match="'n' is in use as VALUE of LONG"):
         run(env, Stateful(in_open))
 
 
