@@ -448,3 +448,11 @@ class TestRelease:
         assert [found[number] for number in range(40)] == expected
         assert cow_map._highest_required_snapshot_version == 0
         cow_map._check()
+
+
+def test_a_load_that_fails_half_way_leaves_a_consistent_map():
+    state_map = CopyOnWriteStateMap(None)
+    with pytest.raises(TypeError):
+        state_map.load(["a", ["unhashable"], "b"], [1, 2, 3])
+    state_map._check()
+    assert state_map.size() == 1

@@ -288,3 +288,15 @@ class TestVisitor:
             entries = visitor.next_entries()
             seen.update(entry.stored()[0] for entry in entries)
             assert all(entry.stored()[1] == 0 for entry in entries)
+
+
+def test_a_migration_that_fails_half_way_leaves_the_table_as_it_was():
+    table = CopyOnWriteStateTable(
+        RegisteredStateMeta("s", StateKind.VALUE, Types.LONG()), KeyGroupRange(0, 1)
+    )
+    table.map_of(0).put("a", 1)
+    table.map_of(1).put("b", 0)
+    with pytest.raises(ZeroDivisionError):
+        table.set_meta(RegisteredStateMeta("s", StateKind.VALUE, Types.DOUBLE()), lambda value: 1 / value)
+    assert table.meta.stored_type == Types.LONG()
+    assert dict(table.items()) == {"a": 1, "b": 0}

@@ -322,15 +322,17 @@ class CopyOnWriteStateMap(StateMap):
     def _fill(self, keys: list[Any], values: list[Any]) -> None:
         table, mask = self._primary, self._primary_mask
         plain, version = self._copy_value is None, self._state_map_version
-        for key, value in zip(keys, values, strict=True):
-            code: i64 = hash(key)
-            code ^= code >> 16
-            if plain or type(value) in IMMUTABLE_TYPES or is_immutable(value):
-                table[code & mask][key] = value
-            else:
-                table[code & mask][key] = StateCell(value, version)
-        self._size = sum([len(bucket) for bucket in table])
-        self._mod_count += 1
+        try:
+            for key, value in zip(keys, values, strict=True):
+                code: i64 = hash(key)
+                code ^= code >> 16
+                if plain or type(value) in IMMUTABLE_TYPES or is_immutable(value):
+                    table[code & mask][key] = value
+                else:
+                    table[code & mask][key] = StateCell(value, version)
+        finally:
+            self._size = sum([len(bucket) for bucket in table])
+            self._mod_count += 1
 
     def _begin_rehash(self) -> None:
         length = 2 * len(self._primary)
@@ -524,6 +526,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
 
     def release(self) -> None:
         """Give the version back to the map and let go of the buckets. Idempotent."""
-        if self._buckets is not None:
-            self._buckets = None
+        with self.owner._lock:
+            buckets, self._buckets = self._buckets, None
+        if buckets is not None:
             self.owner.release_snapshot(self)

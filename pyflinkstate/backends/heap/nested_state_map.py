@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from itertools import islice
 from typing import Any
 
 from pyflinkstate.backends.heap.state_map import (
@@ -99,7 +98,7 @@ class NestedStateMapVisitor(StateIncrementalVisitor):
     def next_entries(self) -> list[tuple[Hashable, Any]]:
         end = self._position + self._max_positions
         entries = self._map._entries
-        visited = [(key, entries[key]) for key in islice(self._keys, self._position, end) if key in entries]
+        visited = [(key, entries[key]) for key in self._keys[self._position : end] if key in entries]
         self._position = end
         return visited
 

@@ -40,18 +40,18 @@ class StateTable(ABC):
         self.set_meta(meta)
 
     @abstractmethod
-    def new_maps(self) -> list[StateMap]:
-        """Return an empty map for each key group."""
+    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
+        """Return an empty map for each key group, for values of ``meta``."""
 
     def set_meta(self, meta: RegisteredStateMeta, convert: Callable[[Any], Any] | None = None) -> None:
         """Give all maps another type of values; ``convert`` makes the new values out of the old."""
-        old = list(self.maps)
-        self.meta = meta
-        self.maps[:] = self.new_maps()
-        for before, after in zip(old, self.maps, strict=False):
+        new = self.new_maps(meta)
+        for before, after in zip(self.maps, new, strict=False):
             # Iterating copies what an open snapshot shares, which new maps would not know of.
             for key, value in before.items():
                 after.put(key, value if convert is None else convert(value))
+        self.meta = meta
+        self.maps[:] = new
 
     def __len__(self) -> int:
         """The number of entries, over all key groups."""
@@ -134,15 +134,15 @@ class StateTableVisitor:
 class CopyOnWriteStateTable(StateTable):
     """The table whose snapshots can be written while it goes on changing."""
 
-    def new_maps(self) -> list[StateMap]:
-        copy_value = value_copier(self.meta.stored_type)
+    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
+        copy_value = value_copier(meta.stored_type)
         return [CopyOnWriteStateMap(copy_value) for _ in self.key_group_range]
 
 
 class NestedMapsStateTable(StateTable):
     """The table of plain dicts: a little faster, and its snapshots must be written before it goes on."""
 
-    def new_maps(self) -> list[StateMap]:
+    def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
         return [NestedStateMap() for _ in self.key_group_range]
 
 
