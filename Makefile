@@ -50,4 +50,4 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/keyed_count.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/heap/*.so

@@ -14,8 +14,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pyflinkstate.backends.heap import COMPILED_MODULES
 
 
+def forget_compiled():
+    """Delete what was compiled in place: it would be taken for the sources beside it."""
+    for pattern in ("pyflinkstate/backends/heap/*.so", "*__mypyc*.so"):
+        for path in Path(__file__).parent.glob(pattern):
+            path.unlink()
+
+
 def extensions():
     """Return what is to be compiled."""
+    forget_compiled()
     if os.environ.get("PYFLINKSTATE_PURE") == "1":
         return []
     try:

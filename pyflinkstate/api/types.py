@@ -243,7 +243,12 @@ class MapTypeInfo(TypeInformation):
         if not isinstance(value, dict):
             raise _misfit(value, self.name)
         check_key, check_value = self.key_type_info.check, self.value_type_info.check
-        return {check_key(key): None if item is None else check_value(item) for key, item in value.items()}
+        try:
+            return {
+                check_key(key): None if item is None else check_value(item) for key, item in value.items()
+            }
+        except TypeError as error:
+            raise ValueError(f"a key of {self.name}: {error}") from error
 
     @property
     def name(self) -> str:

@@ -25,11 +25,16 @@ class HashMapStateBackend:
         snapshot_compression: ``"zstd"``, ``"lz4"`` or None.
 
     Raises:
-        ConfigurationError: there is no such compression.
+        ConfigurationError: a setting is none of those.
     """
 
-    async_snapshots: bool = True
+    async_snapshots: bool = attrs.field(default=True)
     snapshot_compression: str | None = attrs.field(default="zstd")
+
+    @async_snapshots.validator
+    def _check_async(self, _: object, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"async_snapshots {value!r}: choose True or False")
 
     @snapshot_compression.validator
     def _check_compression(self, _: object, value: str | None) -> None:

@@ -157,7 +157,8 @@ def _decode_maps(type_info: MapTypeInfo, array: pa.MapArray) -> list[Any]:
 def _decode_structs(field_types: Sequence[TypeInformation], array: pa.StructArray) -> list[Any]:
     if not field_types:
         return [()] * len(array)
-    fields = [decode_column(field, array.field(index)) for index, field in enumerate(field_types)]
+    # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
+    fields = [decode_column(field, part) for field, part in zip(field_types, array.flatten(), strict=True)]
     return list(zip(*fields, strict=True))
 
 

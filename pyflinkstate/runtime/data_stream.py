@@ -97,6 +97,7 @@ class DataStream:
             key_type: checks keys and hashes them as Flink does. Without it equal Python keys meet,
                 so ``1``, ``1.0`` and ``True`` are one key.
         """
+        _refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
         if not callable(select):
             raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")

@@ -183,7 +183,7 @@ class StreamExecutionEnvironment:
         """Read the files of a directory in the order of their names.
 
         Args:
-            storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
+            directory: a path or URI that driver and executors reach.
             format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line) or ``"parquet"``
                 (dicts). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.

@@ -560,7 +560,7 @@ def _fit(plan: JobPlan, job_name: str, metadata: CheckpointMetadata) -> JobPlan:
         )
     known = {operator.operator_id for operator in plan.operators}
     for state in metadata.operators:
-        if state.operator_id not in known:
+        if state.operator_id not in known and not state.is_empty:
             raise IncompatibleCheckpointError(
                 f"{where} has state of operator {state.operator_id!r}, which the program does not have "
                 f"(it has {', '.join(sorted(known)) or 'none'}): set uid() so that operators are found again"
@@ -571,7 +571,7 @@ def _fit(plan: JobPlan, job_name: str, metadata: CheckpointMetadata) -> JobPlan:
 
 def _with_max_parallelism(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> KeyedOperator:
     state = metadata.operator(operator.operator_id)
-    if state is None or state.max_parallelism == operator.max_parallelism:
+    if state is None or state.is_empty or state.max_parallelism == operator.max_parallelism:
         return operator
     if operator.max_parallelism_is_set:
         raise IncompatibleCheckpointError(

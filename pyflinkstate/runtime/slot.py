@@ -273,7 +273,7 @@ class StateSlot:
         started = time.perf_counter()
         try:
             snapshot = self._subtask.snapshot(trigger, self._storage.streams(trigger.folder))
-        except Exception as error:  # noqa: BLE001 - a value that cannot be copied, or a user's snapshot_state
+        except BaseException as error:  # noqa: BLE001 - also sys.exit() in a value's own code
             self._decline(trigger, error)
             return
         sync_ms = (time.perf_counter() - started) * 1000
@@ -290,7 +290,7 @@ class StateSlot:
             async_ms = (time.perf_counter() - started) * 1000
         except SnapshotCancelledError:
             return
-        except Exception as error:  # noqa: BLE001 - a checkpoint may fail, the slot goes on
+        except BaseException as error:  # noqa: BLE001 - a checkpoint may fail, the slot goes on
             self._decline(trigger, error)
             return
         finally:
@@ -298,7 +298,7 @@ class StateSlot:
         with contextlib.suppress(OSError):
             self._tell_driver(CheckpointAck(trigger.checkpoint_id, slot, state, sync_ms, async_ms))
 
-    def _decline(self, trigger: CheckpointTrigger, error: Exception) -> None:
+    def _decline(self, trigger: CheckpointTrigger, error: BaseException) -> None:
         failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
         with contextlib.suppress(OSError):
             self._tell_driver(CheckpointDecline(trigger.checkpoint_id, self._bootstrap.slot, failure))

@@ -1,6 +1,7 @@
 """Checkpoint storage on any file system that ``pyarrow.fs`` knows.
 
-Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, one file per subtask and operator}``.
+Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
+and operator}``.
 A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
 """
 
@@ -67,13 +68,17 @@ def absolute(uri: str) -> str:
     return uri if "://" in uri else str(Path(uri).absolute())
 
 
+def _absolute_path(path: str | Path) -> str:
+    return absolute(str(path))
+
+
 @attrs.frozen
 class FileSystemCheckpointStorage:
     """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
 
     Args:
         checkpoint_path: a path or URI that driver and executors reach.
-        file_state_size_threshold: state of a subtask up to so many bytes travels inside ``_metadata``
+        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
             (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
         write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
 
@@ -81,21 +86,21 @@ class FileSystemCheckpointStorage:
         ConfigurationError: a size is out of bounds.
     """
 
-    checkpoint_path: str = attrs.field(converter=absolute)
+    checkpoint_path: str = attrs.field(converter=_absolute_path)
     file_state_size_threshold: int = attrs.field(default=20 * 1024)
     write_buffer_size: int = attrs.field(default=4096)
 
     @file_state_size_threshold.validator
     def _check_threshold(self, _: object, value: int) -> None:
-        if not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
+        if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
             raise ConfigurationError(
-                f"file_state_size_threshold {value}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
             )
 
     @write_buffer_size.validator
     def _check_buffer(self, _: object, value: int) -> None:
-        if value < 0:
-            raise ConfigurationError(f"write_buffer_size {value}: it must not be negative")
+        if type(value) is not int or value < 0:
+            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
 
 
 class CheckpointStorage:

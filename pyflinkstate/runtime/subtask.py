@@ -56,9 +56,13 @@ class KeyedSubtask:
 
     def open(self) -> None:
         """Initialize the function's state and open it. Raises what is right to report."""
-        try:
-            if isinstance(self._function, CheckpointedFunction):
+        if isinstance(self._function, CheckpointedFunction):
+            try:
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
+            except BaseException as error:
+                raise user_failure(error, self._name, "none: in initialize_state()") from error
+        self.state.forget_raw_state()
+        try:
             open_function(self._function, self._runtime_context)
         except BaseException as error:
             raise user_failure(error, self._name, "none: in open()") from error

@@ -9,7 +9,7 @@ from contract_backends import LONG, STRING, HeldSnapshots, contents
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import ConcurrentModificationError
+from pyflinkstate.errors import ConcurrentModificationError, StateValueError
 
 COUNTS = MapStateDescriptor("counts", STRING, LONG)
 VIEWS = ("items", "keys", "values", "__iter__")
@@ -167,3 +167,20 @@ def test_reading_by_iteration_changes_nothing(everywhere, declared):
     for view in VIEWS:
         assert len(state.run(lambda lists, view=view: list(getattr(lists, view)()))) == 2
     assert contents(everywhere.backend) == before
+
+
+def test_k8_a_clear_during_iteration_is_an_error(counts):
+    def iterate(state):
+        iterator = iter(state)
+        next(iterator)
+        state.clear()
+        with pytest.raises(ConcurrentModificationError):
+            next(iterator)
+
+    counts.run(iterate)
+
+
+def test_nan_is_no_user_key(bare):
+    descriptor = MapStateDescriptor("doubles", Types.DOUBLE(), Types.LONG())
+    with pytest.raises(StateValueError, match="NaN does not equal itself"):
+        bare.state(descriptor).put(float("nan"), 1)

@@ -24,11 +24,14 @@ from hypothesis import strategies as st
 
 from pyflinkstate.api.descriptors import (
     ListStateDescriptor,
+    MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.errors import StateMigrationError
+from pyflinkstate.errors import StateMigrationError, StateValueError
 
 LONG, STRING = Types.LONG(), Types.STRING()
 WHEN = datetime.datetime(2024, 2, 29, 23, 59, 59, 999999)
@@ -209,3 +212,42 @@ class TestRoundTrip:
         with pytest.raises(StateMigrationError, match="'count' was restored as VALUE of LONG"):
             restored.get_partitioned_state(other)
         assert state_of(restored, COUNT, "k").value() == 1
+
+
+@pytest.mark.parametrize(
+    "field", [Types.BIG_INT(), Types.BIG_DEC(), PICKLED, Types.LIST(PICKLED), Types.LONG()]
+)
+def test_what_lies_under_a_none_of_a_tuple_is_not_decoded(field):
+    """Arrow fills the fields of a null struct with values that mean nothing."""
+    whole = {"BIG_INT": 1, "BIG_DEC": decimal.Decimal(1), "LONG": 1}.get(field.name, [set()])
+    descriptor = MapStateDescriptor("m", Types.STRING(), Types.TUPLE([Types.TUPLE([field]), Types.STRING()]))
+    backend = make_backend()
+    stored = {"none": None, "inner": (None, "x"), "field": ((None,), None), "whole": ((whole,), "y")}
+    state_of(backend, descriptor, "k").put_all(stored)
+    again = restore([take_snapshot(backend)])
+    assert dict(state_of(again, descriptor, "k").items()) == stored
+
+
+def test_a_value_that_cannot_be_pickled_names_its_state():
+    backend = make_backend()
+    state_of(backend, ListStateDescriptor("mine"), "k").add(lambda: 0)
+    with pytest.raises(
+        StateValueError, match=r"state 'mine': a value of builtins\.function cannot be stored"
+    ):
+        take_snapshot(backend)
+
+
+def test_a_synchronous_part_that_fails_half_way_leaves_nothing_frozen():
+    def broken_clock():
+        raise OSError("no clock")
+
+    backend = make_backend(clock=broken_clock)
+    plain = state_of(backend, ValueStateDescriptor("plain"), "k")
+    kept = [1]
+    plain.update(kept)
+    expiring = ValueStateDescriptor("expiring")
+    expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).cleanup_full_snapshot().build())
+    state_of(backend, expiring, "k")
+    with pytest.raises(OSError, match="no clock"):
+        prepare(backend)
+    assert plain.value() is kept

@@ -2,7 +2,17 @@
 
 import pyarrow as pa
 import pytest
-from backend_support import Mean, entries, one_of_each_kind, prepare, take_snapshot, write
+from backend_support import (
+    PICKLED,
+    Mean,
+    entries,
+    make_backend,
+    one_of_each_kind,
+    prepare,
+    state_of,
+    take_snapshot,
+    write,
+)
 from ttl_contract import CONTEXTS, ClockedBackend, FromThree, ttl_config, with_ttl
 
 from pyflinkstate.api import state as api
@@ -427,3 +437,23 @@ def test_an_operators_timestamps_survive_a_restore_at_another_parallelism(async_
         for key in list(restored.backend.get_keys("last")):
             results[key] = restored.process_element(key, -1)
     assert results == {key: [key if key > 20 else None] for key in range(40)}
+
+
+@pytest.mark.parametrize("declared_type", [PICKLED, Types.LIST(Types.LONG())], ids=str)
+def test_a_result_of_none_is_refused_with_time_to_live_too(declared_type):
+    class Forgetful(Mean):
+        def add(self, value, accumulator):
+            super().add(value, accumulator)
+
+    mean = AggregatingStateDescriptor("mean", Forgetful(), declared_type)
+    last = ReducingStateDescriptor("last", lambda old, new: None, declared_type)
+    backend = make_backend()
+    for descriptor in (mean, last):
+        descriptor.enable_time_to_live(ttl_config())
+    with pytest.raises(StateValueError, match="the accumulator: None"):
+        state_of(backend, mean, "k").add(1)
+    state = state_of(backend, last, "k")
+    state.add([1])
+    with pytest.raises(StateValueError, match="result: None"):
+        state.add([2])
+    assert state.get() == [1]

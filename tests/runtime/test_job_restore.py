@@ -147,7 +147,15 @@ def restored_from(storage: CheckpointStorage, **changes: Any) -> RestorePoint:
 
 
 def state(operator_id: str = "process-1", max_parallelism: int = 128, parallelism: int = 2) -> OperatorState:
-    return OperatorState(operator_id, parallelism, max_parallelism, ())
+    some = OperatorSubtaskState(handle(0, max_parallelism - 1))
+    return OperatorState(operator_id, parallelism, max_parallelism, (some,))
+
+
+def test_an_operator_without_state_may_be_gone(storage: CheckpointStorage) -> None:
+    empty = OperatorState("gone", 2, 128, (OperatorSubtaskState(),) * 2)
+    assert empty.is_empty
+    assert not state().is_empty
+    assert keyed_run(storage, empty).job().job_id
 
 
 def keyed(**settings: Any) -> KeyedNode:

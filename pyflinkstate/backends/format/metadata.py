@@ -42,6 +42,11 @@ class OperatorState:
     max_parallelism: int
     subtasks: tuple[OperatorSubtaskState, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no subtask had any state."""
+        return all(subtask == OperatorSubtaskState() for subtask in self.subtasks)
+
 
 @attrs.frozen
 class CheckpointMetadata:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
@@ -73,10 +74,8 @@ class HeapState:
 
     def refusal(self, reason: object) -> StateValueError:
         """Return the error for a value that this state cannot take under the current key."""
-        key = self._context.key
-        return StateValueError(
-            f"state {self._name!r}, key {key!r}: {reason}", state=self._name, key=repr(key)
-        )
+        key = safe_repr(self._context.key)
+        return StateValueError(f"state {self._name!r}, key {key}: {reason}", state=self._name, key=key)
 
     def visitor(self, max_positions: int) -> Any:
         """Return a visitor over all entries of the state."""
@@ -104,10 +103,12 @@ class HeapState:
         try:
             if namespace is None:
                 raise ValueError("a namespace must not be None")
-            hash(namespace)
             if namespace is VOID_NAMESPACE and self._is_namespaced:
                 raise ValueError("the void one is none for a state that is split by namespace")
             checked: Hashable = self._namespace_type.check(namespace)
+            hash(checked)
+            if checked != checked:
+                raise ValueError("NaN does not equal itself, so it would never be found again")
             return checked
         except (ValueError, TypeError) as error:
             raise self.refusal(f"namespace: {error}") from None

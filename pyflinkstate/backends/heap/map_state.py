@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
@@ -32,6 +33,12 @@ class HeapMapState(HeapState):
         self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check
         self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
 
+    def clear(self) -> None:
+        state_map, entry_key = self._map(), self._entry_key()
+        if state_map.contains_key(entry_key):
+            self.note_change(entry_key)
+            state_map.remove(entry_key)
+
     def get(self, key: Any) -> Any:
         return self._entries().get(self._checked_key(key))
 
@@ -44,7 +51,8 @@ class HeapMapState(HeapState):
 
     def put_all(self, dict_value: Any) -> None:
         if not isinstance(dict_value, dict):
-            raise self.refusal(f"put_all takes a dict, not {dict_value!r}")
+            raise self.refusal(f"put_all takes a dict, not {safe_repr(dict_value)}")
+        self._map()  # no key set is found before what is wrong with the values
         checked = [self._checked(key, value) for key, value in dict_value.items()]
         if checked:
             self._put_checked(checked)
@@ -55,7 +63,7 @@ class HeapMapState(HeapState):
             del entries[key]
             self.note_change(self._entry_key())
             if not entries:
-                self.clear()
+                self._map().remove(self._entry_key())
 
     def contains(self, key: Any) -> bool:
         return self._checked_key(key) in self._entries()
@@ -94,8 +102,11 @@ class HeapMapState(HeapState):
     def _checked_key(self, key: Any) -> Any:
         """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
         try:
-            hash(key)
-            return self._check_key(key)
+            checked = self._check_key(key)
+            hash(checked)
+            if checked != checked:
+                raise ValueError("NaN does not equal itself, so it would never be found again")
+            return checked
         except (ValueError, TypeError) as error:
             raise self.refusal(f"user key: {error}") from None
 
@@ -104,7 +115,7 @@ class HeapMapState(HeapState):
         try:
             return key, None if value is None else self._check_value(value)
         except ValueError as error:
-            raise self.refusal(f"entry {key!r}: {error}") from None
+            raise self.refusal(f"entry {safe_repr(key)}: {error}") from None
 
     def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
         state_map, entry_key = self._map(), self._entry_key()

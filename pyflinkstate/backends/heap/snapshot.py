@@ -7,6 +7,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import attrs
+import pyarrow as pa
 
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, batch_message, schema_message
 from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
@@ -16,9 +17,10 @@ from pyflinkstate.backends.snapshot_strategy import (
     SnapshotExecutionType,
     SnapshotStrategyRunner,
 )
-from pyflinkstate.backends.state_entries import KeyedStateSnapshot
+from pyflinkstate.backends.state_entries import KeyedStateSnapshot, KeyGroupEntries
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
 from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.errors import StateValueError
 
 #: Key groups that may wait for the compressor.
 MAX_COMPRESSING = 2
@@ -50,13 +52,17 @@ class HeapSnapshotStrategy:
     def sync_prepare_resources(self) -> HeapSnapshotResources:
         """The synchronous part: freeze every state. Nothing is serialized or copied deep."""
         backend = self.backend
-        states: tuple[KeyedStateSnapshot, ...] = (
-            *(table.snapshot() for table in backend.registered_kv_states.values()),
-            *(queue.snapshot() for queue in backend.registered_queues.values()),
-        )
+        states: list[KeyedStateSnapshot] = []
+        try:
+            states.extend(table.snapshot() for table in backend.registered_kv_states.values())
+            states.extend(queue.snapshot() for queue in backend.registered_queues.values())
+        except BaseException:
+            for state in states:
+                state.release()
+            raise
         metas = tuple(state.meta for state in states)
         head = StateFileHead(backend.key_type, backend.key_group_range, backend.max_parallelism, metas)
-        return HeapSnapshotResources(head, states)
+        return HeapSnapshotResources(head, tuple(states))
 
     def async_snapshot(
         self,
@@ -105,7 +111,7 @@ class HeapSnapshotStrategy:
         for entries in state.key_groups():
             writer.check_cancelled()
             if len(entries):
-                message = compressor.submit(batch_message, codec.to_batch(entries), self.compression)
+                message = compressor.submit(batch_message, _to_batch(codec, entries), self.compression)
                 compressing.append((entries.key_group, message))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()
@@ -114,6 +120,14 @@ class HeapSnapshotStrategy:
             sections[key_group] = writer.append_section(message.result())
         writer.append(END_OF_STREAM)
         return sections
+
+
+def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
+    try:
+        return codec.to_batch(entries)
+    except StateValueError as error:
+        name = codec.meta.name
+        raise StateValueError(f"state {name!r}: {error}", state=name) from error
 
 
 def snapshot_runner(

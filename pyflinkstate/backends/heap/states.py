@@ -18,7 +18,7 @@ from pyflinkstate.api.descriptors import (
     StateKind,
 )
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import integer_bounds
+from pyflinkstate.api.types import integer_bounds, safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
@@ -110,11 +110,12 @@ class HeapListState(HeapState):
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
         """Append the lists of ``sources`` to that of ``target``, in order, and remove them."""
         state_map, target_key = self._map(), self._entry_key_in(target)
-        merged: list[Any] = []
-        for source_key in [self._entry_key_in(source) for source in sources]:
-            merged.extend(state_map.remove_and_get_old(source_key) or ())
-        if merged:
-            state_map.transform(target_key, merged, _concatenated)
+        source_keys = [self._entry_key_in(source) for source in sources]
+        added: list[Any] = []
+        for source_key in source_keys:
+            added.extend(state_map.remove_and_get_old(source_key) or ())
+        if added:
+            state_map.put(target_key, [*(state_map.get(target_key) or ()), *added])
 
     def _append(self, checked: list[Any]) -> None:
         state_map, key = self._map(), self._entry_key()
@@ -125,21 +126,19 @@ class HeapListState(HeapState):
             stored.extend(checked)
 
     def _all_checked(self, values: Any, verb: str) -> list[Any]:
+        self._map()  # no key set is found before what is wrong with the values
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self.refusal(f"a list of values is {verb} a ListState, not {values!r}")
+            raise self.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
         return [self._checked(value) for value in values]
 
     def _checked(self, value: Any) -> Any:
+        self._map()
         if value is None:
             raise self.refusal("None cannot be added to a ListState")
         try:
             return self._check(value)
         except ValueError as error:
             raise self.refusal(error) from None
-
-
-def _concatenated(stored: list[Any] | None, new: list[Any]) -> list[Any]:
-    return new if stored is None else stored + new
 
 
 class HeapReducingState(HeapState):

@@ -22,7 +22,7 @@ from pyflinkstate.backends.operator_state.states import HeapOperatorState, Regis
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
 from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
-from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.errors import IncompatibleCheckpointError, StateValueError
 
 
 @attrs.frozen
@@ -64,10 +64,18 @@ class OperatorStateSnapshotStrategy:
         for meta, columns in resources.states:
             codec = OperatorStateCodec(meta, self.compression)
             writer.append(schema_message(codec.schema))
-            section = writer.append_section(codec.encode(columns))
+            section = writer.append_section(_encoded(codec, columns))
             entries[meta.name] = OperatorStateEntry(meta.mode, section, len(columns[0]))
             writer.append(END_OF_STREAM)
         return OperatorStateHandle(writer.close(), entries)
+
+
+def _encoded(codec: OperatorStateCodec, columns: tuple[list[Any], ...]) -> bytes:
+    try:
+        return codec.encode(columns)
+    except StateValueError as error:
+        name = codec.meta.name
+        raise StateValueError(f"operator state {name!r}: {error}", state=name) from error
 
 
 @attrs.frozen

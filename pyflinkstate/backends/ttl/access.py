@@ -58,13 +58,17 @@ class TtlReduceFunction(ReduceFunction):
     _function: ReduceFunction
     _rules: TtlRules
 
-    def reduce(self, value1: TtlValue, value2: TtlValue) -> TtlValue:
+    def reduce(self, value1: TtlValue, value2: TtlValue) -> Any:
         old, new = self._rules.unexpired(value1), self._rules.unexpired(value2)
         if old is None and new is None:
             return value1
         if old is None or new is None:
             return self._rules.stamped(new if old is None else old)
-        return self._rules.stamped(self._function.reduce(old, new))
+        return self._stamped(self._function.reduce(old, new))
+
+    def _stamped(self, result: Any) -> Any:
+        """None stays None, which the state refuses."""
+        return None if result is None else self._rules.stamped(result)
 
 
 @attrs.frozen
@@ -77,19 +81,23 @@ class TtlAggregateFunction(AggregateFunction):
     def create_accumulator(self) -> TtlValue:
         return self._rules.stamped(self._function.create_accumulator())
 
-    def add(self, value: Any, accumulator: TtlValue) -> TtlValue:
+    def add(self, value: Any, accumulator: TtlValue) -> Any:
         unexpired = self._rules.unexpired(accumulator)
         if unexpired is None:
             unexpired = self._function.create_accumulator()
-        return self._rules.stamped(self._function.add(value, unexpired))
+        return self._stamped(self._function.add(value, unexpired))
 
     def get_result(self, accumulator: TtlValue) -> Any:
         return self._function.get_result(accumulator[1])
 
-    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> TtlValue:
+    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> Any:
         left, right = self._rules.unexpired(acc_a), self._rules.unexpired(acc_b)
         if left is None and right is None:
             return acc_a
         if left is None or right is None:
             return self._rules.stamped(right if left is None else left)
-        return self._rules.stamped(self._function.merge(left, right))
+        return self._stamped(self._function.merge(left, right))
+
+    def _stamped(self, accumulator: Any) -> Any:
+        """None stays None, which the state refuses."""
+        return None if accumulator is None else self._rules.stamped(accumulator)

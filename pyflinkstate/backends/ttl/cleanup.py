@@ -53,7 +53,7 @@ class TtlIncrementalCleanup:
         self._waiting: list[StateEntry] = []
 
     def run(self) -> None:
-        """Look at up to ``cleanup_size`` entries, at no more places, and remove what has expired."""
+        """Look at up to ``cleanup_size`` entries, for each at up to as many places; remove the expired."""
         for _ in range(self._cleanup_size):
             if not self._waiting:
                 self._waiting = self._visitor.next_entries()

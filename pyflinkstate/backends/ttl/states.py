@@ -13,6 +13,7 @@ from typing import Any
 
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
+from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.ttl.access import TtlRules
 from pyflinkstate.backends.ttl.types import TtlValue
 from pyflinkstate.errors import NoCurrentKeyError
@@ -60,7 +61,11 @@ class TtlMergingState(TtlState):
     """A state whose namespaces can be merged."""
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge what has not expired; see the backend's state."""
+        """Merge as the backend's state does.
+
+        Of values, one that has expired counts for nothing; elements of lists that have expired move along
+        and are left out by whoever reads them, as in Flink.
+        """
         self._inner.merge_namespaces(target, sources)
 
 
@@ -149,7 +154,7 @@ class TtlListState(TtlMergingState, ListState[Any]):
 
     def _all_stamped(self, values: Any, verb: str) -> list[TtlValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self._inner.refusal(f"a list of values is {verb} a ListState, not {values!r}")
+            raise self._inner.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
         return [self._stamped(value) for value in values]
 
 
