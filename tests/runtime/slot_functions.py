@@ -100,6 +100,19 @@ class TellOfClose(Echo):
             raise TimeoutError("flush took too long")
 
 
+class Exits:
+    """A value that ends whoever copies or pickles it."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def __deepcopy__(self, memo: Any) -> Exits:
+        return sys.exit(2) if self.when == "exits when copied" else self
+
+    def __reduce__(self) -> Any:
+        return sys.exit(3)
+
+
 class Ledger(KeyedProcessFunction, CheckpointedFunction):
     """Keeps the keys that its subtask has seen, and gives them all for each record.
 
@@ -129,6 +142,8 @@ class Ledger(KeyedProcessFunction, CheckpointedFunction):
             self.seen.add(lambda: 0)
         if self.trouble == "cannot be copied":
             self.seen.add(threading.Lock())
+        if self.trouble in ("exits when copied", "exits when pickled"):
+            self.seen.add(Exits(self.trouble))
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         self.seen.add(ctx.get_current_key())

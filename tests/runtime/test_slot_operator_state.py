@@ -81,6 +81,8 @@ TROUBLES: dict[str, tuple[type[Exception], str]] = {
     "exit": (UserFunctionError, r"SystemExit: 1[\s\S]*in snapshot_state\(\)"),
     "cannot be pickled": (StateValueError, "cannot be stored"),
     "cannot be copied": (Exception, "lock"),
+    "exits when copied": (UserFunctionError, "SystemExit: 2"),
+    "exits when pickled": (UserFunctionError, "SystemExit: 3"),
 }
 
 
