@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Iterable, Iterator
 
 import attrs
 
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.section_reader import read_section
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.state_handles import (
     RAW_KEYED_STATE,
@@ -18,7 +18,7 @@ from pyflinkstate.backends.state_handles import (
     StreamStateHandle,
 )
 from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
-from pyflinkstate.errors import CheckpointError, CorruptCheckpointError
+from pyflinkstate.errors import CheckpointError
 
 
 class RawKeyedStateBuffer:
@@ -133,8 +133,4 @@ def read_raw_operator_state(
 
 
 def _read(reader: StateReader, stream: StreamStateHandle, section: Section) -> bytes:
-    data = reader.read(stream, section.offset, section.length)
-    if zlib.crc32(data) != section.checksum:
-        what = reader.describe(stream)
-        raise CorruptCheckpointError(f"{what}, raw state, is damaged: its bytes were altered", file=what)
-    return data
+    return read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")

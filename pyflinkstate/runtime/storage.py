@@ -33,6 +33,9 @@ from pyflinkstate.errors import (
 )
 
 METADATA = "_metadata"
+#: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
+INLINE_THRESHOLD_BYTES = 20 * 1024
+WRITE_BUFFER_BYTES = 4096
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
@@ -87,8 +90,8 @@ class FileSystemCheckpointStorage:
     """
 
     checkpoint_path: str = attrs.field(converter=_absolute_path)
-    file_state_size_threshold: int = attrs.field(default=20 * 1024)
-    write_buffer_size: int = attrs.field(default=4096)
+    file_state_size_threshold: int = attrs.field(default=INLINE_THRESHOLD_BYTES)
+    write_buffer_size: int = attrs.field(default=WRITE_BUFFER_BYTES)
 
     @file_state_size_threshold.validator
     def _check_threshold(self, _: object, value: int) -> None:
@@ -255,8 +258,8 @@ class CheckpointFolder:
 
     file_system: fs.FileSystem
     folder: str
-    inline_threshold_bytes: int = 20 * 1024
-    write_buffer_bytes: int = 4096
+    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
+    write_buffer_bytes: int = WRITE_BUFFER_BYTES
 
     def create(self) -> FsCheckpointStateOutputStream:
         """Open a stream; no file is made until the inline threshold is passed."""
@@ -317,7 +320,7 @@ class FsCheckpointStateOutputStream:
         delete_file: Callable[[], None],
         path: str,
         inline_threshold_bytes: int,
-        write_buffer_bytes: int = 4096,
+        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
     ) -> None:
         self._open_file = open_file
         self._delete_file = delete_file

@@ -15,11 +15,17 @@ def schema_message(schema: pa.Schema) -> bytes:
     return bytes(schema.serialize())
 
 
-def batch_message(batch: pa.RecordBatch, compression: str | None) -> bytes:
-    """Return the message of one record batch; ``compression`` of its buffers is zstd, lz4 or None."""
+def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | None) -> bytes:
+    """Return the message of one record batch.
+
+    Args:
+        batch: what to write.
+        schema_size: the size of its schema's message, which a writer puts before it.
+        compression: of its buffers: zstd, lz4 or None.
+    """
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
         stream.write_batch(batch)
     message = sink.getvalue()
-    return bytes(message[len(schema_message(batch.schema)) : -len(END_OF_STREAM)])
+    return bytes(message[schema_size : -len(END_OF_STREAM)])

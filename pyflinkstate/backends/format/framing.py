@@ -62,3 +62,9 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
         raise CorruptCheckpointError(f"{what} is damaged: its head was altered", file=what)
     content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
     return content
+
+
+def check_section(data: bytes | memoryview, checksum: int, what: str) -> None:
+    """Raise ``CorruptCheckpointError`` unless ``data`` are the bytes that were written."""
+    if zlib.crc32(data) != checksum:
+        raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)

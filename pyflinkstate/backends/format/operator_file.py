@@ -10,15 +10,14 @@ has a column ``value``, a broadcast state ``key`` and ``value``.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
-from pyflinkstate.backends.format.arrow_stream import batch_message
-from pyflinkstate.backends.format.framing import decode_head, encode_head
+from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
+from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head
 from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
 from pyflinkstate.backends.serializers import (
     arrow_type,
@@ -28,7 +27,6 @@ from pyflinkstate.backends.serializers import (
     type_to_json,
 )
 from pyflinkstate.backends.state_handles import OperatorStateMode
-from pyflinkstate.errors import CorruptCheckpointError
 
 MAGIC = b"PFSOPSTA"
 VERSION = 1
@@ -72,7 +70,10 @@ class OperatorStateCodec:
             encode_column(type_info, values)
             for (_, type_info), values in zip(self._columns(), columns, strict=True)
         ]
-        return batch_message(pa.record_batch(arrays, schema=self.schema), self.compression)
+        schema = self.schema
+        return batch_message(
+            pa.record_batch(arrays, schema=schema), len(schema_message(schema)), self.compression
+        )
 
     def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[Any], ...]:
         """Return the columns that ``encode`` was given.
@@ -80,8 +81,7 @@ class OperatorStateCodec:
         Raises:
             CorruptCheckpointError: the bytes are not those that were written.
         """
-        if zlib.crc32(section) != checksum:
-            raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)
+        check_section(section, checksum, what)
         batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
         return tuple(decode_column(type_info, batch.column(name)) for name, type_info in self._columns())
 

@@ -15,7 +15,6 @@ files: that way a state has its schema once, and is one readable table.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import attrs
@@ -23,8 +22,8 @@ import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.format.arrow_stream import batch_message
-from pyflinkstate.backends.format.framing import decode_head, encode_head
+from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
+from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.serializers import (
@@ -36,7 +35,7 @@ from pyflinkstate.backends.serializers import (
 )
 from pyflinkstate.backends.state_entries import KeyGroupEntries
 from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
-from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
+from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = b"PFSSTATE"
 VERSION = 2
@@ -114,9 +113,20 @@ class StateCodec:
             fields.append(pa.field("namespace", arrow_type(self.meta.namespace_type), nullable=False))
         return pa.schema([*fields, pa.field("value", arrow_type(self.meta.stored_type))])
 
+    #: What leads the state's stream; made once, as every batch needs its size.
+    schema_message: bytes = attrs.field(init=False, eq=False, repr=False)
+
+    @schema_message.default
+    def _message_of_schema(self) -> bytes:
+        return schema_message(self.schema)
+
     def encode(self, entries: KeyGroupEntries) -> bytes:
         """Return the section of one key group."""
-        return batch_message(self.to_batch(entries), self.compression)
+        return self.message(self.to_batch(entries))
+
+    def message(self, batch: pa.RecordBatch) -> bytes:
+        """Return the section of a key group that is in columns already."""
+        return batch_message(batch, len(self.schema_message), self.compression)
 
     def to_batch(self, entries: KeyGroupEntries) -> pa.RecordBatch:
         """Return the entries of one key group as Arrow columns."""
@@ -134,8 +144,7 @@ class StateCodec:
         Raises:
             CorruptCheckpointError: the bytes are not those that were written.
         """
-        if zlib.crc32(section) != checksum:
-            raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)
+        check_section(section, checksum, what)
         batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
         namespaces = None
         if self.meta.is_namespaced:

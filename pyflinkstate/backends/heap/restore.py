@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from pyflinkstate.backends.format.framing import PREFIX_SIZE, head_size
 from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.migration import Convert, has_ttl, migration
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.state_entries import KeyGroupEntries
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
 from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
@@ -61,10 +61,8 @@ class HeapRestoreOperation:
                 self._load_table(meta, entries)
 
     def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
-        what = self.reader.describe(handle.stream)
-        prefix = self.reader.read(handle.stream, 0, PREFIX_SIZE)
-        size = head_size(prefix, MAGIC, READABLE_VERSIONS, what)
-        return StateFileHead.decode(self.reader.read(handle.stream, 0, size), what)
+        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        return StateFileHead.decode(head, self.reader.describe(handle.stream))
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
         backend = self.backend

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, batch_message, schema_message
+from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM
 from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
@@ -105,13 +105,13 @@ class HeapSnapshotStrategy:
         compressor: ThreadPoolExecutor,
     ) -> dict[int, Section]:
         codec = StateCodec(head.key_type, state.meta, self.compression)
-        writer.append(schema_message(codec.schema))
+        writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
         for entries in state.key_groups():
             writer.check_cancelled()
             if len(entries):
-                message = compressor.submit(batch_message, _to_batch(codec, entries), self.compression)
+                message = compressor.submit(codec.message, _to_batch(codec, entries))
                 compressing.append((entries.key_group, message))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
-from pyflinkstate.backends.format.framing import PREFIX_SIZE, head_size
 from pyflinkstate.backends.format.operator_file import (
     MAGIC,
     READABLE_VERSIONS,
@@ -19,6 +18,7 @@ from pyflinkstate.backends.format.operator_file import (
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
+from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
 from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
@@ -98,10 +98,8 @@ class OperatorStateRestoreOperation:
                 self._restore_state(handle, metas[name], entry)
 
     def _metas(self, handle: OperatorStateHandle) -> list[RegisteredOperatorStateMeta]:
-        what = self.reader.describe(handle.stream)
-        prefix = self.reader.read(handle.stream, 0, PREFIX_SIZE)
-        size = head_size(prefix, MAGIC, READABLE_VERSIONS, what)
-        return decode_metas(self.reader.read(handle.stream, 0, size), what)
+        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        return decode_metas(head, self.reader.describe(handle.stream))
 
     def _restore_state(
         self, handle: OperatorStateHandle, meta: RegisteredOperatorStateMeta, entry: OperatorStateEntry

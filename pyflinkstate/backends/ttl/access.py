@@ -50,6 +50,19 @@ class TtlRules:
         """Return the user's value, or None if there is none or it has expired."""
         return None if stored is None or self.is_expired(stored) else stored[1]
 
+    def stamped_result(self, result: Any) -> Any:
+        """Return a function's result as written now; None stays None, which the state refuses."""
+        return None if result is None else self.stamped(result)
+
+    def combined(self, left: TtlValue, right: TtlValue, combine: Callable[[Any, Any], Any]) -> Any:
+        """Return what of two values has not expired, combined and stamped; ``left`` if both have."""
+        first, second = self.unexpired(left), self.unexpired(right)
+        if first is None and second is None:
+            return left
+        if first is None or second is None:
+            return self.stamped(second if first is None else first)
+        return self.stamped_result(combine(first, second))
+
 
 @attrs.frozen
 class TtlReduceFunction(ReduceFunction):
@@ -59,16 +72,7 @@ class TtlReduceFunction(ReduceFunction):
     _rules: TtlRules
 
     def reduce(self, value1: TtlValue, value2: TtlValue) -> Any:
-        old, new = self._rules.unexpired(value1), self._rules.unexpired(value2)
-        if old is None and new is None:
-            return value1
-        if old is None or new is None:
-            return self._rules.stamped(new if old is None else old)
-        return self._stamped(self._function.reduce(old, new))
-
-    def _stamped(self, result: Any) -> Any:
-        """None stays None, which the state refuses."""
-        return None if result is None else self._rules.stamped(result)
+        return self._rules.combined(value1, value2, self._function.reduce)
 
 
 @attrs.frozen
@@ -85,19 +89,10 @@ class TtlAggregateFunction(AggregateFunction):
         unexpired = self._rules.unexpired(accumulator)
         if unexpired is None:
             unexpired = self._function.create_accumulator()
-        return self._stamped(self._function.add(value, unexpired))
+        return self._rules.stamped_result(self._function.add(value, unexpired))
 
     def get_result(self, accumulator: TtlValue) -> Any:
         return self._function.get_result(accumulator[1])
 
     def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> Any:
-        left, right = self._rules.unexpired(acc_a), self._rules.unexpired(acc_b)
-        if left is None and right is None:
-            return acc_a
-        if left is None or right is None:
-            return self._rules.stamped(right if left is None else left)
-        return self._stamped(self._function.merge(left, right))
-
-    def _stamped(self, accumulator: Any) -> Any:
-        """None stays None, which the state refuses."""
-        return None if accumulator is None else self._rules.stamped(accumulator)
+        return self._rules.combined(acc_a, acc_b, self._function.merge)
