@@ -12,12 +12,16 @@ from pyflinkstate.backends.state_meta import StateMeta
 
 @attrs.frozen
 class KeyGroupEntries:
-    """The entries of one state and key group; ``namespaces`` is None for the void namespace."""
+    """The entries of one state and key group; ``namespaces`` is None for the void namespace.
+
+    In an increment ``removed`` says which entries are no longer there; their values mean nothing.
+    """
 
     key_group: int
     keys: list[Any]
     namespaces: list[Any] | None
     values: list[Any]
+    removed: list[bool] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 
 import attrs
 
@@ -45,16 +46,28 @@ class KeyGroupsStateHandle:
     """The keyed state of one subtask (Flink: ``KeyGroupsStateHandle``).
 
     ``sections`` maps state name to key group to section; a key group without entries has none.
+
+    In an incremental checkpoint the file may be older than the checkpoint: ``increments`` are what
+    changed since, in order, each of them in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
+    ``checkpoint_id`` says at which checkpoint this file was written; only such checkpoints note it.
     """
 
     key_group_range: KeyGroupRange
     stream: StreamStateHandle
     sections: dict[str, dict[int, Section]]
+    increments: tuple[KeyGroupsStateHandle, ...] = ()
+    checkpoint_id: int | None = None
 
     @property
     def size_bytes(self) -> int:
-        """The size of the state, written."""
-        return self.stream.size_bytes
+        """The size of the state, written, with all increments."""
+        return self.stream.size_bytes + sum(increment.size_bytes for increment in self.increments)
+
+    def files(self) -> Iterator[FileStateHandle]:
+        """Iterate over all files that are needed."""
+        for handle in (self, *self.increments):
+            if isinstance(handle.stream, FileStateHandle):
+                yield handle.stream
 
 
 class OperatorStateMode(enum.Enum):
@@ -86,6 +99,10 @@ class OperatorStateHandle:
     stream: StreamStateHandle
     states: dict[str, OperatorStateEntry]
 
+    @property
+    def size_bytes(self) -> int:
+        return self.stream.size_bytes
+
 
 @attrs.frozen
 class RawOperatorStateHandle:
@@ -93,6 +110,10 @@ class RawOperatorStateHandle:
 
     stream: StreamStateHandle
     partitions: tuple[Section, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stream.size_bytes
 
 
 #: Under this name the sections of raw keyed state stand in a :class:`KeyGroupsStateHandle`.
@@ -112,7 +133,7 @@ class OperatorSubtaskState:
     def size_bytes(self) -> int:
         """The size of the state, written."""
         handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
-        return sum(handle.stream.size_bytes for handle in handles if handle is not None)
+        return sum(handle.size_bytes for handle in handles if handle is not None)
 
 
 @attrs.frozen

@@ -128,8 +128,8 @@ class TestDamage:
 class TestIncompatibility:
     def test_another_format_version(self, handle):
         data = handle.stream.data
-        newer = data[:8] + struct.pack(">H", 3) + data[10:]
-        with pytest.raises(IncompatibleCheckpointError, match=r"format version 3, and .* version 2") as error:
+        newer = data[:8] + struct.pack(">H", 4) + data[10:]
+        with pytest.raises(IncompatibleCheckpointError, match=r"format version 4, and .* version 3") as error:
             restore([altered(handle, newer)], STRING)
         assert error.value.context == {"file": "chk-1/memory", "version": 3}
 

@@ -29,8 +29,8 @@ from pyflinkstate.backends.state_handles import (
 from pyflinkstate.errors import CorruptCheckpointError
 
 MAGIC = b"PFSCHKPT"
-VERSION = 2
-READABLE_VERSIONS = frozenset({1, VERSION})
+VERSION = 3
+READABLE_VERSIONS = frozenset({1, 2, VERSION})
 
 
 @attrs.frozen
@@ -149,7 +149,7 @@ def _subtask_from_json(content: dict[str, Any]) -> OperatorSubtaskState:
 
 
 def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
-    return {
+    content: dict[str, Any] = {
         "key_groups": [handle.key_group_range.start, handle.key_group_range.end],
         "stream": _stream_to_json(handle.stream),
         "sections": {
@@ -157,6 +157,11 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
             for state, sections in handle.sections.items()
         },
     }
+    if handle.checkpoint_id is not None:
+        content["checkpoint_id"] = handle.checkpoint_id
+    if handle.increments:
+        content["increments"] = list(map(_keyed_to_json, handle.increments))
+    return content
 
 
 def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
@@ -167,6 +172,8 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
             state: {int(group): Section(*section) for group, section in sections.items()}
             for state, sections in content["sections"].items()
         },
+        tuple(map(_keyed_from_json, content.get("increments", ()))),
+        content.get("checkpoint_id"),
     )
 
 

@@ -5,7 +5,8 @@
     head | state 1: schema, one record batch per key group that has entries, end of stream | state 2 ...
 
 The columns are ``key``, ``namespace`` (only of state that has one) and ``value``; of a queue of timers the
-value is the timestamp. Version 1 knew neither namespaces nor queues; it is read as well.
+value is the timestamp. In an increment a column ``removed`` says which entries are gone. Version 1 knew
+neither namespaces nor queues, version 2 no increments; both are read.
 
 Each state is one Arrow IPC stream, so any Arrow reader opens it at its offset. Each record batch is
 also a section of its own, with offset and checksum in the handle, so that a subtask that restores part
@@ -38,8 +39,8 @@ from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStat
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = b"PFSSTATE"
-VERSION = 2
-READABLE_VERSIONS = frozenset({1, VERSION})
+VERSION = 3
+READABLE_VERSIONS = frozenset({1, 2, VERSION})
 
 #: What a queue of timers has in the place of a state's kind (Flink: ``BackendStateType``).
 QUEUE_KIND = "PRIORITY_QUEUE"
@@ -53,15 +54,19 @@ class StateFileHead:
     key_group_range: KeyGroupRange
     max_parallelism: int
     states: tuple[StateMeta, ...]
+    #: The file has just what changed, to be put on top of another one.
+    is_increment: bool = False
 
     def encode(self) -> bytes:
         """Return the head's bytes."""
-        content = {
+        content: dict[str, Any] = {
             "key_type": type_to_json(self.key_type),
             "key_groups": [self.key_group_range.start, self.key_group_range.end],
             "max_parallelism": self.max_parallelism,
             "states": [_meta_to_json(meta) for meta in self.states],
         }
+        if self.is_increment:
+            content["increment"] = True
         return encode_head(MAGIC, VERSION, content)
 
     @classmethod
@@ -73,6 +78,7 @@ class StateFileHead:
             key_group_range=KeyGroupRange(*content["key_groups"]),
             max_parallelism=content["max_parallelism"],
             states=tuple(_meta_from_json(state, what) for state in content["states"]),
+            is_increment=content.get("increment", False),
         )
 
 
@@ -104,6 +110,7 @@ class StateCodec:
     key_type: TypeInformation
     meta: StateMeta
     compression: str | None = "zstd"
+    is_increment: bool = False
     schema: pa.Schema = attrs.field(init=False, eq=False, repr=False)
 
     @schema.default
@@ -111,7 +118,10 @@ class StateCodec:
         fields = [pa.field("key", arrow_type(self.key_type), nullable=False)]
         if self.meta.is_namespaced:
             fields.append(pa.field("namespace", arrow_type(self.meta.namespace_type), nullable=False))
-        return pa.schema([*fields, pa.field("value", arrow_type(self.meta.stored_type))])
+        fields.append(pa.field("value", arrow_type(self.meta.stored_type)))
+        if self.is_increment:
+            fields.append(pa.field("removed", pa.bool_(), nullable=False))
+        return pa.schema(fields)
 
     #: What leads the state's stream; made once, as every batch needs its size.
     schema_message: bytes = attrs.field(init=False, eq=False, repr=False)
@@ -134,6 +144,8 @@ class StateCodec:
         if entries.namespaces is not None:
             columns.append(encode_column(self.meta.namespace_type, entries.namespaces))
         columns.append(encode_column(self.meta.stored_type, entries.values))
+        if self.is_increment:
+            columns.append(pa.array(entries.removed, pa.bool_()))
         return pa.record_batch(columns, schema=self.schema)
 
     def decode(
@@ -154,4 +166,5 @@ class StateCodec:
             decode_column(self.key_type, batch.column("key")),
             namespaces,
             decode_column(self.meta.stored_type, batch.column("value")),
+            batch.column("removed").to_pylist() if self.is_increment else None,
         )

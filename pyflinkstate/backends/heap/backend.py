@@ -68,6 +68,7 @@ class HeapKeyedStateBackend:
         self.registered_queues: dict[str, TimerQueue] = {}
         #: The snapshots being written; closing the backend cancels them.
         self.snapshots = SnapshotRegistry()
+        self._tracks_changes = False
         self._hasher = KeyHasher(key_type)
         self._states: dict[str, Any] = {}
         #: What is around those that expire.
@@ -180,6 +181,8 @@ class HeapKeyedStateBackend:
         self._check_room()
         kind = CopyOnWriteStateTable if self.async_snapshots else NestedMapsStateTable
         table = kind(meta, self.key_group_range)
+        if self._tracks_changes:
+            table.track_changes()
         self.registered_kv_states[meta.name] = table
         return table
 
@@ -215,8 +218,26 @@ class HeapKeyedStateBackend:
         """Register a new, empty queue."""
         self._check_room()
         queue = TimerQueue(meta, self.key_group_range)
+        if self._tracks_changes:
+            queue.track_changes()
         self.registered_queues[meta.name] = queue
         return queue
+
+    # --- changes -----------------------------------------------------------------------------------
+
+    def track_changes(self) -> None:
+        """Note from now on what changes, for incremental checkpoints."""
+        assert self.async_snapshots
+        self._tracks_changes = True
+        for state in self._registered().values():
+            state.track_changes()
+
+    def take_changes(self) -> dict[str, list[set[Any]]]:
+        """Return, for each state and key group, what changed since the last call, and begin anew."""
+        return {name: state.take_changes() for name, state in self._registered().items()}
+
+    def _registered(self) -> dict[str, StateTable | TimerQueue]:
+        return {**self.registered_kv_states, **self.registered_queues}
 
     # --- over all keys -------------------------------------------------------------------------------
 

@@ -22,6 +22,9 @@ a snapshot, so it is copied before its first change. Values that can change in p
 the caller may change it. When a snapshot is released its version is no longer required; with none
 left, nothing is copied any more.
 
+*Changes.* For incremental checkpoints a map notes the keys whose entries were set, removed, or handed
+out in a form that the caller may change. An increment looks just those keys up in a snapshot.
+
 A snapshot may be read and released by another thread, while the owner goes on.
 
 The file is compiled by mypyc where a C compiler is at hand: ``i64`` is a plain int to Python and a
@@ -34,10 +37,11 @@ import datetime
 import decimal
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyflinkstate.backends.heap.state_map import (
+    ABSENT,
     Columns,
     StateIncrementalVisitor,
     StateMap,
@@ -117,6 +121,7 @@ class CopyOnWriteStateMap(StateMap):
 
     __slots__ = (
         "_bucket_load",
+        "_changes",
         "_copy_value",
         "_highest_required_snapshot_version",
         "_lock",
@@ -160,6 +165,8 @@ class CopyOnWriteStateMap(StateMap):
         self._state_map_version = 0
         self._highest_required_snapshot_version = 0
         self._snapshot_versions: set[int] = set()
+        #: Keys that changed since the changes were taken; None while nobody wants to know.
+        self._changes: set[Hashable] | None = None
         self._lock = threading.Lock()
         self._make_table(capacity)
 
@@ -185,6 +192,8 @@ class CopyOnWriteStateMap(StateMap):
         else:
             value = self._rehash[code & self._rehash_mask].get(key)  # type: ignore[index]
         if type(value) is StateCell:
+            if self._changes is not None:
+                self._changes.add(key)
             if value.version < self._highest_required_snapshot_version:
                 return self._replace_by_copy(key, value)
             return value.value
@@ -205,6 +214,8 @@ class CopyOnWriteStateMap(StateMap):
 
     def _put(self, key: Hashable, value: Any) -> None:
         bucket = self._own_bucket(key)
+        if self._changes is not None:
+            self._changes.add(key)
         before = len(bucket)
         if self._copy_value is None or type(value) in IMMUTABLE_TYPES or is_immutable(value):
             bucket[key] = value
@@ -230,6 +241,8 @@ class CopyOnWriteStateMap(StateMap):
 
     def _remove(self, key: Hashable) -> None:
         if key in self._bucket_of(key):
+            if self._changes is not None:
+                self._changes.add(key)
             del self._own_bucket(key)[key]
             self._mod_count += 1
             self._size -= 1
@@ -392,16 +405,34 @@ class CopyOnWriteStateMap(StateMap):
             buckets += self._rehash[half : half + moved]
         return buckets
 
+    # --- changes ---------------------------------------------------------------------------------
+
+    def track_changes(self) -> None:
+        """Note from now on which keys change."""
+        if self._changes is None:
+            self._changes = set()
+
+    def take_changes(self) -> set[Hashable]:
+        """Return the keys that changed since the last call, and begin anew; none while not tracked."""
+        taken = self._changes
+        if taken is None:
+            return set()
+        if taken:
+            self._changes = set()
+            return taken
+        return set()
+
     # --- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot:
         """Return what the map holds now, read-only. It must be released. O(buckets)."""
         buckets = self._buckets()
+        half, moved = len(self._primary), self._rehash_index
         with self._lock:
             self._state_map_version += 1
             self._snapshot_versions.add(self._state_map_version)
             self._highest_required_snapshot_version = self._state_map_version
-        return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version)
+        return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version, half, moved)
 
     def release_snapshot(self, snapshot: CopyOnWriteStateMapSnapshot) -> None:
         """Called by a snapshot, from any thread, when nobody reads it any more.
@@ -497,13 +528,24 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
 class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
     """What a map held at one moment: its buckets, which the owner copies before it changes them."""
 
-    __slots__ = ("_buckets", "_size", "owner", "version")
+    __slots__ = ("_buckets", "_half", "_moved", "_size", "owner", "version")
 
-    def __init__(self, owner: CopyOnWriteStateMap, buckets: list[Bucket], size: int, version: int) -> None:
+    def __init__(
+        self,
+        owner: CopyOnWriteStateMap,
+        buckets: list[Bucket],
+        size: int,
+        version: int,
+        half: int,
+        moved: int,
+    ) -> None:
         self.owner = owner
         self._buckets: list[Bucket] | None = buckets
         self._size = size
         self.version = version
+        #: The length of the old table, and how many of its buckets had moved; see ``_buckets``.
+        self._half: i64 = half
+        self._moved: i64 = moved
 
     def size(self) -> int:
         return 0 if self._buckets is None else self._size
@@ -523,6 +565,27 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         if self.owner._copy_value is not None and StateCell in set(map(type, values)):
             values = [value.value if type(value) is StateCell else value for value in values]
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
+
+    def look_up(self, keys: Iterable[Hashable]) -> list[Any]:
+        """Return the value of each key as it was, :data:`ABSENT` where there was none. O(keys)."""
+        buckets = self._buckets
+        if buckets is None:
+            return [ABSENT for _ in keys]
+        values: list[Any] = []
+        half, moved = self._half, self._moved
+        mask: i64 = half - 1
+        both: i64 = 2 * half - 1
+        for key in keys:
+            code: i64 = hash(key)
+            code ^= code >> 16
+            index: i64 = code & mask
+            if index >= moved:
+                value = buckets[index - moved].get(key, ABSENT)
+            else:
+                index = code & both
+                value = buckets[index + half - moved if index < half else index].get(key, ABSENT)
+            values.append(value.value if type(value) is StateCell else value)
+        return values
 
     def release(self) -> None:
         """Give the version back to the map and let go of the buckets. Idempotent."""

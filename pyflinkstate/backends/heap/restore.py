@@ -8,6 +8,7 @@ import attrs
 
 from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.migration import Convert, has_ttl, migration
@@ -41,14 +42,15 @@ class HeapRestoreOperation:
         """
         for handle in handles:
             if handle is not None and len(handle.key_group_range.intersection(self.backend.key_group_range)):
-                self._restore_handle(handle)
+                for written in (handle, *handle.increments):
+                    self._restore_handle(written)
 
     def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
         head = self._read_head(handle)
         what = self.reader.describe(handle.stream)
         self._check_head(head, what)
         for meta in head.states:
-            codec = StateCodec(head.key_type, meta)
+            codec = StateCodec(head.key_type, meta, is_increment=head.is_increment)
             owned = {
                 key_group: section
                 for key_group, section in handle.sections[meta.name].items()
@@ -95,6 +97,9 @@ class HeapRestoreOperation:
             table = self.backend.create_table(meta)
         convert = self._conversion(table, meta)
         for group in entries:
+            if group.removed is not None:
+                _apply(table.map_of(group.key_group), group, convert)
+                continue
             values = group.values if convert is None else list(map(convert, group.values))
             table.map_of(group.key_group).load(group.entry_keys(), values)
 
@@ -118,7 +123,12 @@ class HeapRestoreOperation:
         for group in entries:
             namespaces = group.namespaces or [VOID_NAMESPACE] * len(group)
             timers = map(Timer, group.values, group.keys, namespaces)
-            queue.load(group.key_group, timers)
+            if group.removed is None:
+                queue.load(group.key_group, timers)
+                continue
+            for timer, gone in zip(timers, group.removed, strict=True):
+                change = queue.remove if gone else queue.add
+                change(timer, group.key_group)
 
     def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
         queue = self.backend.registered_queues.get(meta.name)
@@ -129,6 +139,16 @@ class HeapRestoreOperation:
                 state=meta.name,
             )
         return self.backend.create_queue(meta) if queue is None else queue
+
+
+def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert | None) -> None:
+    """Put an increment on top of what the map holds."""
+    assert group.removed is not None
+    for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
+        if gone:
+            state_map.remove(key)
+        else:
+            state_map.put(key, value if convert is None else convert(value))
 
 
 def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Section]]]:

@@ -12,6 +12,9 @@ import pyarrow as pa
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM
 from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.increments import Changes
+from pyflinkstate.backends.heap.state_table import StateTable
+from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.snapshot_strategy import (
     SnapshotExecutionType,
@@ -43,26 +46,37 @@ class HeapSnapshotResources:
 class HeapSnapshotStrategy:
     """Takes and writes snapshots of tables and timer queues (Flink: ``HeapSnapshotStrategy``).
 
-    ``compression`` is of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None.
+    ``compression`` is of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None. With ``changes`` just those are
+    written.
     """
 
     backend: HeapKeyedStateBackend
     compression: str | None = "zstd"
+    changes: Changes | None = None
 
     def sync_prepare_resources(self) -> HeapSnapshotResources:
         """The synchronous part: freeze every state. Nothing is serialized or copied deep."""
         backend = self.backend
         states: list[KeyedStateSnapshot] = []
         try:
-            states.extend(table.snapshot() for table in backend.registered_kv_states.values())
-            states.extend(queue.snapshot() for queue in backend.registered_queues.values())
+            for registered in (backend.registered_kv_states, backend.registered_queues):
+                states.extend(map(self._frozen, registered.values()))
         except BaseException:
             for state in states:
                 state.release()
             raise
         metas = tuple(state.meta for state in states)
-        head = StateFileHead(backend.key_type, backend.key_group_range, backend.max_parallelism, metas)
+        head = StateFileHead(
+            backend.key_type,
+            backend.key_group_range,
+            backend.max_parallelism,
+            metas,
+            is_increment=self.changes is not None,
+        )
         return HeapSnapshotResources(head, tuple(states))
+
+    def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
+        return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
 
     def async_snapshot(
         self,
@@ -73,18 +87,21 @@ class HeapSnapshotStrategy:
         """The asynchronous part: write, and release key group by key group.
 
         Returns:
-            the handle, or None where no state is registered: then no file is made.
+            the handle, or None where no state is registered, or none has changed: then no file is made.
 
         Raises:
             SnapshotCancelledError: ``cancelled`` was set.
             CheckpointStorageError: storage refused.
         """
         try:
-            if not resources.states:
+            if not resources.states or self._nothing_changed():
                 return None
             return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()
+
+    def _nothing_changed(self) -> bool:
+        return self.changes is not None and not any(map(any, self.changes.values()))
 
     def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
         head = resources.head
@@ -104,7 +121,7 @@ class HeapSnapshotStrategy:
         state: KeyedStateSnapshot,
         compressor: ThreadPoolExecutor,
     ) -> dict[int, Section]:
-        codec = StateCodec(head.key_type, state.meta, self.compression)
+        codec = StateCodec(head.key_type, state.meta, self.compression, head.is_increment)
         writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
@@ -131,11 +148,11 @@ def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
 
 
 def snapshot_runner(
-    backend: HeapKeyedStateBackend, compression: str | None = "zstd"
+    backend: HeapKeyedStateBackend, compression: str | None = "zstd", changes: Changes | None = None
 ) -> SnapshotStrategyRunner[KeyGroupsStateHandle, HeapSnapshotResources]:
     """Return what takes the snapshots of ``backend``, asynchronous if its tables allow."""
     return SnapshotStrategyRunner(
-        HeapSnapshotStrategy(backend, compression),
+        HeapSnapshotStrategy(backend, compression, changes),
         backend.snapshots,
         SnapshotExecutionType.ASYNCHRONOUS if backend.async_snapshots else SnapshotExecutionType.SYNCHRONOUS,
     )

@@ -7,8 +7,8 @@ else the pair ``(key, namespace)``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final
 
 #: Combines what is stored (None where nothing is) with a new value.
 StateTransformationFunction = Callable[[Any, Any], Any]
@@ -17,6 +17,13 @@ StateTransformationFunction = Callable[[Any, Any], Any]
 StateSnapshotTransformer = Callable[[Any], Any]
 
 Columns = tuple[list[Hashable], list[Any]]
+
+
+class _Absent:
+    """Tells no entry from an entry that is None."""
+
+
+ABSENT: Final = _Absent()
 
 
 class StateMap(ABC):
@@ -82,6 +89,14 @@ class StateMap(ABC):
     def snapshot(self) -> StateMapSnapshot:
         """Return what the map holds now, read-only. It must be released."""
 
+    def track_changes(self) -> None:
+        """Note from now on which keys change; a map that cannot makes every checkpoint a full one."""
+        raise NotImplementedError
+
+    def take_changes(self) -> set[Hashable]:
+        """Return the keys that changed since the last call, and begin anew."""
+        return set()
+
     def all_keys(self) -> list[Hashable]:
         """Return all keys, as they are now."""
         with self.snapshot() as snapshot:
@@ -113,6 +128,10 @@ class StateMapSnapshot(ABC):
     @abstractmethod
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values, as ``transformer`` makes them."""
+
+    def look_up(self, keys: Iterable[Hashable]) -> list[Any]:
+        """Return the value of each key as it was, :data:`ABSENT` where there was none."""
+        raise NotImplementedError
 
     @abstractmethod
     def release(self) -> None:

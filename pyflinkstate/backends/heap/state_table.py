@@ -11,6 +11,7 @@ import attrs
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
+    ABSENT,
     StateIncrementalVisitor,
     StateMap,
     StateMapSnapshot,
@@ -37,6 +38,7 @@ class StateTable(ABC):
         self.maps: list[StateMap] = []
         #: What a snapshot filters or changes its values with, if anything.
         self.snapshot_transformer_factory: SnapshotTransformerFactory | None = None
+        self._tracks_changes = False
         self.set_meta(meta)
 
     @abstractmethod
@@ -46,6 +48,9 @@ class StateTable(ABC):
     def set_meta(self, meta: RegisteredStateMeta, convert: Callable[[Any], Any] | None = None) -> None:
         """Give all maps another type of values; ``convert`` makes the new values out of the old."""
         new = self.new_maps(meta)
+        if self._tracks_changes:
+            for state_map in new:
+                state_map.track_changes()  # all entries become changes as they are put
         for before, after in zip(self.maps, new, strict=False):
             # Iterating copies what an open snapshot shares, which new maps would not know of.
             for key, value in before.items():
@@ -84,6 +89,20 @@ class StateTable(ABC):
     def visitor(self, max_positions: int) -> StateTableVisitor:
         """Return a visitor that walks all maps, again and again."""
         return StateTableVisitor(self, max_positions)
+
+    def track_changes(self) -> None:
+        """Note from now on which entries change."""
+        self._tracks_changes = True
+        for state_map in self.maps:
+            state_map.track_changes()
+
+    def take_changes(self) -> list[set[Any]]:
+        """Return, for each key group, the entry keys that changed since the last call, and begin anew."""
+        return [state_map.take_changes() for state_map in self.maps]
+
+    def increment(self, changes: list[set[Any]]) -> StateTableIncrement:
+        """Return what the entries of ``changes``, one set for each key group, are now."""
+        return StateTableIncrement(self, changes)
 
     def snapshot(self) -> StateTableSnapshot:
         """Return what the table holds now. Milliseconds at millions of entries."""
@@ -163,15 +182,57 @@ class StateTableSnapshot:
                 yield self._entries(key_group, snapshot)
 
     def _entries(self, key_group: int, snapshot: StateMapSnapshot) -> KeyGroupEntries:
-        keys, values = snapshot.columns(self._transformer)
-        if not self.meta.is_namespaced:
-            return KeyGroupEntries(key_group, keys, None, values)
-        pairs: list[Any] = keys
-        return KeyGroupEntries(
-            key_group, [key for key, _ in pairs], [namespace for _, namespace in pairs], values
-        )
+        entry_keys, values = snapshot.columns(self._transformer)
+        keys, namespaces = _split(entry_keys, self.meta)
+        return KeyGroupEntries(key_group, keys, namespaces, values)
 
     def release(self) -> None:
         """Release what is not yet released. Idempotent."""
         for snapshot in self._maps:
             snapshot.release()
+
+
+class StateTableIncrement:
+    """What the changed entries of a table were at one moment; maps without changes are not held."""
+
+    def __init__(self, table: StateTable, changes: list[set[Any]]) -> None:
+        self.meta: StateMeta = table.meta
+        factory = table.snapshot_transformer_factory
+        self._transformer = None if factory is None else factory()
+        self._groups = [
+            (key_group, list(changed), state_map.snapshot())
+            for key_group, state_map, changed in zip(table.key_group_range, table.maps, changes, strict=True)
+            if changed
+        ]
+
+    def key_groups(self) -> Iterator[KeyGroupEntries]:
+        """Iterate over the key groups that have changes; each is released when the next is asked for."""
+        for key_group, changed, snapshot in self._groups:
+            with snapshot:
+                yield self._entries(key_group, changed, snapshot)
+
+    def _entries(
+        self, key_group: int, changed: list[Hashable], snapshot: StateMapSnapshot
+    ) -> KeyGroupEntries:
+        values = snapshot.look_up(changed)
+        removed = [value is ABSENT for value in values]
+        values = [None if value is ABSENT else value for value in values]
+        if self._transformer is not None:
+            values = [
+                None if gone else self._transformer(value) for value, gone in zip(values, removed, strict=True)
+            ]
+            removed = [value is None for value in values]
+        keys, namespaces = _split(changed, self.meta)
+        return KeyGroupEntries(key_group, keys, namespaces, values, removed)
+
+    def release(self) -> None:
+        """Release what is not yet released. Idempotent."""
+        for _, _, snapshot in self._groups:
+            snapshot.release()
+
+
+def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Any], list[Any] | None]:
+    """Return keys and namespaces of entry keys; no namespaces where they are all the void one."""
+    if not meta.is_namespaced:
+        return entry_keys, None
+    return [key for key, _ in entry_keys], [namespace for _, namespace in entry_keys]

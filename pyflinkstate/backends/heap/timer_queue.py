@@ -37,6 +37,8 @@ class Timer:
 
 #: timestamp -> timers, as ordered set of key and namespace.
 _Timers = dict[int, dict[tuple[Hashable, Hashable], None]]
+#: Timestamp, key and namespace of a timer that was added or deleted.
+TimerChange = tuple[int, Hashable, Hashable]
 
 
 class TimerQueue:
@@ -58,6 +60,8 @@ class TimerQueue:
         self._size = 0
         #: How many timestamps of the heap have no timers any more.
         self._empty = 0
+        #: Timers that were added or deleted since changes were taken, by key group; None while not wanted.
+        self._changes: list[set[TimerChange]] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -77,14 +81,17 @@ class TimerQueue:
             return False
         timers[entry] = None
         self._size += 1
+        self._note(index, timer.timestamp_ms, entry)
         return True
 
     def remove(self, timer: Timer, key_group: int) -> bool:
         """Delete ``timer``; return whether it was there. O(1)."""
-        timers = self._groups[key_group - self.key_group_range.start].get(timer.timestamp_ms, {})
+        index = key_group - self.key_group_range.start
+        timers = self._groups[index].get(timer.timestamp_ms, {})
         if (timer.key, timer.namespace) not in timers:
             return False
         self._delete(timers, (timer.key, timer.namespace))
+        self._note(index, timer.timestamp_ms, (timer.key, timer.namespace))
         if self._empty > max(len(self._heap) // 2, MIN_EMPTY_TIMESTAMPS):
             self._drop_empty()
         return True
@@ -108,6 +115,7 @@ class TimerQueue:
             return None
         timestamp_ms, index = self._heap[0]
         self._delete(self._groups[index][timestamp_ms], (timer.key, timer.namespace))
+        self._note(index, timestamp_ms, (timer.key, timer.namespace))
         return timer
 
     def _delete(
@@ -116,6 +124,23 @@ class TimerQueue:
         del timers[entry]
         self._size -= 1
         self._empty += not timers
+
+    def _note(self, index: int, timestamp_ms: int, entry: tuple[Hashable, Hashable]) -> None:
+        if self._changes is not None:
+            self._changes[index].add((timestamp_ms, *entry))
+
+    def track_changes(self) -> None:
+        """Note from now on which timers are added and deleted."""
+        if self._changes is None:
+            self._changes = [set() for _ in self.key_group_range]
+
+    def take_changes(self) -> list[set[Any]]:
+        """Return, for each key group, what changed since the last call, and begin anew."""
+        taken = self._changes
+        if taken is None:
+            return [set() for _ in self.key_group_range]
+        self._changes = [set() for _ in self.key_group_range]
+        return list(taken)
 
     def _drop_empty(self) -> None:
         """Forget timestamps without timers. O(n), after as many deletions."""
@@ -137,6 +162,10 @@ class TimerQueue:
         """Add many timers of one key group, as a restore does."""
         for timer in timers:
             self.add(timer, key_group)
+
+    def increment(self, changes: list[set[Any]]) -> TimerQueueIncrement:
+        """Return what ``changes``, one set for each key group, have come to. O(changes)."""
+        return TimerQueueIncrement(self, changes)
 
     def snapshot(self) -> TimerQueueSnapshot:
         """Return what the queue holds now. O(n), but only references are copied, as in Flink."""
@@ -175,3 +204,29 @@ class TimerQueueSnapshot:
 
     def release(self) -> None:
         """Nothing to be released: the snapshot is a copy."""
+
+
+class TimerQueueIncrement:
+    """The timers that were added or deleted, and which of them were there at one moment."""
+
+    def __init__(self, queue: TimerQueue, changes: list[set[Any]]) -> None:
+        self.meta: StateMeta = queue.meta
+        self.key_group_range = queue.key_group_range
+        self._groups = [
+            [
+                (key, namespace, timestamp, (key, namespace) not in group.get(timestamp, ()))
+                for timestamp, key, namespace in changed
+            ]
+            for group, changed in zip(queue._groups, changes, strict=True)
+        ]
+
+    def key_groups(self) -> Iterator[KeyGroupEntries]:
+        """Iterate over the changed timers of each key group."""
+        for key_group, rows in zip(self.key_group_range, self._groups, strict=True):
+            columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+            keys, namespaces, timestamps, removed = columns
+            spaced = namespaces if self.meta.is_namespaced else None
+            yield KeyGroupEntries(key_group, keys, spaced, timestamps, removed)
+
+    def release(self) -> None:
+        """Nothing to be released: the increment is a copy."""
