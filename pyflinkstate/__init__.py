@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     #: Whether the core of the heap backend runs compiled.
     compiled: bool
     from pyflinkstate.api.checkpointed import CheckpointedFunction as CheckpointedFunction
+    from pyflinkstate.api.checkpointed import CheckpointListener as CheckpointListener
     from pyflinkstate.api.checkpointed import FunctionInitializationContext as FunctionInitializationContext
     from pyflinkstate.api.checkpointed import FunctionSnapshotContext as FunctionSnapshotContext
     from pyflinkstate.api.checkpointed import OperatorStateStore as OperatorStateStore
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyflinkstate.api.functions import MapFunction as MapFunction
     from pyflinkstate.api.functions import ProcessFunction as ProcessFunction
     from pyflinkstate.api.functions import ReduceFunction as ReduceFunction
+    from pyflinkstate.api.metrics import MetricGroup as MetricGroup
     from pyflinkstate.api.state import AggregatingState as AggregatingState
     from pyflinkstate.api.state import BroadcastState as BroadcastState
     from pyflinkstate.api.state import ListState as ListState
@@ -44,19 +46,32 @@ if TYPE_CHECKING:
     from pyflinkstate.api.types import Types as Types
     from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend as HashMapStateBackend
     from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
+    from pyflinkstate.runtime.checkpoint_config import CheckpointConfig as CheckpointConfig
+    from pyflinkstate.runtime.checkpoint_config import CheckpointingMode as CheckpointingMode
+    from pyflinkstate.runtime.checkpoint_config import (
+        ExternalizedCheckpointRetention as ExternalizedCheckpointRetention,
+    )
     from pyflinkstate.runtime.data_stream import DataStream as DataStream
     from pyflinkstate.runtime.data_stream import KeyedStream as KeyedStream
     from pyflinkstate.runtime.environment import StreamExecutionEnvironment as StreamExecutionEnvironment
+    from pyflinkstate.runtime.file_sink import FileSink as FileSink
+    from pyflinkstate.runtime.job_client import JobClient as JobClient
+    from pyflinkstate.runtime.keyed_process import keyed_process as keyed_process
     from pyflinkstate.runtime.observe import CheckpointStats as CheckpointStats
     from pyflinkstate.runtime.observe import EpochStats as EpochStats
     from pyflinkstate.runtime.observe import JobExecutionResult as JobExecutionResult
     from pyflinkstate.runtime.observe import JobListener as JobListener
+    from pyflinkstate.runtime.observe import JobStatus as JobStatus
     from pyflinkstate.runtime.restart import RestartStrategies as RestartStrategies
-    from pyflinkstate.runtime.sinks import FileSink as FileSink
+    from pyflinkstate.runtime.sources import Available as Available
+    from pyflinkstate.runtime.sources import RddEpoch as RddEpoch
+    from pyflinkstate.runtime.sources import Source as Source
+    from pyflinkstate.runtime.sources import SplitEpoch as SplitEpoch
     from pyflinkstate.runtime.storage import FileSystemCheckpointStorage as FileSystemCheckpointStorage
 
 _ROOMS: dict[str, tuple[str, ...]] = {
     "api.checkpointed": (
+        "CheckpointListener",
         "CheckpointedFunction",
         "FunctionInitializationContext",
         "FunctionSnapshotContext",
@@ -80,6 +95,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ProcessFunction",
         "ReduceFunction",
     ),
+    "api.metrics": ("MetricGroup",),
     "api.state": (
         "AggregatingState",
         "BroadcastState",
@@ -100,19 +116,33 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "backends.hash_map_state_backend": ("HashMapStateBackend",),
     "errors": ("PyFlinkStateError",),
+    "runtime.checkpoint_config": (
+        "CheckpointConfig",
+        "CheckpointingMode",
+        "ExternalizedCheckpointRetention",
+    ),
     "runtime.data_stream": (
         "DataStream",
         "KeyedStream",
     ),
     "runtime.environment": ("StreamExecutionEnvironment",),
+    "runtime.file_sink": ("FileSink",),
+    "runtime.job_client": ("JobClient",),
+    "runtime.keyed_process": ("keyed_process",),
     "runtime.observe": (
         "CheckpointStats",
         "EpochStats",
         "JobExecutionResult",
         "JobListener",
+        "JobStatus",
     ),
     "runtime.restart": ("RestartStrategies",),
-    "runtime.sinks": ("FileSink",),
+    "runtime.sources": (
+        "Available",
+        "RddEpoch",
+        "Source",
+        "SplitEpoch",
+    ),
     "runtime.storage": ("FileSystemCheckpointStorage",),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -181,5 +181,15 @@ class SparkUnavailableError(RuntimeFailure):
     recoverable = False
 
 
+class SlotMemoryError(RuntimeFailure, MemoryError):
+    """A state slot holds more than it may, or than its host has left."""
+
+    recoverable = False
+
+
+class JobCancelledError(PyFlinkStateError, RuntimeError):
+    """Somebody cancelled the job."""
+
+
 class JobFailedError(PyFlinkStateError, RuntimeError):
     """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 
 
+class CheckpointListener:
+    """A function that hears what became of checkpoints (Flink: ``CheckpointListener``).
+
+    Called between epochs, on the thread that processes records. A notification may be skipped when the
+    next checkpoint follows at once or the job restarts: one for checkpoint ``n`` stands for all before it.
+    Raising fails the job.
+    """
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: what it covers will not be processed again."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+
+
 class OperatorStateStore(ABC):
     """Gives out operator state: one per subtask, not per key.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import (
     AggregatingState,
     ListState,
@@ -82,3 +83,7 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_attempt_number(self) -> int:
         """Return how often the job was restarted before this attempt."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Return where the function keeps metrics; their names begin with the operator's."""

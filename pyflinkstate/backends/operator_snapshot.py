@@ -23,6 +23,8 @@ class OperatorSnapshotFutures:
     """What is still to be written of one snapshot (Flink: ``OperatorSnapshotFutures``)."""
 
     streams: CheckpointStreamFactory
+    #: Of managed keyed state, if others than ``streams``.
+    keyed_streams: CheckpointStreamFactory
     managed_keyed: SnapshotTask[KeyGroupsStateHandle]
     raw_keyed: SnapshotTask[KeyGroupsStateHandle]
     managed_operator: SnapshotTask[OperatorStateHandle]
@@ -56,8 +58,9 @@ class OperatorSnapshotFutures:
     def _discard(self) -> None:
         for task in self._tasks():
             if task.handle is not None:
+                streams = self.keyed_streams if task is self.managed_keyed else self.streams
                 with contextlib.suppress(CheckpointError):
-                    self.streams.discard(task.handle.stream)
+                    streams.discard(task.handle.stream)
 
     def _tasks(self) -> tuple[SnapshotTask[Any], ...]:
         return self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator

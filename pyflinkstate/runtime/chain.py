@@ -16,8 +16,10 @@ from pyflinkstate.api.functions import (
 )
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.metrics import OperatorMetrics
 
 Records = Iterable[Any]
 
@@ -38,6 +40,7 @@ class TaskInfo:
     subtask: int
     parallelism: int
     attempt: int
+    metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
 
 
 def run_chain(
@@ -59,7 +62,10 @@ def run_chain(
 
 
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
-    context = OperatorContext(operator.name, info.subtask, info.parallelism, info.parallelism, info.attempt)
+    own = OperatorMetrics(info.metrics.now_ms, f"{operator.name}.", info.metrics.metrics)
+    context = OperatorContext(
+        operator.name, info.subtask, info.parallelism, info.parallelism, info.attempt, metrics=own
+    )
     try:
         open_function(operator.function, context)
     except Exception as error:

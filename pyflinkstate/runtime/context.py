@@ -16,6 +16,7 @@ from pyflinkstate.api.descriptors import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.functions import Function
+from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.state import (
     AggregatingState,
     ListState,
@@ -25,6 +26,8 @@ from pyflinkstate.api.state import (
 )
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
+from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.metrics import OperatorMetrics
 
 
 @attrs.frozen
@@ -37,6 +40,10 @@ class OperatorContext(RuntimeContext):
     max_parallelism: int
     attempt: int
     backend: HeapKeyedStateBackend | None = None
+    metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self.metrics
 
     def get_task_name(self) -> str:
         return self.task_name

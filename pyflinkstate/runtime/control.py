@@ -10,9 +10,8 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -28,14 +27,35 @@ from pyflinkstate.runtime.messages import (
     SlotClosed,
     SlotFailed,
     SlotId,
+    SlotOutput,
     SlotReady,
     SlotUnavailable,
     StartSlot,
+    StateMaterialized,
     TaskReport,
 )
 from pyflinkstate.runtime.transport import Address, Server, listen_on_tcp, shut_down
 
-Deploy = Callable[[SlotId], DeploySlot]
+
+class Deploys(Protocol):
+    """Says what slots shall run; asked from any thread."""
+
+    def of(self, slot: SlotId) -> DeploySlot:
+        """Return what ``slot`` shall run."""
+
+
+class Control(Protocol):
+    """The driver's end of all connections of one job."""
+
+    @property
+    def address(self) -> Address:
+        """Where tasks and slots connect to."""
+
+    def new_attempt(self, attempt: int) -> SlotRegistry:
+        """End the slots of the attempt before, and begin a registry for the new one."""
+
+    def close(self) -> None:
+        """End all slots and listen no more."""
 
 
 @attrs.frozen
@@ -195,14 +215,14 @@ def _send(connection: Connection, message: object) -> None:
 class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
-    Events are ``TaskReport``, ``CheckpointAck``, ``CheckpointDecline`` and :class:`SlotLost`.
+    Events are ``TaskReport``, :class:`SlotLost`, and what slots tell of checkpoints and of their output.
     """
 
     def __init__(
-        self, endpoint: Endpoint, secret: bytes, events: queue.SimpleQueue[Any], deploy: Deploy
+        self, endpoint: Endpoint, secret: bytes, events: queue.SimpleQueue[Any], deployments: Deploys
     ) -> None:
         self._events = events
-        self._deploy = deploy
+        self._deployments = deployments
         self._registry = SlotRegistry(0)
         try:
             listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
@@ -211,18 +231,23 @@ class ControlServer:
                 f"the driver cannot listen on {endpoint.bind_host}, port {endpoint.port}: {error}; set "
                 f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
             ) from error
-        self.address = Address(endpoint.host, listener.getsockname()[1])
+        self._address = Address(endpoint.host, listener.getsockname()[1])
         self._server = Server([listener], secret, self._serve)
         self._server.start()
 
+    @property
+    def address(self) -> Address:
+        """See :class:`Control`."""
+        return self._address
+
     def new_attempt(self, attempt: int) -> SlotRegistry:
-        """End the slots of the attempt before, and begin a registry for the new one."""
+        """See :class:`Control`."""
         self._registry.end()
         self._registry = SlotRegistry(attempt)
         return self._registry
 
     def close(self) -> None:
-        """End all slots and listen no more."""
+        """See :class:`Control`."""
         self._registry.end()
         self._server.close()
 
@@ -251,7 +276,7 @@ class ControlServer:
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
         try:
-            connection.send(self._deploy(slot_id))
+            connection.send(self._deployments.of(slot_id))
             while self._heard_from_slot(registry, message, connection.recv()):
                 pass
         except (EOFError, OSError):
@@ -278,6 +303,6 @@ class ControlServer:
             if message.error is not None:
                 self._events.put(SlotLost(registry.attempt, slot.slot, message.error))
             return False
-        elif isinstance(message, (CheckpointAck, CheckpointDecline)):
+        elif isinstance(message, (CheckpointAck, CheckpointDecline, StateMaterialized, SlotOutput)):
             self._events.put(message)
         return True

@@ -10,9 +10,12 @@ A subtask may acknowledge before the epoch's job is known to have ended (its bar
 after: only both together make the checkpoint whole. An event about a checkpoint that is neither pending
 nor known changes nothing, except that what a late acknowledgement points at is deleted.
 
-Settings and rules are Flink's (``CheckpointCoordinator``, ``CheckpointFailureManager``): ids count from
-1 and are never reused; one checkpoint at a time; a counter of consecutive failures; of the completed
-checkpoints the newest ``num_retained`` are kept.
+Settings and rules are Flink's (``CheckpointCoordinator``, ``CheckpointRequestDecider``,
+``CheckpointFailureManager``, ``CheckpointSubsumeHelper``): ids count from 1 and are never reused; the pause
+between two counts from the last completion; a counter of consecutive failures; a checkpoint that completes
+subsumes the older ones that are pending; of the completed ones the newest ``num_retained`` are kept. A
+savepoint is triggered by a person: it waits for nothing, is no failure of the job when it fails, and
+neither subsumes nor is subsumed.
 """
 
 from __future__ import annotations
@@ -41,17 +44,34 @@ class CheckpointSettings:
             before it may take as long as it likes. Flink's default, 10 minutes.
         tolerable_failures: how many checkpoints in a row may fail before the job does.
         num_retained: how many completed checkpoints are kept.
+        min_pause_ms: from the completion of one checkpoint to the trigger of the next, at least.
+        max_concurrent: how many may be pending at once.
+        incremental: checkpoints after the first write what changed since the last completed one.
+        materialization_interval: each so many incremental checkpoints all state is written anew, in the
+            background, so that a restore reads no more increments than that.
     """
 
     interval_ms: int | None = None
     timeout_ms: int = 600_000
     tolerable_failures: int = 0
     num_retained: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    min_pause_ms: int = 0
+    max_concurrent: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    incremental: bool = False
+    materialization_interval: int = attrs.field(default=10, validator=attrs.validators.ge(1))
 
 
 class _State(enum.Enum):
     TRIGGERED = enum.auto()
     COMPLETING = enum.auto()
+
+
+@attrs.frozen
+class SavepointTarget:
+    """What a savepoint is for: the folder it goes to, and whether the job stops with it."""
+
+    uri: str
+    stops_job: bool = False
 
 
 @attrs.define
@@ -62,6 +82,7 @@ class PendingCheckpoint:
     epoch: int
     triggered_ms: int
     missing: set[SlotId]
+    savepoint: SavepointTarget | None = None
     state: _State = _State.TRIGGERED
     aligned_ms: int | None = None
     acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
@@ -78,13 +99,27 @@ class WriteMetadata:
 class AbandonCheckpoint:
     """Instruction: tell the subtasks to stop writing it, and delete its files."""
 
-    checkpoint_id: int
+    checkpoint: PendingCheckpoint
     error: PyFlinkStateError
 
 
 @attrs.frozen
 class DiscardCheckpoint:
-    """Instruction: delete a checkpoint that a newer one has subsumed, or files that came too late."""
+    """Instruction: delete a completed checkpoint that newer ones have subsumed."""
+
+    checkpoint_id: int
+
+
+@attrs.frozen
+class DiscardState:
+    """Instruction: delete what an acknowledgement points at, which came too late."""
+
+    ack: CheckpointAck
+
+
+@attrs.frozen
+class NotifyComplete:
+    """Instruction: tell the subtasks that a checkpoint is complete."""
 
     checkpoint_id: int
 
@@ -96,7 +131,7 @@ class FailJob:
     error: PyFlinkStateError
 
 
-Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | FailJob
+Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | DiscardState | NotifyComplete | FailJob
 
 
 class CheckpointCoordinator:
@@ -112,8 +147,9 @@ class CheckpointCoordinator:
         self._settings = settings
         self._last_id = last_id
         self._completed = list(completed)
-        self._pending: PendingCheckpoint | None = None
+        self._pending: dict[int, PendingCheckpoint] = {}
         self._last_trigger_ms: int | None = None
+        self._last_completion_ms: int | None = None
         self._failures = 0
 
     @property
@@ -122,42 +158,66 @@ class CheckpointCoordinator:
         return self._last_id
 
     @property
-    def pending(self) -> PendingCheckpoint | None:
-        """The checkpoint under way."""
-        return self._pending
+    def latest_completed(self) -> int | None:
+        """The id of the newest completed checkpoint, or None."""
+        return self._completed[-1] if self._completed else None
+
+    @property
+    def retained(self) -> tuple[int, ...]:
+        """The ids of the completed checkpoints that are kept, in order."""
+        return tuple(self._completed)
+
+    @property
+    def pending(self) -> tuple[PendingCheckpoint, ...]:
+        """The checkpoints under way, savepoints too, in order."""
+        return tuple(self._pending.values())
 
     def is_due(self, barrier_ms: int) -> bool:
         """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint."""
-        if self._settings.interval_ms is None or self._pending is not None:
+        settings = self._settings
+        if settings.interval_ms is None:
             return False
-        if self._last_trigger_ms is None:
-            return True
-        return barrier_ms - self._last_trigger_ms >= self._settings.interval_ms
+        if sum(pending.savepoint is None for pending in self.pending) >= settings.max_concurrent:
+            return False
+        paused = self._last_completion_ms is None or (
+            barrier_ms - self._last_completion_ms >= settings.min_pause_ms
+        )
+        interval_ms = max(settings.interval_ms, settings.min_pause_ms)
+        rested = self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms
+        return paused and rested
 
-    def trigger(self, now_ms: int, epoch: int, subtasks: Iterable[SlotId]) -> int:
-        """Begin a checkpoint at the barrier of ``epoch`` and return its id."""
-        if self._pending is not None:
-            raise AssertionError(f"checkpoint {self._pending.checkpoint_id} is under way")
+    def trigger(
+        self,
+        now_ms: int,
+        epoch: int,
+        subtasks: Iterable[SlotId],
+        savepoint: SavepointTarget | None = None,
+    ) -> PendingCheckpoint:
+        """Begin a checkpoint, or a savepoint, at the barrier of ``epoch``."""
         self._last_id += 1
-        self._last_trigger_ms = now_ms
-        self._pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks))
-        return self._last_id
+        if savepoint is None:
+            self._last_trigger_ms = now_ms
+        pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks), savepoint)
+        self._pending[self._last_id] = pending
+        return pending
 
     def barrier_aligned(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
         """Every subtask has reached the barrier, and the epoch's output is prepared."""
-        pending = self._of(checkpoint_id)
+        pending = self._pending.get(checkpoint_id)
         if pending is None:
             return []
         if pending.aligned_ms is None:
-            pending.aligned_ms = self._last_trigger_ms = now_ms
+            pending.aligned_ms = now_ms
+            if pending.savepoint is None:
+                self._last_trigger_ms = now_ms
         return self._try_to_complete(pending)
 
     def acknowledge(self, ack: CheckpointAck) -> list[Instruction]:
         """A subtask has written its part."""
-        pending = self._of(ack.checkpoint_id)
+        pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
             known = ack.checkpoint_id in self._completed
-            return [] if known else [DiscardCheckpoint(ack.checkpoint_id)]
+            return [] if known else [DiscardState(ack)]
         if ack.slot in pending.missing:
             pending.missing.remove(ack.slot)
             pending.acks[ack.slot] = ack
@@ -165,46 +225,58 @@ class CheckpointCoordinator:
 
     def decline(self, message: CheckpointDecline) -> list[Instruction]:
         """A subtask could not write its part."""
-        return self._abort(message.checkpoint_id, message.error)
+        return self._fail(message.checkpoint_id, message.error)
 
     def tick(self, now_ms: int) -> list[Instruction]:
         """Time has passed."""
-        pending = self._pending
-        if pending is None or pending.aligned_ms is None:
-            return []
-        if now_ms - pending.aligned_ms < self._settings.timeout_ms:
-            return []
-        missing = ", ".join(sorted(map(str, pending.missing)))
-        return self._abort(
-            pending.checkpoint_id,
-            CheckpointStorageError(
+        instructions: list[Instruction] = []
+        for pending in self.pending:
+            if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
+                continue
+            missing = ", ".join(sorted(map(str, pending.missing)))
+            error = CheckpointStorageError(
                 f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
                 f"waiting for {missing}"
-            ),
-        )
+            )
+            instructions += self._fail(pending.checkpoint_id, error)
+        return instructions
 
-    def completed(self, checkpoint_id: int) -> list[Instruction]:
+    def completed(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
         """The metadata is published: older checkpoints are subsumed."""
-        assert self._of(checkpoint_id) is not None
-        self._pending = None
+        done = self._pending.pop(checkpoint_id)
+        if done.savepoint is not None:
+            return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._failures = 0
+        self._last_completion_ms = now_ms
         self._completed.append(checkpoint_id)
         surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]
-        return [DiscardCheckpoint(old) for old in surplus]
+        older = [
+            pending
+            for pending in self.pending
+            if pending.checkpoint_id < checkpoint_id and pending.savepoint is None
+        ]
+        for pending in older:
+            del self._pending[pending.checkpoint_id]
+        error = CheckpointError(f"checkpoint {checkpoint_id} was complete before it")
+        return [
+            *(AbandonCheckpoint(pending, error) for pending in older),
+            *(DiscardCheckpoint(old) for old in surplus),
+            NotifyComplete(checkpoint_id),
+        ]
 
     def not_completed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
         """The metadata could not be published."""
-        return self._abort(checkpoint_id, error)
+        return self._fail(checkpoint_id, error)
 
     def abort_pending(self, error: PyFlinkStateError) -> list[Instruction]:
-        """The attempt is over; this is no failure of the checkpoint and is not counted."""
-        pending, self._pending = self._pending, None
-        return [] if pending is None else [AbandonCheckpoint(pending.checkpoint_id, error)]
+        """The attempt is over; this is no failure of the checkpoints and is not counted."""
+        pending, self._pending = self._pending, {}
+        return [AbandonCheckpoint(checkpoint, error) for checkpoint in pending.values()]
 
-    def _of(self, checkpoint_id: int) -> PendingCheckpoint | None:
-        pending = self._pending
-        return pending if pending is not None and pending.checkpoint_id == checkpoint_id else None
+    def forget(self, checkpoint_id: int) -> None:
+        """A completed checkpoint is no longer there: it was damaged, and the job goes on from an older."""
+        self._completed.remove(checkpoint_id)
 
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
         if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
@@ -212,12 +284,14 @@ class CheckpointCoordinator:
         pending.state = _State.COMPLETING
         return [WriteMetadata(pending)]
 
-    def _abort(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
-        if self._of(checkpoint_id) is None:
+    def _fail(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
+        pending = self._pending.pop(checkpoint_id, None)
+        if pending is None:
             return []
-        self._pending = None
+        instructions: list[Instruction] = [AbandonCheckpoint(pending, error)]
+        if pending.savepoint is not None:
+            return instructions
         self._failures += 1
-        instructions: list[Instruction] = [AbandonCheckpoint(checkpoint_id, error)]
         if self._failures > self._settings.tolerable_failures:
             instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
             self._failures = 0  # the restarted job counts anew

@@ -151,6 +151,18 @@ class DataStream:
         self._env.add_sink_node(node)
         return DataStreamSink(node)
 
+    def foreach_epoch(self, function: Callable[[Any, int], None], schema: Any) -> DataStreamSink:
+        """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
+
+        They are computed once, however many actions the function runs. It is called before the epoch's
+        checkpoint, so after a failure an epoch may come again: replace what was written under its number.
+
+        Args:
+            function: like the one of Spark's ``foreachBatch``.
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+        """
+        return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
 

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import attrs
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
+from pyflinkstate.runtime.checkpoint_config import CheckpointConfig
+from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.clock import SystemClock
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
 from pyflinkstate.runtime.formats import FORMATS
-from pyflinkstate.runtime.job import Job, JobSettings, RestorePoint
+from pyflinkstate.runtime.job import Job, JobSettings
+from pyflinkstate.runtime.job_client import JobClient
 from pyflinkstate.runtime.observe import JobExecutionResult, JobListener
-from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.progress import ProgressLine
 from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
-from pyflinkstate.runtime.sinks import DriverSink, RddSink
-from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, FileSource, Source
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
+from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, FileSource, RateSource, Source
+from pyflinkstate.runtime.spark_sources import (
+    BatchReaderSource,
+    PartitionOffsets,
+    StreamingSource,
+    checkpoint_before,
+)
+from pyflinkstate.runtime.storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    absolute,
+    load_checkpoint,
+)
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -49,13 +66,18 @@ class StreamExecutionEnvironment:
         self._context = on_spark.context_of(self._spark)
         self._parallelism: int | None = None
         self._max_parallelism: int | None = None
-        self._checkpoints = CheckpointSettings()
+        self._checkpoints = CheckpointConfig()
         self._checkpoint_storage: FileSystemCheckpointStorage | None = None
         self._state_backend = HashMapStateBackend()
         self._restart: RestartStrategy | None = None
         self._restore_from: str | None = None
+        self._allow_non_restored_state = False
+        self._savepoint_directory: str | None = None
+        self._slot_memory_bytes: int | None = None
+        self._progress: bool | None = None
         self._listeners: list[JobListener] = []
         self._sinks: list[SinkNode] = []
+        self._job_name = DEFAULT_JOB_NAME
 
     @classmethod
     def get_execution_environment(cls, spark: SparkSession | None = None) -> StreamExecutionEnvironment:
@@ -92,31 +114,64 @@ class StreamExecutionEnvironment:
         interval: int,
         storage: str | FileSystemCheckpointStorage,
         *,
-        timeout: int = 600_000,
-        tolerable_failures: int = 0,
-        num_retained: int = 1,
+        timeout: int | None = None,
+        tolerable_failures: int | None = None,
+        num_retained: int | None = None,
+        incremental: bool | None = None,
     ) -> StreamExecutionEnvironment:
         """Take checkpoints, and restart from them.
 
         A checkpoint is taken at the end of the first epoch by whose end the interval has passed, and
-        after the last epoch. Sinks commit with checkpoints.
+        after the last epoch. Sinks commit with checkpoints. :meth:`get_checkpoint_config` has more settings.
 
         Args:
             interval: milliseconds between two checkpoints, at least; 0 for one after every epoch.
             storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
-            timeout: milliseconds after which a checkpoint that is being written is given up.
-            tolerable_failures: how many checkpoints in a row may fail before the job does.
-            num_retained: how many completed checkpoints are kept.
+            timeout: milliseconds after which a checkpoint that is being written is given up; 10 minutes.
+            tolerable_failures: how many checkpoints in a row may fail before the job does; 0.
+            num_retained: how many completed checkpoints are kept; 1.
+            incremental: write just what changed since the last completed checkpoint; False.
         """
-        if interval < 0 or timeout <= 0 or tolerable_failures < 0 or num_retained < 1:
-            raise ConfigurationError(
-                f"interval {interval} and tolerable_failures {tolerable_failures} must be 0 or more, "
-                f"timeout {timeout} and num_retained {num_retained} 1 or more"
-            )
-        self._checkpoints = CheckpointSettings(interval, timeout, tolerable_failures, num_retained)
+        config = self._checkpoints.set_checkpoint_interval(interval)
+        if timeout is not None:
+            config.set_checkpoint_timeout(timeout)
+        if tolerable_failures is not None:
+            config.set_tolerable_checkpoint_failure_number(tolerable_failures)
+        if num_retained is not None:
+            config.set_max_retained_checkpoints(num_retained)
+        if incremental is not None:
+            config.enable_incremental_checkpoints(incremental)
         if not isinstance(storage, FileSystemCheckpointStorage):
             storage = FileSystemCheckpointStorage(str(storage))
         self._checkpoint_storage = storage
+        return self
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """Return the settings of checkpoints, to be changed in place."""
+        return self._checkpoints
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Set where savepoints go for which no directory is named."""
+        self._savepoint_directory = absolute(str(directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Return where savepoints go for which no directory is named."""
+        return self._savepoint_directory
+
+    def set_slot_memory_limit(self, limit_bytes: int | None) -> StreamExecutionEnvironment:
+        """Set how many bytes a state slot may have; a job that needs more fails with a clear error.
+
+        Default: as long as the host, or the container, has a little left (2 %, and 64 MiB).
+        """
+        if limit_bytes is not None:
+            _check_positive("the memory limit of a slot", limit_bytes)
+        self._slot_memory_bytes = limit_bytes
+        return self
+
+    def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
+        """Show a line of progress on standard error, or not; None, the default: if it is a terminal."""
+        self._progress = shown
         return self
 
     def set_state_backend(self, state_backend: HashMapStateBackend) -> StreamExecutionEnvironment:
@@ -131,17 +186,22 @@ class StreamExecutionEnvironment:
         self._restart = strategy
         return self
 
-    def restore_from(self, path: str = LATEST) -> StreamExecutionEnvironment:
-        """Start the next job from a completed checkpoint, at any parallelism.
+    def restore_from(
+        self, path: str = LATEST, *, allow_non_restored_state: bool = False
+    ) -> StreamExecutionEnvironment:
+        """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
         Newer checkpoints of the same job are deleted, and so is output that a file sink committed after
-        the restored one: the job begins again from there.
+        the restored one: the job begins again from there. The job keeps its id, so one that goes on elsewhere
+        from a savepoint needs another checkpoint directory.
 
         Args:
-            path: the checkpoint's folder (``.../chk-<n>``), or ``"latest"`` for the newest completed
-                one of a job of the same name in the checkpoint directory.
+            path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
+                completed checkpoint of a job of the same name in the checkpoint directory.
+            allow_non_restored_state: give up the state of operators that the program no longer has.
         """
         self._restore_from = str(path)
+        self._allow_non_restored_state = allow_non_restored_state
         return self
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
@@ -178,6 +238,7 @@ class StreamExecutionEnvironment:
         *,
         files_per_epoch: int = 1,
         max_files: int | None = None,
+        growing: bool = False,
         **options: Any,
     ) -> DataStream:
         """Read the files of a directory in the order of their names.
@@ -188,6 +249,7 @@ class StreamExecutionEnvironment:
                 (dicts). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
+            growing: go on with files that appear later, without end; names must come later too.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
@@ -198,9 +260,82 @@ class StreamExecutionEnvironment:
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = FileSource(str(directory), record_format, files_per_epoch, max_files)
+        source = FileSource(str(directory), record_format, files_per_epoch, max_files, growing)
         source.check()
         return self._stream(source, "files")
+
+    def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
+        """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
+        _check_positive("rows_per_second", rows_per_second)
+        _check_positive("partitions", partitions)
+        return self._stream(RateSource(rows_per_second, SystemClock().now_ms, partitions), "rate")
+
+    def from_batch_reader(
+        self,
+        load: Callable[[str, str], DataFrame],
+        *,
+        latest: Callable[[Any], Any] | None = None,
+        max_records_per_epoch: int | None = None,
+    ) -> DataStream:
+        """Read what Spark's batch reader gives between two offsets, epoch by epoch, without end.
+
+        For Kafka::
+
+            def load(start, end):
+                reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
+                reader = reader.option("subscribe", "orders")
+                return reader.option("startingOffsets", start).option("endingOffsets", end).load()
+
+        Args:
+            load: makes a DataFrame of what lies between two offsets, given as text: ``"earliest"``,
+                ``"latest"``, or JSON.
+            latest: gives the newest offsets, a JSON value, from those reached. Without it they are found by
+                reading: the greatest ``offset`` of each ``topic`` and ``partition``, as Kafka has them.
+            max_records_per_epoch: without ``latest``, how many records an epoch has at most, about.
+        """
+        if latest is None:
+            latest = PartitionOffsets(load, max_records_per_epoch)
+        return self._stream(BatchReaderSource(load, latest), "batch reader")
+
+    def from_streaming(
+        self,
+        sdf: DataFrame,
+        *,
+        checkpoint_location: str | None = None,
+        trigger: dict[str, Any] | None = None,
+    ) -> DataStream:
+        """Read a streaming DataFrame as Spark ``Row`` records: each batch of Spark's is an epoch.
+
+        The query runs under ``foreachBatch``. A batch is done for Spark when the state after it is durable,
+        so checkpointing must be enabled, and incremental checkpoints are advisable. Run again with the same
+        checkpoint directory and job name the job restores itself.
+
+        Args:
+            sdf: with any source and any stateless operators.
+            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory.
+            trigger: as for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
+        """
+        if not getattr(sdf, "isStreaming", False):
+            raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
+
+        def start(process_batch: Callable[[Any, int], None]) -> Any:
+            location = checkpoint_location or self._default_location()
+            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location)
+            return (writer.trigger(**trigger) if trigger else writer).start()
+
+        return self._stream(StreamingSource(start), "streaming")
+
+    def _default_location(self) -> str:
+        assert self._checkpoint_storage is not None
+        return (
+            f"{self._checkpoint_storage.checkpoint_path.rstrip('/')}/spark-{quote(self._job_name, safe='')}"
+        )
+
+    def from_source(self, source: Source, source_name: str = "source") -> DataStream:
+        """Read a source of your own: a :class:`~pyflinkstate.runtime.sources.Source`."""
+        if not isinstance(source, Source):
+            raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        return self._stream(source, source_name)
 
     def _stream(self, source: Source, name: str) -> DataStream:
         return DataStream(self, SourceNode(source, name))
@@ -222,12 +357,26 @@ class StreamExecutionEnvironment:
         deque(job.run(), maxlen=0)
         return job.result()
 
+    def execute_async(self, job_name: str = DEFAULT_JOB_NAME) -> JobClient:
+        """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""
+        sinks, self._sinks = self._sinks, []
+        return JobClient(self._job(sinks, job_name), self._savepoint_directory)
+
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> ResultIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
         records: deque[Any] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
         return ResultIterator(job, records, limit)
+
+    def foreach_epoch_sink(self, function: Callable[[DataFrame, int], None], schema: Any) -> ForeachEpochSink:
+        """Called by :meth:`DataStream.foreach_epoch`."""
+
+        def write(frames: Any, epoch: int) -> None:
+            values = on_spark.values_of(self._context, [frames])
+            function(self._spark.createDataFrame(values, schema), epoch)
+
+        return ForeachEpochSink(write)
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
         """Called by :meth:`DataStream.to_rdd`."""
@@ -240,31 +389,48 @@ class StreamExecutionEnvironment:
         return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = job_name or DEFAULT_JOB_NAME
+        name = self._job_name = job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
+        self._check_backend()
         storage = self._storage()
-        restore, self._restore_from = self._restore_point(storage, name), None
-        default = (
-            RestartStrategies.no_restart()
-            if storage is None
-            else RestartStrategies.fixed_delay_restart(3, 1000)
-        )
-        settings = JobSettings(
-            name,
-            self._checkpoints,
-            self._restart or default,
-            tuple(self._listeners),
-            self._state_backend,
-        )
+        restore = self._restore_point(plan, storage, name)
+        endpoint = on_spark.driver_endpoint(self._context)
         return Job(
             plan,
-            settings,
+            self._settings(name, storage is not None),
             on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-            on_spark.driver_endpoint(self._context),
+            lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
             SystemClock(),
             storage,
             restore,
         )
+
+    def _settings(self, name: str, has_checkpoints: bool) -> JobSettings:
+        default = (
+            RestartStrategies.fixed_delay_restart(3, 1000)
+            if has_checkpoints
+            else RestartStrategies.no_restart()
+        )
+        listeners = list(self._listeners)
+        if self._progress or (self._progress is None and sys.stderr.isatty()):
+            listeners.append(ProgressLine(sys.stderr, SystemClock()))
+        return JobSettings(
+            name,
+            self._checkpoints.settings,
+            self._restart or default,
+            tuple(listeners),
+            self._state_backend,
+            self._checkpoints.get_externalized_checkpoint_retention(),
+            self._allow_non_restored_state,
+            self._checkpoints.is_fall_back_enabled(),
+            self._slot_memory_bytes,
+        )
+
+    def _check_backend(self) -> None:
+        if self._checkpoints.is_incremental() and not self._state_backend.async_snapshots:
+            raise ConfigurationError(
+                "incremental checkpoints need asynchronous snapshots: plain dicts do not know what changed"
+            )
 
     def _storage(self) -> CheckpointStorage | None:
         if self._checkpoint_storage is None:
@@ -273,15 +439,44 @@ class StreamExecutionEnvironment:
         storage.check_writable()
         return storage
 
-    def _restore_point(self, storage: CheckpointStorage | None, job_name: str) -> RestorePoint | None:
-        if self._restore_from is None:
-            return None
+    def _restore_point(
+        self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
+    ) -> RestorePoint | None:
+        path, self._restore_from = self._restore_from, None
+        source = plan.source.source
         if storage is None:
-            raise ConfigurationError("restore_from() needs enable_checkpointing(): restored state is kept on")
-        if self._restore_from == LATEST:
-            metadata = storage.load_latest(job_name)
+            if path is not None or source.commits_every_epoch:
+                raise ConfigurationError(
+                    "restore_from() and from_streaming() need enable_checkpointing(): "
+                    "restored state is kept on"
+                )
+            return None
+        if isinstance(source, StreamingSource):
+            return self._restore_streaming(source, storage, job_name)
+        if path is None:
+            return None
+        if path == LATEST:
+            metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
             return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
-        return RestorePoint(*load_checkpoint(self._restore_from))
+        return RestorePoint(*load_checkpoint(path))
+
+    def _restore_streaming(
+        self, source: StreamingSource, storage: CheckpointStorage, job_name: str
+    ) -> RestorePoint | None:
+        """Start the query, see where it goes on, and take the checkpoint that fits."""
+        batch = source.start()
+        retained = storage.load_retained(job_name)
+        try:
+            if batch is None:  # the query ended without a batch: there is nothing to do but to commit
+                metadata = retained[-1] if retained else None
+            else:
+                metadata = checkpoint_before(batch, source.query_id, retained)
+        except PyFlinkStateError as error:
+            source.close(error)
+            raise
+        if metadata is None:
+            return None
+        return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
 
 
 def _check_positive(name: str, value: int) -> None:

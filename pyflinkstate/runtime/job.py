@@ -1,8 +1,8 @@
 """The job master: drives epochs, checkpoints, commits and restarts from the driver.
 
 One thread handles one event at a time; the Spark job of an epoch runs beside it, and what happens
-meanwhile (acknowledgements, reports, a slot that died) arrives in one queue. So checkpoint ``n`` is
-written and completed while epoch ``n + 1`` runs.
+meanwhile (acknowledgements, reports, a slot that died, somebody who wants a savepoint) arrives in one
+mailbox. So checkpoint ``n`` is written and completed while epoch ``n + 1`` runs.
 
 An attempt starts from a completed checkpoint, or from nothing. Any failure ends it: its slots are cut
 off, what its sinks prepared is thrown away, and the restart strategy decides whether the next one
@@ -17,43 +17,34 @@ import logging
 import queue
 import secrets
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
-    IncompatibleCheckpointError,
+    CorruptCheckpointError,
+    JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpointing import Checkpointing, JobView, RestorePoint, SavepointRequest
 from pyflinkstate.runtime.clock import Clock
-from pyflinkstate.runtime.control import ControlServer, Endpoint, SlotLost, SlotRegistry
-from pyflinkstate.runtime.coordinator import (
-    AbandonCheckpoint,
-    CheckpointCoordinator,
-    CheckpointSettings,
-    DiscardCheckpoint,
-    FailJob,
-    Instruction,
-    PendingCheckpoint,
-    WriteMetadata,
-)
+from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
+from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.deployment import Deployments, fit, pickled
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.messages import (
-    AbortCheckpoint,
     CheckpointAck,
     CheckpointDecline,
     CheckpointTrigger,
-    DeploySlot,
     SlotId,
+    SlotOutput,
+    StateMaterialized,
     TaskReport,
 )
 from pyflinkstate.runtime.observe import (
@@ -62,9 +53,10 @@ from pyflinkstate.runtime.observe import (
     EpochStats,
     JobExecutionResult,
     JobListener,
+    JobStatus,
+    log_output,
 )
-from pyflinkstate.runtime.pickling import dumps_by_value
-from pyflinkstate.runtime.plan import JobPlan, KeyedOperator, functions_of
+from pyflinkstate.runtime.plan import JobPlan, functions_of
 from pyflinkstate.runtime.restart import RestartStrategy
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.sources import Epoch
@@ -74,9 +66,9 @@ from pyflinkstate.runtime.tasks import TaskLink
 _log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
+#: How long a job that has nothing to do waits before it asks its source again.
+POLL_S = 0.1
 CLOSE_TIMEOUT_S = 30
-#: So many completed checkpoints are told of in the result.
-CHECKPOINT_HISTORY = 10_000
 
 
 @attrs.frozen
@@ -88,58 +80,45 @@ class JobSettings:
     restart: RestartStrategy
     listeners: tuple[JobListener, ...] = ()
     state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    retention: ExternalizedCheckpointRetention | None = None
+    allow_non_restored_state: bool = False
+    fall_back: bool = False
+    slot_memory_bytes: int | None = None
 
 
 @attrs.frozen
-class EpochRequest:
-    """One epoch, ready to be run by an :class:`EpochRunner`."""
+class CancelJob:
+    """Event: somebody wants the job to end."""
 
-    plan: JobPlan
-    link: TaskLink
+
+@attrs.frozen
+class WakeUp:
+    """Event: the source has something new."""
+
+
+#: Makes the driver's end of all connections: from the job's secret, its mailbox, and what slots shall run.
+ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], Control]
+
+
+@attrs.frozen
+class _Step:
+    """What to do next: run ``epoch``, or an empty one (None) for the sake of its barrier."""
+
     epoch: Epoch | None
-    barrier: CheckpointTrigger | None
-    addresses: dict[SlotId, Any]
-    description: str
+    is_last: bool
 
 
-@attrs.frozen
-class EpochEnded:
-    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error."""
-
-    results: list[list[Any]] | None
-    error: PyFlinkStateError | None
-
-
-class EpochRunner:
-    """Runs epochs beside the job master; ``runtime.spark`` implements it."""
-
-    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
-        """Begin; ``done`` is called from another thread, once."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Make the running epoch end soon; its ``done`` is still called."""
-        raise NotImplementedError
-
-
-@attrs.frozen
-class RestorePoint:
-    """A completed checkpoint to start from, and the URI or path of its folder."""
-
-    metadata: CheckpointMetadata
-    uri: str
-
-
-class Job:
+class Job(JobView):
     """One run of a plan.
 
     Args:
         plan: what to run.
         settings: how.
         runner: what runs an epoch.
-        endpoint: where this process listens, and where tasks reach it.
+        control: makes the endpoint that tasks and slots connect to.
         storage: where checkpoints go; None where none are taken.
         restore: the checkpoint to start from.
+        mailbox: where events arrive.
     """
 
     def __init__(
@@ -147,47 +126,92 @@ class Job:
         plan: JobPlan,
         settings: JobSettings,
         runner: EpochRunner,
-        endpoint: Endpoint,
+        control: ControlFactory,
         clock: Clock,
         storage: CheckpointStorage | None = None,
         restore: RestorePoint | None = None,
+        mailbox: queue.SimpleQueue[Any] | None = None,
     ) -> None:
         self._settings = settings
         self._runner = runner
+        self._make_control = control
         self._clock = clock
-        self._storage = storage
         self._restore = restore
-        self._plan = plan if restore is None else _fit(plan, settings.name, restore.metadata)
-        self._functions = {op.operator_id: _pickled(op.name, op.node.function) for op in self._plan.operators}
+        self._plan = plan
+        if restore is not None:
+            self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         for name, function in functions_of(self._plan):
-            _pickled(name, function)  # found now, and not by Spark in the middle of the first epoch
+            pickled(name, function)  # found now, and not by Spark in the middle of the first epoch
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
-        last_id, completed = self._ids_in_use()
-        self._coordinator = CheckpointCoordinator(settings.checkpoints, last_id, completed)
+        self.status = JobStatus.CREATED
+        self._deployments = Deployments(
+            self._plan,
+            settings.state_backend,
+            None if storage is None else storage.settings,
+            settings.checkpoints.incremental,
+            settings.slot_memory_bytes,
+        )
+        self._checkpointing = (
+            None
+            if storage is None
+            else Checkpointing(
+                self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self, restore
+            )
+        )
+        self._restarts = settings.restart.tracker()
         self._accumulators = Accumulators()
-        self._checkpoints: deque[CheckpointStats] = deque(maxlen=CHECKPOINT_HISTORY)
         self._attempt = 0
-        self._restarts_since_progress = 0
         self._epoch = 0
         self._committed = 0
         self._unannounced: list[int] = []
         self._positions: dict[int, Any] = {}
+        #: Where epochs ended that may have to be run again: they are cut the same way then.
+        self._planned: dict[int, Any] = {}
         self._last_duration_ms = 0
         self._running = False
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
+        self._savepoint_requests: list[SavepointRequest] = []
+        #: The savepoint that the job stops with, while it is being taken.
+        self._stopping: SavepointRequest | None = None
+        self._stopped = False
+        self._source_is_over = False
         self._secret = secrets.token_bytes(32)
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._endpoint = endpoint
-        self._control: ControlServer | None = None
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
+        self._control: Control | None = None
         self._registry: SlotRegistry | None = None
 
-    def _ids_in_use(self) -> tuple[int, list[int]]:
-        if self._storage is None or self._restore is None:
-            return 0, []
-        restored = self._restore.metadata.checkpoint_id
-        used = [restored, *self._storage.checkpoint_ids(self.job_id)]
-        return max(used), [done for done in self._storage.completed(self.job_id) if done <= restored]
+    # --- what others may ask for, from any thread ------------------------------------------------
+
+    def cancel(self) -> None:
+        """End the job as soon as may be; what is committed stays."""
+        self._events.put(CancelJob())
+
+    def request_savepoint(self, request: SavepointRequest) -> None:
+        """Take a savepoint at the next barrier."""
+        self._events.put(request)
+
+    def wake_up(self) -> None:
+        """The source has something new."""
+        self._events.put(WakeUp())
+
+    def result(self) -> JobExecutionResult:
+        """Return what is known of the job so far."""
+        history = () if self._checkpointing is None else tuple(self._checkpointing.history)
+        return JobExecutionResult(
+            self.job_id,
+            self._accumulators.total(self._epoch),
+            self._accumulators.rejected(),
+            tuple(stats for stats in history if stats.failure is None),
+            self._epoch,
+            self._attempt,
+            tuple(stats for stats in history if stats.failure is not None),
+            self._accumulators.metrics(),
+        )
+
+    def slot_pids(self) -> dict[SlotId, int]:
+        """Return the process ids of the slots that run now."""
+        return {} if self._registry is None else self._registry.pids()
 
     # --- the life of a job -----------------------------------------------------------------------
 
@@ -195,15 +219,13 @@ class Job:
         """Run to the end of the input; yields the number of each epoch when it is committed.
 
         Raises:
+            JobCancelledError: somebody cancelled it.
             JobFailedError: it was restarted, and may not be again; ``__cause__`` is the failure.
             PyFlinkStateError: the failure itself, where no restart was tried.
         """
-        self._control = ControlServer(self._endpoint, self._secret, self._events, self._deployment_of)
+        self._control = self._make_control(self._secret, self._events, self._deployments)
         try:
-            self._forget_later_checkpoints()
-            restored = None if self._restore is None else self._restore.metadata.epoch
-            for sink in self._plan.sinks:
-                sink.sink.open(self.job_id, restored)
+            self._open()
             self._begin_attempt()
             while True:
                 try:
@@ -212,18 +234,30 @@ class Job:
                 except PyFlinkStateError as error:
                     self._recover(error)
             self._close_slots()
-        except GeneratorExit:
-            self._close_slots()  # nobody wants more results; no epoch is running
+            self._end(JobStatus.FINISHED)
+        except (GeneratorExit, JobCancelledError) as error:
+            self._close_slots()  # nobody wants more results
+            self._end(JobStatus.CANCELED, error)
+            raise
+        except BaseException as error:
+            self._end(JobStatus.FAILED, error)
             raise
         finally:
             self._control.close()
             if self._running:
                 self._runner.cancel()
-            if self._storage is not None:
-                self._execute(self._coordinator.abort_pending(CheckpointError("the job ended")))
+
+    def _open(self) -> None:
+        if self._checkpointing is not None and self._restore is not None:
+            self._checkpointing.forget_later(self._restore)
+        self._plan.source.source.open(self.wake_up)
+        restored = None if self._restore is None else self._restore.metadata.epoch
+        for sink in self._plan.sinks:
+            sink.sink.open(self.job_id, restored)
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
+        self._await_end_of_epoch()
         assert self._registry is not None
         self._failure = None
         self._registry.close(CLOSE_TIMEOUT_S)
@@ -232,61 +266,81 @@ class Job:
         if self._failure is not None:
             _log.warning("job %r has ended, but: %s", self._settings.name, self._failure)
 
-    def _forget_later_checkpoints(self) -> None:
-        """Delete what is newer than the restored checkpoint: the sinks will forget it as well.
+    def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
+        self.status = status
+        self._plan.source.source.close(cause)
+        self._end_checkpoints(status)
+        for listener in self._settings.listeners:
+            listener.on_end(status)
 
-        Whoever restores an older checkpoint begins from there. If the newer ones stayed, "latest" could
-        go back to one of them, to find its output deleted.
-        """
-        if self._storage is None or self._restore is None:
+    def _end_checkpoints(self, status: JobStatus) -> None:
+        error = CheckpointError(f"the job ended: it is {status.name}")
+        for request in self._savepoint_requests:
+            request.done.set_exception(error)
+        self._savepoint_requests.clear()
+        if self._checkpointing is None:
             return
-        for checkpoint_id in self._storage.checkpoint_ids(self.job_id):
-            if checkpoint_id > self._restore.metadata.checkpoint_id:
-                self._storage.discard(self.job_id, checkpoint_id)
-
-    def result(self) -> JobExecutionResult:
-        """Return what is known of the job so far."""
-        return JobExecutionResult(
-            self.job_id,
-            self._accumulators.total(self._epoch),
-            self._accumulators.rejected(),
-            tuple(self._checkpoints),
-            self._epoch,
-            self._attempt,
-        )
-
-    def slot_pids(self) -> dict[SlotId, int]:
-        """Return the process ids of the slots that run now."""
-        return {} if self._registry is None else self._registry.pids()
+        self._checkpointing.abort_pending(error)
+        if _deletes_checkpoints(self._settings.retention, status):
+            self._checkpointing.discard_all()
+        else:
+            self._checkpointing.begin_attempt()  # there is none: what slots left half-written goes
 
     def _begin_attempt(self) -> None:
         assert self._control is not None
         metadata = None if self._restore is None else self._restore.metadata
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
-        self._positions = {self._epoch: None if metadata is None else metadata.source_position}
+        source = self._plan.source.source
+        position = source.initial_offset() if metadata is None else metadata.source_position
+        self._positions = {self._epoch: position}
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
         self._registry = self._control.new_attempt(self._attempt)
+        self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
+        if self._checkpointing is not None:
+            self._checkpointing.begin_attempt()
         self._failure = None
+        self.status = JobStatus.RUNNING
 
     def _recover(self, error: PyFlinkStateError) -> None:
+        self.status = JobStatus.RESTARTING
         self._await_end_of_epoch()
-        self._execute(self._coordinator.abort_pending(error))
-        if not self._settings.restart.allows(error, self._restarts_since_progress):
-            if self._attempt == 0 or not error.recoverable:
-                raise error
-            raise JobFailedError(
-                f"job {self._settings.name!r} failed in epoch {self._epoch + 1} after "
-                f"{self._attempt} restarts: {error}"
-            ) from error
+        if self._checkpointing is not None:
+            self._checkpointing.abort_pending(error)
+        delay_ms = 0 if self._falls_back(error) else self._delay_after(error)
         self._attempt += 1
-        self._restarts_since_progress += 1
         self._begin_attempt()
         for sink in self._plan.sinks:
             sink.sink.rewind(self._epoch)
             sink.sink.commit(self._epoch)  # again, if it was the commit that failed
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
-        self._clock.sleep_ms(self._settings.restart.delay_ms)
+        self._clock.sleep_ms(delay_ms)
+
+    def _delay_after(self, error: PyFlinkStateError) -> int:
+        """Return how long to wait before the restart; raises what ends the job if there is to be none."""
+        delay_ms = self._restarts.notify_failure(self._clock.now_ms()) if error.recoverable else None
+        if delay_ms is not None:
+            return delay_ms
+        if self._attempt == 0 or not error.recoverable:
+            raise error
+        raise JobFailedError(
+            f"job {self._settings.name!r} failed in epoch {self._epoch + 1} after "
+            f"{self._attempt} restarts: {error}"
+        ) from error
+
+    def _falls_back(self, error: PyFlinkStateError) -> bool:
+        """Go back to the checkpoint before a damaged one, where the user wants that and there is one."""
+        if not isinstance(error, CorruptCheckpointError) or not self._settings.fall_back:
+            return False
+        if self._checkpointing is None or self._restore is None:
+            return False
+        older = self._checkpointing.fall_back(self._restore)
+        if older is None:
+            return False
+        _log.warning("%s; going back to %s", error, older.uri)
+        self._restore = older
+        self._planned.clear()
+        return True
 
     def _await_end_of_epoch(self) -> None:
         """Cancel what the failed attempt has running; its slots are cut off, so tasks end too."""
@@ -295,40 +349,81 @@ class Job:
             self._registry.end()
             self._runner.cancel()
         while self._running:
-            self._handle(self._events.get())
+            with contextlib.suppress(queue.Empty):
+                self._handle(self._events.get(timeout=TICK_S))
 
     # --- epochs ----------------------------------------------------------------------------------
 
     def _run_attempt(self) -> Iterator[int]:
-        while True:
+        while not self._stopped:
+            self._take_mail()
             self._raise_failure()
-            epoch = self._next_epoch()
-            if epoch is None and self._committed == self._epoch:
+            step = self._next_step()
+            if step is not None:
+                self._run_epoch(step)
+            elif self._is_over():
                 return
-            self._run_epoch(epoch)
-            if self._storage is None:
-                self._commit(self._epoch)
-            elif epoch is None or epoch.is_last:
-                self._wait_until(lambda: self._coordinator.pending is None)
+            else:
+                self._rest()
             yield from self._newly_committed()
 
-    def _next_epoch(self) -> Epoch | None:
-        return self._plan.source.source.plan(
-            self._positions[self._epoch], bounded_epochs=self._storage is not None
-        )
+    def _next_step(self) -> _Step | None:
+        """Return what to run; None when there is nothing, now or ever."""
+        source, start = self._plan.source.source, self._positions[self._epoch]
+        found = source.latest_offset(start, whole=self._checkpointing is None)
+        end = self._planned.get(self._epoch + 1, found.end)
+        if end != start:
+            self._planned[self._epoch + 1] = end
+            return _Step(source.plan(start, end), found.is_last and end == found.end)
+        if self._wants_barrier(found.is_last):
+            return _Step(None, found.is_last)
+        self._source_is_over = found.is_last
+        return None
 
-    def _run_epoch(self, epoch: Epoch | None) -> None:
-        """Run one epoch; None is an empty one at the end of the input, to take the last checkpoint."""
+    def _wants_barrier(self, is_last: bool) -> bool:
+        """Return whether an empty epoch is worth its barrier: nothing else is there to do."""
+        if self._checkpointing is None:
+            return False
+        if self._savepoint_requests:
+            return True
+        if self._committed == self._epoch or self._checkpointing.coordinator.pending:
+            return False
+        return is_last or self._must_commit() or self._checkpointing.coordinator.is_due(self._clock.now_ms())
+
+    def _must_commit(self) -> bool:
+        return self._plan.source.source.commits_every_epoch
+
+    def _is_over(self) -> bool:
+        return self._source_is_over and self._committed == self._epoch
+
+    def _rest(self) -> None:
+        """Wait for mail, a little while."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(self._events.get(timeout=POLL_S))
+        if self._checkpointing is not None:
+            self._checkpointing.tick()
+
+    def _run_epoch(self, step: _Step) -> None:
         number = self._epoch + 1
-        is_last = epoch is None or epoch.is_last
-        if is_last:
-            self._wait_until(lambda: self._coordinator.pending is None)
         started_ms = self._clock.now_ms()
-        barrier = self._barrier(number, started_ms, is_last)
+        if step.is_last:
+            self._wait_until(self._nothing_pending)
+        barrier = self._barrier(number, started_ms, step.is_last)
         self._ended = None
-        self._runner.start(self._request(number, epoch, barrier), self._events.put)
+        self._runner.start(self._request(number, step.epoch, barrier), self._events.put)
         self._running = True
         self._wait_until(lambda: not self._running)
+        self._epoch_ended(number, step, started_ms)
+        if barrier is not None and self._checkpointing is not None:
+            self._checkpointing.execute(
+                self._checkpointing.coordinator.barrier_aligned(barrier.checkpoint_id, self._clock.now_ms())
+            )
+        if self._checkpointing is None:
+            self._commit(self._epoch)
+        elif step.is_last or self._stopping is not None:
+            self._wait_until(self._nothing_pending)
+
+    def _epoch_ended(self, number: int, step: _Step, started_ms: int) -> None:
         ended = self._ended
         assert ended is not None
         if ended.error is not None:
@@ -336,12 +431,14 @@ class Job:
         assert ended.results is not None
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
-        self._positions[number] = self._positions[number - 1] if epoch is None else epoch.end
+        start = self._positions[number - 1]
+        self._positions[number] = start if step.epoch is None else self._planned[number]
         self._epoch = number
         self._last_duration_ms = self._clock.now_ms() - started_ms
         self._tell_of_epoch(number)
-        if barrier is not None:
-            self._execute(self._coordinator.barrier_aligned(barrier.checkpoint_id, self._clock.now_ms()))
+
+    def _nothing_pending(self) -> bool:
+        return self._checkpointing is None or not self._checkpointing.coordinator.pending
 
     def _request(self, number: int, epoch: Epoch | None, barrier: CheckpointTrigger | None) -> EpochRequest:
         assert self._control is not None
@@ -357,32 +454,31 @@ class Job:
         )
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
-        """Return the barrier at the end of the epoch, if a checkpoint is due by then."""
-        if self._storage is None:
+        """Return the barrier at the end of the epoch: a savepoint's, or that of a checkpoint due by then."""
+        checkpointing = self._checkpointing
+        self._stopping = None
+        if checkpointing is None:
             return None
-        expected_ms = now_ms + self._last_duration_ms
-        if not is_last and not self._coordinator.is_due(expected_ms):
-            return None
-        checkpoint_id = self._coordinator.trigger(now_ms, number, self._subtasks())
-        try:
-            folder = self._storage.begin(self.job_id, checkpoint_id)
-        except CheckpointError as error:
-            self._execute(self._coordinator.not_completed(checkpoint_id, error))
-            return None
-        return CheckpointTrigger(checkpoint_id, now_ms, folder)
-
-    def _subtasks(self) -> Iterator[SlotId]:
-        for operator in self._plan.operators:
-            for subtask in range(operator.parallelism):
-                yield SlotId(operator.operator_id, subtask)
+        if self._savepoint_requests:
+            request = self._savepoint_requests.pop(0)
+            trigger = checkpointing.trigger_savepoint(request, number, now_ms)
+            if trigger is not None:
+                self._stopping = request if request.stops_job else None
+                return trigger
+        due = checkpointing.coordinator.is_due(now_ms + self._last_duration_ms)
+        if is_last or self._must_commit() or due:
+            return checkpointing.trigger(number, now_ms)
+        return None
 
     def _commit(self, epoch: int) -> None:
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
+        self._plan.source.source.commit(self._positions[epoch])
         self._accumulators.fold(epoch)
         self._unannounced.extend(range(self._committed + 1, epoch + 1))
         self._committed = epoch
         self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
+        self._planned = {n: end for n, end in self._planned.items() if n > epoch}
 
     def _newly_committed(self) -> Iterator[int]:
         while self._unannounced:
@@ -401,7 +497,12 @@ class Job:
             self._raise_failure()
             with contextlib.suppress(queue.Empty):
                 self._handle(self._events.get(timeout=TICK_S))
-            self._execute(self._coordinator.tick(self._clock.now_ms()))
+            if self._checkpointing is not None:
+                self._checkpointing.tick()
+
+    def _take_mail(self) -> None:
+        while not self._events.empty():
+            self._handle(self._events.get())
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -415,11 +516,30 @@ class Job:
             self._handle_report(event)
         elif isinstance(event, SlotLost):
             if event.attempt == self._attempt:
-                self._failure = self._failure or event.error
-        elif isinstance(event, CheckpointAck):
-            self._execute(self._coordinator.acknowledge(event))
+                self.fail(event.error)
+        elif isinstance(event, SlotOutput):
+            log_output(event)
+        elif isinstance(event, (CancelJob, SavepointRequest)):
+            self._handle_request(event)
+        elif self._checkpointing is not None:
+            self._handle_checkpoint_event(self._checkpointing, event)
+
+    def _handle_checkpoint_event(self, checkpointing: Checkpointing, event: Any) -> None:
+        if isinstance(event, CheckpointAck):
+            checkpointing.acknowledge(event)
         elif isinstance(event, CheckpointDecline):
-            self._execute(self._coordinator.decline(event))
+            checkpointing.decline(event)
+        elif isinstance(event, StateMaterialized):
+            checkpointing.materialized(event)
+
+    def _handle_request(self, request: CancelJob | SavepointRequest) -> None:
+        if isinstance(request, CancelJob):
+            self.fail(JobCancelledError(f"job {self._settings.name!r} was cancelled"))
+        elif self._checkpointing is None:
+            error = "a savepoint needs enable_checkpointing(): it is one more checkpoint"
+            request.done.set_exception(ConfigurationError(error))
+        else:
+            self._savepoint_requests.append(request)
 
     def _handle_report(self, report: TaskReport) -> None:
         if report.attempt != self._attempt:
@@ -427,156 +547,45 @@ class Job:
         if report.error is None:
             self._accumulators.add(report)
         else:
-            self._failure = self._failure or report.error
+            self.fail(report.error)
 
-    # --- checkpoints -----------------------------------------------------------------------------
+    # --- what checkpointing asks and tells ---------------------------------------------------------
 
-    def _execute(self, instructions: list[Instruction]) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, WriteMetadata):
-                self._complete(instruction.checkpoint)
-            elif isinstance(instruction, AbandonCheckpoint):
-                self._abandon(instruction)
-            elif isinstance(instruction, DiscardCheckpoint):
-                self._discard(instruction.checkpoint_id)
-            elif isinstance(instruction, FailJob):
-                self._failure = self._failure or instruction.error
+    def epoch_state(self, epoch: int) -> tuple[object, dict[str, int]]:
+        """See :class:`JobView`."""
+        return self._positions[epoch], self._accumulators.total(epoch)
 
-    def _complete(self, pending: PendingCheckpoint) -> None:
-        assert self._storage is not None
-        metadata = self._metadata(pending)
-        try:
-            self._storage.complete(metadata)
-        except CheckpointError as error:
-            self._execute(self._coordinator.not_completed(pending.checkpoint_id, error))
-            return
-        # The checkpoint exists. If a sink's commit fails now, the restart begins here and commits again.
-        self._restore = RestorePoint(metadata, self._storage.uri_of(self.job_id, pending.checkpoint_id))
-        self._restarts_since_progress = 0
-        subsumed = self._coordinator.completed(pending.checkpoint_id)
-        try:
-            self._commit(pending.epoch)
-        finally:
-            self._execute(subsumed)
-        self._tell_of_checkpoint(pending)
-
-    def _metadata(self, pending: PendingCheckpoint) -> CheckpointMetadata:
-        return CheckpointMetadata(
-            checkpoint_id=pending.checkpoint_id,
-            job_id=self.job_id,
-            job_name=self._settings.name,
-            epoch=pending.epoch,
-            source_position=self._positions[pending.epoch],
-            counters=self._accumulators.total(pending.epoch),
-            timestamp_ms=pending.triggered_ms,
-            operators=tuple(
-                OperatorState(
-                    operator.operator_id,
-                    operator.parallelism,
-                    operator.max_parallelism,
-                    tuple(
-                        pending.acks[SlotId(operator.operator_id, subtask)].state
-                        for subtask in range(operator.parallelism)
-                    ),
-                )
-                for operator in self._plan.operators
-            ),
-        )
-
-    def _tell_of_checkpoint(self, pending: PendingCheckpoint) -> None:
-        acks = pending.acks.values()
-        stats = CheckpointStats(
-            pending.checkpoint_id,
-            pending.epoch,
-            max((ack.sync_ms for ack in acks), default=0.0),
-            max((ack.async_ms for ack in acks), default=0.0),
-            sum(ack.state.size_bytes for ack in acks),
-        )
-        self._checkpoints.append(stats)
-        for listener in self._settings.listeners:
-            listener.on_checkpoint(stats)
-
-    def _abandon(self, instruction: AbandonCheckpoint) -> None:
+    def send(self, slot: SlotId, message: object) -> None:
+        """See :class:`JobView`."""
         if self._registry is not None:
-            for slot in self._subtasks():
-                self._registry.send(slot, AbortCheckpoint(instruction.checkpoint_id))
-        self._discard(instruction.checkpoint_id)
+            self._registry.send(slot, message)
 
-    def _discard(self, checkpoint_id: int) -> None:
-        """Delete; what cannot be deleted is without ``_metadata`` or superseded, and harms nobody."""
-        assert self._storage is not None
-        try:
-            self._storage.discard(self.job_id, checkpoint_id)
-        except CheckpointError:
-            return
+    def completed(self, restore: RestorePoint, stops_job: bool) -> None:
+        """See :class:`JobView`."""
+        self._restore = restore
+        self._restarts.notify_progress()
+        self._stopped = stops_job
+        self._commit(restore.metadata.epoch)
 
-    # --- slots -----------------------------------------------------------------------------------
+    def checkpoint_ended(self, stats: CheckpointStats) -> None:
+        """See :class:`JobView`."""
+        for listener in self._settings.listeners:
+            if stats.failure is None:
+                listener.on_checkpoint(stats)
+            else:
+                listener.on_checkpoint_failed(stats)
 
-    def _deployment_of(self, slot: SlotId) -> DeploySlot:
-        """Return what a slot shall run. Called from the control server's threads."""
-        operator = next(op for op in self._plan.operators if op.operator_id == slot.operator_id)
-        restore = self._restore
-        state = None if restore is None else restore.metadata.operator(operator.operator_id)
-        owned = key_group_range(operator.max_parallelism, operator.parallelism, slot.subtask)
-        assignment = StateAssignment()
-        if state is not None:
-            assignments = assign_state(state.subtasks, operator.parallelism, operator.max_parallelism)
-            assignment = assignments[slot.subtask]
-        return DeploySlot(
-            name=operator.name,
-            function=self._functions[operator.operator_id],
-            key_type=operator.node.key_type,
-            key_group_range=owned,
-            max_parallelism=operator.max_parallelism,
-            parallelism=operator.parallelism,
-            attempt=self._attempt,
-            epoch=self._epoch,
-            storage=None if self._storage is None else self._storage.settings,
-            state_backend=self._settings.state_backend,
-            restored_checkpoint_id=None if restore is None else restore.metadata.checkpoint_id,
-            restore_uri=None if restore is None or state is None else restore.uri,
-            state=assignment,
-        )
+    def fail(self, error: PyFlinkStateError) -> None:
+        """See :class:`JobView`. The first failure counts; what follows is most often its consequence."""
+        self._failure = self._failure or error
 
 
-def _pickled(operator: str, function: Any) -> bytes:
-    try:
-        return dumps_by_value(function)
-    except Exception as error:
-        raise ConfigurationError(
-            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
-            f"runs: {error}. Make what it needs (connections, files) in open()",
-            operator=operator,
-        ) from error
-
-
-def _fit(plan: JobPlan, job_name: str, metadata: CheckpointMetadata) -> JobPlan:
-    """Check that a checkpoint is of this job, and take over its max parallelisms."""
-    where = f"checkpoint {metadata.checkpoint_id} of job {metadata.job_id}"
-    if metadata.job_name != job_name:
-        raise IncompatibleCheckpointError(
-            f"{where} is of job {metadata.job_name!r}, not of {job_name!r}: give the checkpoint or the "
-            f"job name that belongs to this program"
-        )
-    known = {operator.operator_id for operator in plan.operators}
-    for state in metadata.operators:
-        if state.operator_id not in known and not state.is_empty:
-            raise IncompatibleCheckpointError(
-                f"{where} has state of operator {state.operator_id!r}, which the program does not have "
-                f"(it has {', '.join(sorted(known)) or 'none'}): set uid() so that operators are found again"
-            )
-    operators = tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
-    return attrs.evolve(plan, operators=operators)
-
-
-def _with_max_parallelism(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> KeyedOperator:
-    state = metadata.operator(operator.operator_id)
-    if state is None or state.is_empty or state.max_parallelism == operator.max_parallelism:
-        return operator
-    if operator.max_parallelism_is_set:
-        raise IncompatibleCheckpointError(
-            f"{where}: operator {operator.operator_id!r} has max parallelism {state.max_parallelism}, "
-            f"and the program sets {operator.max_parallelism}: it cannot change once there is state"
-        )
-    check_parallelism(operator.parallelism, state.max_parallelism)
-    return attrs.evolve(operator, max_parallelism=state.max_parallelism)
+def _deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:
+    if retention is None:
+        return False
+    if status is JobStatus.FAILED:
+        return retention is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    return (
+        status is JobStatus.FINISHED
+        or retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )

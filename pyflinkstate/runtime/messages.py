@@ -9,8 +9,13 @@ import attrs
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import OperatorSubtaskState, StateAssignment
+from pyflinkstate.backends.state_handles import (
+    KeyGroupsStateHandle,
+    OperatorSubtaskState,
+    StateAssignment,
+)
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.metrics import MetricValues
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.transport import Address
 
@@ -66,6 +71,10 @@ class TaskReport:
     counts: dict[str, int] = attrs.Factory(dict)
     rejected: tuple[Any, ...] = ()
     error: PyFlinkStateError | None = None
+    #: What the task's metrics stood at when it ended.
+    metrics: MetricValues = attrs.Factory(dict)
+    #: They are all that the task ever counted, not just what it did in this run.
+    is_slot: bool = False
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -98,6 +107,8 @@ class DeploySlot:
     restored_checkpoint_id: int | None
     restore_uri: str | None
     state: StateAssignment
+    incremental: bool = False
+    memory_bytes: int | None = None
 
 
 @attrs.frozen
@@ -113,6 +124,14 @@ class SlotFailed:
 
 
 @attrs.frozen
+class SlotOutput:
+    """Lines that a slot's user code printed or logged, with their levels."""
+
+    slot: SlotId
+    lines: tuple[tuple[int, str], ...]
+
+
+@attrs.frozen
 class CheckpointAck:
     """A slot has written its part of a checkpoint."""
 
@@ -121,6 +140,17 @@ class CheckpointAck:
     state: OperatorSubtaskState
     sync_ms: float
     async_ms: float
+    #: With it, the keyed state is what changed since that checkpoint.
+    base_id: int | None = None
+
+
+@attrs.frozen
+class StateMaterialized:
+    """A slot has written all of its keyed state, as it was at a checkpoint, in the background."""
+
+    checkpoint_id: int
+    slot: SlotId
+    handle: KeyGroupsStateHandle
 
 
 @attrs.frozen
@@ -133,10 +163,18 @@ class CheckpointDecline:
 
 
 @attrs.frozen
-class AbortCheckpoint:
-    """The slot shall stop writing this checkpoint."""
+class NotifyCheckpointComplete:
+    """A checkpoint is complete, and with it all before it."""
 
     checkpoint_id: int
+
+
+@attrs.frozen
+class AbortCheckpoint:
+    """The slot shall stop writing this checkpoint, and tell its function (0: none was ever complete)."""
+
+    checkpoint_id: int
+    latest_completed_id: int = 0
 
 
 @attrs.frozen
@@ -156,11 +194,21 @@ class SlotClosed:
 
 @attrs.frozen
 class CheckpointTrigger:
-    """The barrier at an epoch's end: take a snapshot and write it to ``folder``."""
+    """The barrier at an epoch's end: take a snapshot and write it.
+
+    Attributes:
+        folder: where, as a URI or path.
+        is_incremental: keyed state goes to the job's shared folder, and later checkpoints may build on it.
+        base_id: write what changed since that checkpoint; None, or one that the slot does not know: all.
+        materialize: after that, write all of it as well.
+    """
 
     checkpoint_id: int
     timestamp_ms: int
     folder: str
+    is_incremental: bool = False
+    base_id: int | None = None
+    materialize: bool = False
 
 
 @attrs.frozen
@@ -190,6 +238,7 @@ class EpochDone:
 
     records_in: int
     records_out: int
+    metrics: MetricValues = attrs.Factory(dict)
 
 
 @attrs.frozen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import logging
 from collections import Counter
 from typing import Any
 
@@ -9,7 +11,32 @@ import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.formats import RejectedRecord
-from pyflinkstate.runtime.messages import TaskReport
+from pyflinkstate.runtime.messages import SlotOutput, TaskReport
+from pyflinkstate.runtime.metrics import MetricValues, added_up
+
+_slots_log = logging.getLogger("pyflinkstate.slots")
+
+
+class JobStatus(enum.Enum):
+    """What a job is about (``pyflink.common.JobStatus``)."""
+
+    CREATED = 0
+    RUNNING = 1
+    FAILED = 3
+    CANCELED = 5
+    FINISHED = 6
+    RESTARTING = 7
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended."""
+        return self in {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
+
+
+def log_output(output: SlotOutput) -> None:
+    """Log in the driver what user code in a slot printed or logged."""
+    for level, line in output.lines:
+        _slots_log.log(level, "%s: %s", output.slot, line)
 
 
 @attrs.frozen
@@ -24,21 +51,35 @@ class EpochStats:
 
 @attrs.frozen
 class CheckpointStats:
-    """One completed checkpoint.
+    """One checkpoint or savepoint that has completed, or failed.
 
     Attributes:
         checkpoint_id: the ``n`` of its folder ``chk-n``.
         epoch: the last epoch in it.
         sync_ms: the longest synchronous part of any subtask: how long records waited.
         async_ms: the longest asynchronous part of any subtask, beside which records went on.
-        size_bytes: the size of the state files.
+        size_bytes: the size of all state files that it needs.
+        checkpointed_bytes: the size of those that were written for it.
+        triggered_ms: when it was triggered, since 1970.
+        duration_ms: from the alignment of its barrier until it was complete, or given up.
+        is_incremental: whether only changes were written.
+        is_savepoint: whether a person asked for it.
+        uri: its folder; None for a failed one, which is deleted.
+        failure: why it failed; None for a completed one.
     """
 
     checkpoint_id: int
     epoch: int
-    sync_ms: float
-    async_ms: float
-    size_bytes: int
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    size_bytes: int = 0
+    checkpointed_bytes: int = 0
+    triggered_ms: int = 0
+    duration_ms: int = 0
+    is_incremental: bool = False
+    is_savepoint: bool = False
+    uri: str | None = None
+    failure: str | None = None
 
 
 class JobListener:
@@ -48,7 +89,13 @@ class JobListener:
         """An epoch has run."""
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
-        """A checkpoint is complete."""
+        """A checkpoint, or a savepoint, is complete."""
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        """A checkpoint, or a savepoint, was given up; ``stats.failure`` says why."""
+
+    def on_end(self, status: JobStatus) -> None:
+        """The job has ended."""
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         """The job goes back to its last checkpoint, because of ``error``."""
@@ -64,9 +111,12 @@ class JobExecutionResult:
             ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
             ``records_in`` and ``records_out`` of keyed operators.
         rejected: rows that the policy ``collect`` took out in this run.
-        checkpoints: those completed by this run, in order.
+        checkpoints: those completed by this run, and savepoints, in order.
         epochs: the last epoch.
         restarts: how often this run went back to a checkpoint.
+        failed_checkpoints: those that were given up, in order; also those pending when the job ended.
+        metrics: what functions keep about themselves, by ``"<operator>.<group>.<name>"``, all subtasks added
+            up; not exact over restarts.
     """
 
     job_id: str
@@ -75,6 +125,8 @@ class JobExecutionResult:
     checkpoints: tuple[CheckpointStats, ...]
     epochs: int
     restarts: int
+    failed_checkpoints: tuple[CheckpointStats, ...] = ()
+    metrics: MetricValues = attrs.Factory(dict)
 
     def get_job_id(self) -> str:
         """Return the job's id."""
@@ -97,6 +149,12 @@ class Accumulators:
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
         self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+        #: By task; a slot's values replace its earlier ones, a Spark task's are added to them.
+        self._metrics: dict[str, MetricValues] = {}
+
+    def metrics(self) -> MetricValues:
+        """Return the metrics of all tasks and slots, added up."""
+        return added_up(self._metrics.values())
 
     def reset(self, epoch: int, counters: dict[str, int]) -> None:
         """Go (back) to the end of ``epoch``, where ``counters`` held."""
@@ -107,6 +165,11 @@ class Accumulators:
     def add(self, report: TaskReport) -> None:
         """Take in what a task of the running attempt reports."""
         key = (report.epoch, report.task)
+        if report.metrics and report.is_slot:
+            self._metrics[report.task] = report.metrics
+        elif report.metrics:
+            known = self._metrics.get(report.task, {})
+            self._metrics[report.task] = added_up([known, report.metrics])
         if report.counts:
             self._counts[key] = report.counts
         if report.rejected:

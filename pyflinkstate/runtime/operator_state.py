@@ -18,6 +18,7 @@ from pyflinkstate.api.checkpointed import (
 )
 from pyflinkstate.api.context import KeyedStateStore
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.increments import ChangeHistory, Changes
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
@@ -37,7 +38,7 @@ from pyflinkstate.backends.snapshot_strategy import (
     SnapshotStrategyRunner,
     SnapshotTask,
 )
-from pyflinkstate.backends.state_handles import StateAssignment
+from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, StateAssignment
 from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.messages import CheckpointTrigger
@@ -63,6 +64,8 @@ class StreamOperatorState:
     operator: DefaultOperatorStateBackend
     compression: str | None
     restored_checkpoint_id: int | None = None
+    #: What changed between barriers; None where every checkpoint writes everything.
+    history: ChangeHistory | None = None
     raw_keyed: tuple[tuple[int, bytes], ...] = ()
     raw_operator: tuple[bytes, ...] = ()
 
@@ -82,8 +85,25 @@ class StreamOperatorState:
         """Return new, empty outputs for one snapshot."""
         return RawOutputs(RawKeyedStateBuffer(self.keyed.key_group_range), RawOperatorStateBuffer())
 
-    def snapshot(self, outputs: RawOutputs, streams: CheckpointStreamFactory) -> OperatorSnapshotFutures:
-        """The synchronous part of a snapshot."""
+    def track_changes(self) -> None:
+        """From now on snapshots can be increments."""
+        self.history = ChangeHistory(self.keyed)
+
+    def snapshot(
+        self,
+        outputs: RawOutputs,
+        streams: CheckpointStreamFactory,
+        keyed_streams: CheckpointStreamFactory | None = None,
+        changes: Changes | None = None,
+    ) -> OperatorSnapshotFutures:
+        """The synchronous part of a snapshot.
+
+        Args:
+            outputs: the raw state.
+            streams: where all of it goes.
+            keyed_streams: where managed keyed state goes instead.
+            changes: what of the managed keyed state to write; all of it without.
+        """
         raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
         operator = SnapshotStrategyRunner(
             OperatorStateSnapshotStrategy(self.operator, self.compression),
@@ -94,11 +114,16 @@ class StreamOperatorState:
         managed_operator = operator.snapshot(streams)
         return OperatorSnapshotFutures(
             streams,
-            snapshot_runner(self.keyed, self.compression).snapshot(streams),
+            keyed_streams or streams,
+            snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
             SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
             managed_operator,
             SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
         )
+
+    def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
+        """The synchronous part of a snapshot of all managed keyed state, and of nothing else."""
+        return snapshot_runner(self.keyed, self.compression).snapshot(streams)
 
     def dispose(self) -> None:
         """Cancel what is being written."""

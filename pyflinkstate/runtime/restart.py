@@ -1,26 +1,156 @@
-"""Restart strategies: whether a failed job tries again."""
+"""Restart strategies: whether a failed job tries again, and when.
+
+A strategy is a value that the user chooses; each job makes a tracker of its own out of it (Flink:
+``RestartBackoffTimeStrategy``). Defaults are Flink's.
+"""
 
 from __future__ import annotations
 
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+
 import attrs
 
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError
+
+
+class RestartTracker(ABC):
+    """What one job remembers of its failures."""
+
+    @abstractmethod
+    def notify_failure(self, now_ms: int) -> int | None:
+        """The job failed: return after how many milliseconds it restarts, or None if it shall not."""
+
+    def notify_progress(self) -> None:
+        """A checkpoint is complete."""
+        return
+
+
+class RestartStrategy(ABC):
+    """When a job restarts; made by :class:`RestartStrategies`."""
+
+    @abstractmethod
+    def tracker(self) -> RestartTracker:
+        """Return what one job shall remember its failures in."""
+
+
+def _check_not_negative(strategy: object, attribute: attrs.Attribute[int], value: int) -> None:
+    if value < 0:
+        raise ConfigurationError(f"{type(strategy).__name__}: {attribute.name} {value} must be 0 or more")
+
+
+def _at_least_0() -> int:
+    number: int = attrs.field(validator=_check_not_negative)
+    return number
 
 
 @attrs.frozen
-class RestartStrategy:
+class FixedDelayRestart(RestartStrategy):
     """Up to ``attempts`` restarts, ``delay_ms`` apart.
 
-    Unlike Flink's fixed delay, a completed checkpoint gives all attempts back: a job that makes
-    progress is not ended by its third failure in a month.
+    Unlike Flink's, a completed checkpoint gives all attempts back: a job that makes progress is not ended
+    by its third failure in a month.
     """
 
-    attempts: int = attrs.field(validator=attrs.validators.ge(0))
-    delay_ms: int = attrs.field(validator=attrs.validators.ge(0))
+    attempts: int = _at_least_0()
+    delay_ms: int = _at_least_0()
 
-    def allows(self, error: PyFlinkStateError, restarts_since_progress: int) -> bool:
-        """Return whether to restart; never after an error that must come again (bad input)."""
-        return error.recoverable and restarts_since_progress < self.attempts
+    def tracker(self) -> RestartTracker:
+        """See :class:`RestartStrategy`."""
+        return _FixedDelay(self)
+
+
+class _FixedDelay(RestartTracker):
+    def __init__(self, strategy: FixedDelayRestart) -> None:
+        self._strategy = strategy
+        self._failures = 0
+
+    def notify_failure(self, now_ms: int) -> int | None:
+        self._failures += 1
+        return self._strategy.delay_ms if self._failures <= self._strategy.attempts else None
+
+    def notify_progress(self) -> None:
+        self._failures = 0
+
+
+@attrs.frozen
+class FailureRateRestart(RestartStrategy):
+    """Restart ``delay_ms`` after a failure, up to ``failure_rate`` times in ``interval_ms``."""
+
+    failure_rate: int = _at_least_0()
+    interval_ms: int = _at_least_0()
+    delay_ms: int = _at_least_0()
+
+    def tracker(self) -> RestartTracker:
+        """See :class:`RestartStrategy`."""
+        return _FailureRate(self)
+
+
+class _FailureRate(RestartTracker):
+    def __init__(self, strategy: FailureRateRestart) -> None:
+        self._strategy = strategy
+        self._failed_ms: deque[int] = deque()
+
+    def notify_failure(self, now_ms: int) -> int | None:
+        self._failed_ms.append(now_ms)
+        while now_ms - self._failed_ms[0] > self._strategy.interval_ms:
+            self._failed_ms.popleft()
+        return self._strategy.delay_ms if len(self._failed_ms) <= self._strategy.failure_rate else None
+
+
+@attrs.frozen
+class ExponentialDelayRestart(RestartStrategy):
+    """Restart after a delay that grows with each failure, and is small again after a quiet time.
+
+    Attributes:
+        initial_backoff_ms: the first delay.
+        max_backoff_ms: no delay is longer.
+        backoff_multiplier: each delay is so many times the one before.
+        reset_threshold_ms: so long without failure, and the delay is the first one again.
+        jitter_factor: a delay is made longer or shorter by up to this part of it, so that jobs that failed
+            together do not come back together.
+        attempts: so many restarts without a quiet time; None is without end.
+    """
+
+    initial_backoff_ms: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
+    max_backoff_ms: int = attrs.field(default=60_000, validator=attrs.validators.ge(1))
+    backoff_multiplier: float = attrs.field(default=1.5, validator=attrs.validators.ge(1.0))
+    reset_threshold_ms: int = attrs.field(default=3_600_000, validator=attrs.validators.ge(1))
+    jitter_factor: float = attrs.field(
+        default=0.1, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
+    )
+    attempts: int | None = attrs.field(default=None)
+
+    def tracker(self, rng: random.Random | None = None) -> RestartTracker:
+        """See :class:`RestartStrategy`; ``rng`` makes the jitter."""
+        return _ExponentialDelay(self, rng or random.Random())
+
+
+class _ExponentialDelay(RestartTracker):
+    def __init__(self, strategy: ExponentialDelayRestart, rng: random.Random) -> None:
+        self._strategy = strategy
+        self._rng = rng
+        self._backoff_ms = float(strategy.initial_backoff_ms)
+        self._quiet_from_ms: int | None = None
+        self._failures = 0
+
+    def notify_failure(self, now_ms: int) -> int | None:
+        strategy = self._strategy
+        last = self._quiet_from_ms
+        if last is None or now_ms - last >= strategy.reset_threshold_ms:
+            self._backoff_ms, self._failures = float(strategy.initial_backoff_ms), 0
+        else:
+            self._backoff_ms = min(
+                self._backoff_ms * strategy.backoff_multiplier, float(strategy.max_backoff_ms)
+            )
+        self._failures += 1
+        if strategy.attempts is not None and self._failures > strategy.attempts:
+            return None
+        jitter = self._backoff_ms * strategy.jitter_factor * self._rng.uniform(-1, 1)
+        delay_ms = max(0, min(round(self._backoff_ms + jitter), strategy.max_backoff_ms))
+        self._quiet_from_ms = now_ms + delay_ms
+        return delay_ms
 
 
 class RestartStrategies:
@@ -29,7 +159,7 @@ class RestartStrategies:
     @staticmethod
     def no_restart() -> RestartStrategy:
         """The job fails with the first failure. The default without checkpoints."""
-        return RestartStrategy(0, 0)
+        return FixedDelayRestart(0, 0)
 
     @staticmethod
     def fixed_delay_restart(restart_attempts: int, delay_between_attempts: int) -> RestartStrategy:
@@ -37,8 +167,36 @@ class RestartStrategies:
 
         The default with checkpoints: 3 times, 1 second apart.
         """
-        if restart_attempts < 0 or delay_between_attempts < 0:
-            raise ConfigurationError(
-                f"restart attempts {restart_attempts} and delay {delay_between_attempts} must be 0 or more"
+        return FixedDelayRestart(restart_attempts, delay_between_attempts)
+
+    @staticmethod
+    def failure_rate_restart(
+        failure_rate: int, failure_interval: int, delay_interval: int
+    ) -> RestartStrategy:
+        """Restart up to ``failure_rate`` times in ``failure_interval``, after ``delay_interval`` (all ms)."""
+        return FailureRateRestart(failure_rate, failure_interval, delay_interval)
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: int = 1_000,
+        max_backoff: int = 60_000,
+        backoff_multiplier: float = 1.5,
+        reset_backoff_threshold: int = 3_600_000,
+        jitter_factor: float = 0.1,
+        attempts: int | None = None,
+    ) -> RestartStrategy:
+        """Restart after delays that grow, times in milliseconds; see :class:`ExponentialDelayRestart`.
+
+        Defaults are those of Flink's ``restart-strategy.exponential-delay.*``.
+        """
+        try:
+            return ExponentialDelayRestart(
+                initial_backoff,
+                max_backoff,
+                backoff_multiplier,
+                reset_backoff_threshold,
+                jitter_factor,
+                attempts,
             )
-        return RestartStrategy(restart_attempts, delay_between_attempts)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"exponential delay restart: {error}") from error

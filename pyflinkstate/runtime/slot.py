@@ -8,9 +8,7 @@ Threads: one does nothing but listen to the driver, so that its end is noticed w
 doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
 served by one of its own, and only one epoch can be open at a time; so is each snapshot written.
 
-The slot has a *version*, the last epoch that it applied. An epoch is accepted only on top of the one
-before it; from the first frame until its end the slot has no version, so if the task dies half-way
-nobody can take the state for whole.
+What it does beside connections and threads is in ``slot_service``.
 """
 
 from __future__ import annotations
@@ -19,51 +17,37 @@ import contextlib
 import gc
 import json
 import os
+import queue
 import socket
 import sys
 import threading
-import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import attrs
 
-from pyflinkstate.backends.heap.backend import wall_clock_ms
-from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.errors import (
-    BadRecordError,
-    PyFlinkStateError,
-    SlotBusyError,
-    SnapshotCancelledError,
-    StaleSlotError,
-)
-from pyflinkstate.runtime.context import OperatorContext
-from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.frames import KeyedFrame, encode_values
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.messages import (
-    AbortCheckpoint,
     BeginEpoch,
-    CheckpointAck,
-    CheckpointDecline,
-    CheckpointTrigger,
     CloseSlot,
     DeploySlot,
-    EpochAccepted,
     EpochDone,
     EpochFailed,
     EpochRefused,
     RegisterSlot,
-    SlotClosed,
     SlotFailed,
     SlotId,
+    SlotOutput,
     SlotReady,
 )
-from pyflinkstate.runtime.operator_state import StreamOperatorState
-from pyflinkstate.runtime.pickling import loads
-from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
-from pyflinkstate.runtime.subtask import KeyedSubtask
+from pyflinkstate.runtime.output import OutputForwarder
+from pyflinkstate.runtime.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.transport import Address, Server, connect, listen_on_tcp, listen_on_unix
 
+#: A slot that nobody tells what to run ends after so long.
+DEPLOYMENT_TIMEOUT_S = 60
 #: Restored state never becomes garbage in bulk, so a full collection is rarely worth its pause.
 GC_THRESHOLDS = (50_000, 50, 100)
 
@@ -96,34 +80,50 @@ class SlotBootstrap:
 
 
 class StateSlot:
-    """Serves one subtask to the tasks that feed it and to the driver that owns it."""
+    """The process around a :class:`SlotService`: connections and threads."""
 
     def __init__(self, bootstrap: SlotBootstrap) -> None:
         self._bootstrap = bootstrap
         self._driver = connect(bootstrap.driver, bootstrap.secret)
         self._driver_lock = threading.Lock()
-        self._epoch_lock = threading.Lock()
-        self._version: int | None = None
-        self._snapshots: dict[int, OperatorSnapshotFutures] = {}
-        self._asked_to_close = threading.Event()
+        host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
+        self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
+        self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
+        self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._unix_path: str | None = None
 
     def run(self) -> None:
         """Register, deploy, and serve until the driver says so or is gone."""
         try:
             server = Server(self._listen(), self._bootstrap.secret, self._serve_task)
-            deployment = self._driver.recv()
-            assert isinstance(deployment, DeploySlot)
+            deployment = self._await_deployment()
             threading.Thread(target=self._listen_to_driver, daemon=True).start()
-            if self._deploy(deployment):
+            self._output.install()
+            failure = self._service.deploy(deployment)
+            if failure is not None:
+                self._output.flush()
+                self._tell_driver(SlotFailed(failure))
+            else:
+                self._tune_collector()
                 server.start()
                 self._tell_driver(SlotReady())
-                self._asked_to_close.wait()
-                self._close()
+                self._hear_until_asked_to_close()
+                closed = self._service.close()
+                self._output.flush()
+                self._tell_driver(closed)
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
         finally:
             self._exit()
+
+    def _hear_until_asked_to_close(self) -> None:
+        while not isinstance(message := self._mail.get(), CloseSlot):
+            self._service.hear(message)
+
+    def _tune_collector(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
 
     # --- the driver ----------------------------------------------------------------------------
 
@@ -137,62 +137,20 @@ class StateSlot:
         self._tell_driver(RegisterSlot(self._bootstrap.attempt, self._bootstrap.slot, os.getpid(), address))
         return listeners
 
-    def _deploy(self, deployment: DeploySlot) -> bool:
-        try:
-            self._deployment = deployment
-            self._storage = None if deployment.storage is None else CheckpointStorage(deployment.storage)
-            self._subtask = self._make_subtask(deployment)
-            self._subtask.open()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
-            self._tell_driver(SlotFailed(user_failure(error, deployment.name, "none: while starting")))
-            return False
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
-        self._version = deployment.epoch
-        return True
-
-    def _make_subtask(self, deployment: DeploySlot) -> KeyedSubtask:
-        keyed = deployment.state_backend.create_keyed_state_backend(
-            deployment.key_type, deployment.key_group_range, deployment.max_parallelism, wall_clock_ms
-        )
-        operator = deployment.state_backend.create_operator_state_backend()
-        state = StreamOperatorState(
-            keyed, operator, deployment.state_backend.snapshot_compression, deployment.restored_checkpoint_id
-        )
-        if deployment.restore_uri is not None:
-            state.restore(deployment.state, open_checkpoint(deployment.restore_uri))
-        context = OperatorContext(
-            deployment.name,
-            self._bootstrap.slot.subtask,
-            deployment.parallelism,
-            deployment.max_parallelism,
-            deployment.attempt,
-            keyed,
-        )
-        function = loads(deployment.function)
-        return KeyedSubtask(function, context, state)
+    def _await_deployment(self) -> DeploySlot:
+        if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
+            raise EOFError("the driver does not say what to run")
+        deployment = self._driver.recv()
+        assert isinstance(deployment, DeploySlot)
+        return deployment
 
     def _listen_to_driver(self) -> None:
         try:
             while True:
-                message = self._driver.recv()
-                if isinstance(message, AbortCheckpoint):
-                    snapshot = self._snapshots.get(message.checkpoint_id)
-                    if snapshot is not None:
-                        snapshot.cancel()
-                elif isinstance(message, CloseSlot):
-                    self._asked_to_close.set()
+                # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
+                self._mail.put(self._driver.recv())
         except (EOFError, OSError):
             self._exit()
-
-    def _close(self) -> None:
-        error = None
-        try:
-            self._subtask.close()
-        except PyFlinkStateError as raised:
-            error = raised
-        self._tell_driver(SlotClosed(error))
 
     def _tell_driver(self, message: object) -> None:
         with self._driver_lock:
@@ -210,98 +168,34 @@ class StateSlot:
     def _serve_task(self, task: Connection) -> None:
         begin = task.recv()
         assert isinstance(begin, BeginEpoch)
-        if not self._epoch_lock.acquire(blocking=False):
-            task.send(EpochRefused(SlotBusyError(f"slot {self._bootstrap.slot}: another task is feeding it")))
+        answer = self._service.begin(begin)
+        task.send(answer)
+        if isinstance(answer, EpochRefused):
             return
-        try:
-            outcome = self._apply_epoch(task, begin)
-        finally:
-            self._epoch_lock.release()
-        # Only now: who hears of the end may begin the next epoch at once.
-        if not isinstance(outcome, EpochRefused):
-            task.send_bytes(b"")
+        outcome = self._feed(task)
+        task.send_bytes(b"")
         task.send(outcome)
         if isinstance(outcome, EpochFailed):
             _drain(task)
 
-    def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
-        return StaleSlotError(
-            f"slot {self._bootstrap.slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
-            f"from its last checkpoint"
-        )
-
-    def _apply_epoch(self, task: Connection, begin: BeginEpoch) -> EpochRefused | EpochDone | EpochFailed:
-        if begin.attempt != self._bootstrap.attempt:
-            return EpochRefused(self._stale(begin, f"it is of attempt {self._bootstrap.attempt}"))
-        if self._version != begin.epoch - 1:
-            return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
-        self._version = None
-        task.send(EpochAccepted())
+    def _feed(self, task: Connection) -> EpochDone | EpochFailed:
+        """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
         try:
-            done = self._process_frames(task)
-            if begin.barrier is not None:
-                self._begin_snapshot(begin.barrier)
+            while data := task.recv_bytes():
+                results = self._service.process(data)
+                if results is not None:
+                    task.send_bytes(results)
         except PyFlinkStateError as error:
+            self._service.abandon()
             return EpochFailed(error)
-        self._version = begin.epoch
-        return done
+        except BaseException:
+            self._service.abandon()
+            raise
+        return self._service.end()
 
-    def _process_frames(self, task: Connection) -> EpochDone:
-        records_in = records_out = 0
-        while data := task.recv_bytes():
-            frame = self._decode(data)
-            results = self._subtask.process_frame(frame)
-            records_in += len(frame.values)
-            records_out += len(results)
-            if results:
-                task.send_bytes(encode_values(results))
-        return EpochDone(records_in, records_out)
 
-    def _decode(self, data: bytes) -> KeyedFrame:
-        try:
-            return KeyedFrame.decode(data)
-        except Exception as error:
-            raise BadRecordError(
-                f"operator {self._deployment.name!r}: records cannot be unpickled in its slot: "
-                f"{type(error).__name__}: {error}; their classes must be importable on every executor"
-            ) from error
-
-    # --- snapshots -------------------------------------------------------------------------------
-
-    def _begin_snapshot(self, trigger: CheckpointTrigger) -> None:
-        assert self._storage is not None
-        started = time.perf_counter()
-        try:
-            snapshot = self._subtask.snapshot(trigger, self._storage.streams(trigger.folder))
-        except BaseException as error:  # noqa: BLE001 - also sys.exit() in a value's own code
-            self._decline(trigger, error)
-            return
-        sync_ms = (time.perf_counter() - started) * 1000
-        self._snapshots[trigger.checkpoint_id] = snapshot
-        threading.Thread(target=self._write_snapshot, args=(trigger, snapshot, sync_ms), daemon=True).start()
-
-    def _write_snapshot(
-        self, trigger: CheckpointTrigger, snapshot: OperatorSnapshotFutures, sync_ms: float
-    ) -> None:
-        started = time.perf_counter()
-        slot = self._bootstrap.slot
-        try:
-            state = snapshot.finish()
-            async_ms = (time.perf_counter() - started) * 1000
-        except SnapshotCancelledError:
-            return
-        except BaseException as error:  # noqa: BLE001 - a checkpoint may fail, the slot goes on
-            self._decline(trigger, error)
-            return
-        finally:
-            del self._snapshots[trigger.checkpoint_id]
-        with contextlib.suppress(OSError):
-            self._tell_driver(CheckpointAck(trigger.checkpoint_id, slot, state, sync_ms, async_ms))
-
-    def _decline(self, trigger: CheckpointTrigger, error: BaseException) -> None:
-        failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
-        with contextlib.suppress(OSError):
-            self._tell_driver(CheckpointDecline(trigger.checkpoint_id, self._bootstrap.slot, failure))
+def _in_a_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, daemon=True).start()
 
 
 def _drain(task: Connection) -> None:

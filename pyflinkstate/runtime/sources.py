@@ -1,13 +1,16 @@
 """Sources: what they read, and how they cut it into epochs that can be replayed.
 
-A source plans one epoch at a time, from a *position*: a JSON value that a checkpoint keeps. The same
-position must give the same records again, in the same order; that is what makes a restart exact.
+An epoch is what lies between two *offsets*: JSON values that a checkpoint keeps. As with Spark's
+``DataSourceStreamReader``, a source says how far it could go and plans what lies between; the same two
+offsets must give the same records again, in the same order. That is what makes a restart exact.
 """
 
 from __future__ import annotations
 
+import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -27,32 +30,72 @@ class SplitEpoch:
 
     splits: Sequence[Any]
     read: Callable[[Any, Reject], Iterable[Any]]
-    end: Any
-    is_last: bool
 
 
 @attrs.frozen
 class RddEpoch:
-    """An epoch of some partitions of an RDD."""
+    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None."""
 
     rdd: Any
-    partitions: range
-    end: Any
-    is_last: bool
+    partitions: range | None = None
 
 
 Epoch = SplitEpoch | RddEpoch
 
 
-class Source(Protocol):
-    """Cuts its input into epochs."""
+@attrs.frozen
+class Available:
+    """How far the next epoch could go.
 
-    def plan(self, position: Any | None, bounded_epochs: bool) -> Epoch | None:
-        """Return the epoch after ``position`` (None is the beginning), or None at the end.
+    Attributes:
+        end: its end; the start itself where there is nothing now.
+        is_last: nothing will ever come after ``end``.
+    """
 
-        ``bounded_epochs`` is False where no barriers are wanted: a bounded source then gives all
-        that is left as one epoch.
+    end: Any
+    is_last: bool = False
+
+
+class Source(ABC):
+    """A replayable source; subclass it for ``StreamExecutionEnvironment.from_source``."""
+
+    #: Each epoch must be durable before more is asked for, as with Structured Streaming.
+    commits_every_epoch = False
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """The job begins. ``wake_up``, from any thread, has it ask again at once."""
+        return
+
+    def close(self, error: BaseException | None) -> None:
+        """The job has ended, with ``error`` if it failed."""
+        return
+
+    @abstractmethod
+    def initial_offset(self) -> Any:
+        """Return the offset before the first record: a JSON value."""
+
+    @abstractmethod
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """Return how far an epoch that begins at ``start`` could go now.
+
+        Args:
+            start: an offset of this source, or one that a checkpoint had kept.
+            whole: no barriers are wanted: a bounded source may give all that is left as one epoch.
+
+        Raises:
+            IncompatibleCheckpointError: ``start`` is an offset of other input.
         """
+
+    @abstractmethod
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """Return what lies between two offsets."""
+
+    def commit(self, end: Any) -> None:
+        """Everything before ``end`` is in a completed checkpoint, and will never be asked for again.
+
+        Called once a checkpoint is complete and sinks have committed; not after a restore.
+        """
+        return
 
 
 def _check_position(position: Any, expected: dict[str, Any], source: str) -> None:
@@ -65,27 +108,29 @@ def _check_position(position: Any, expected: dict[str, Any], source: str) -> Non
 
 
 @attrs.frozen
-class CollectionSource:
+class CollectionSource(Source):
     """A list of records, in its order."""
 
     records: Sequence[Any]
     records_per_epoch: int = RECORDS_PER_EPOCH
 
-    def plan(self, position: Any | None, bounded_epochs: bool) -> Epoch | None:
+    def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        if position is not None:
-            _check_position(position, {"length": len(self.records)}, "this collection")
-        start = 0 if position is None else position["index"]
-        if start >= len(self.records):
-            return None
-        end = start + self.records_per_epoch if bounded_epochs else len(self.records)
-        end = min(end, len(self.records))
-        return SplitEpoch(
-            [self.records[start:end]],
-            _read_list,
-            {"index": end, "length": len(self.records)},
-            is_last=end == len(self.records),
-        )
+        return self._offset(0)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        _check_position(start, {"length": len(self.records)}, "this collection")
+        length = len(self.records)
+        end = length if whole else min(start["index"] + self.records_per_epoch, length)
+        return Available(self._offset(end), end == length)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list)
+
+    def _offset(self, index: int) -> Any:
+        return {"index": index, "length": len(self.records)}
 
 
 def _read_list(split: Sequence[Any], _: Reject) -> Iterable[Any]:
@@ -93,75 +138,138 @@ def _read_list(split: Sequence[Any], _: Reject) -> Iterable[Any]:
 
 
 @attrs.frozen
-class RddSource:
+class RddSource(Source):
     """The partitions of an RDD, in order. Evaluating a partition twice must give the same records."""
 
     rdd: Any
     partitions: int
     partitions_per_epoch: int
 
-    def plan(self, position: Any | None, bounded_epochs: bool) -> Epoch | None:
+    def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        if position is not None:
-            _check_position(position, {"partitions": self.partitions}, "this RDD")
-        start = 0 if position is None else position["partition"]
-        if start >= self.partitions:
-            return None
-        end = start + self.partitions_per_epoch if bounded_epochs else self.partitions
-        end = min(end, self.partitions)
-        return RddEpoch(
-            self.rdd,
-            range(start, end),
-            {"partition": end, "partitions": self.partitions},
-            is_last=end == self.partitions,
+        return self._offset(0)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        _check_position(start, {"partitions": self.partitions}, "this RDD")
+        end = (
+            self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
         )
+        return Available(self._offset(end), end == self.partitions)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        return RddEpoch(self.rdd, range(start["partition"], end["partition"]))
+
+    def _offset(self, partition: int) -> Any:
+        return {"partition": partition, "partitions": self.partitions}
 
 
 @attrs.frozen
-class FileSource:
+class RateSource(Source):
+    """Numbers from 0 on, so many in a second: for trying out a job that never ends.
+
+    A record is a dict of ``timestamp_ms`` (when it was due) and ``value``. What is due is told by the
+    clock; which records lie between two offsets is not.
+    """
+
+    rows_per_second: int
+    now_ms: Callable[[], int]
+    partitions: int = 1
+    max_records_per_epoch: int = 1_000_000
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return {"start_ms": self.now_ms(), "index": 0, "rate": self.rows_per_second}
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        _check_position(start, {"rate": self.rows_per_second}, "this rate source")
+        due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
+        end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
+        return Available({**start, "index": end})
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        first, length = start["index"], end["index"] - start["index"]
+        cuts = [first + length * part // self.partitions for part in range(self.partitions + 1)]
+        splits = [
+            (start["start_ms"], self.rows_per_second, begin, stop) for begin, stop in itertools.pairwise(cuts)
+        ]
+        return SplitEpoch(splits, _read_rate)
+
+
+def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
+    start_ms, rate, begin, stop = split
+    for value in range(begin, stop):
+        yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
+
+
+@attrs.frozen
+class FileSource(Source):
     """The files of a directory in the order of their names, ``files_per_epoch`` at a time.
 
-    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The position is
-    the last name read, so files may be added while the job is down, as long as their names come later.
+    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The offset is
+    the last name read, so files may be added while the job is down, as long as their names come later; of
+    a ``growing`` directory also while it runs, and then the source never ends. A file that appears must be
+    whole: write it under another name and rename it.
     """
 
     directory: str = attrs.field(converter=absolute)
     record_format: RecordFormat
     files_per_epoch: int = 1
     max_files: int | None = None
+    growing: bool = False
 
-    def plan(self, position: Any | None, bounded_epochs: bool) -> Epoch | None:
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return self._offset("", 0)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
         names = self._names()
-        if position is not None:
-            _check_position(position, {"format": self.record_format.name}, "this directory")
-            if position["last"] not in names:
-                raise IncompatibleCheckpointError(
-                    f"the checkpoint was taken after file {position['last']!r}, which is not in "
-                    f"{self.directory}: restore with the input that the checkpoint was taken with"
-                )
-            names = [name for name in names if name > position["last"]]
-        if not names:
-            return None
-        chosen = names[: self.files_per_epoch] if bounded_epochs else names
-        return SplitEpoch(
-            [self._path_of(name) for name in chosen],
-            self.record_format.read,
-            {"last": chosen[-1], "format": self.record_format.name},
-            is_last=len(chosen) == len(names),
-        )
+        _check_position(start, {"format": self.record_format.name}, "this directory")
+        self._check_start(start, names)
+        later = [name for name in names if name > start["last"]]
+        chosen = later if whole and not self.growing else later[: self.files_per_epoch]
+        if not chosen:
+            return Available(start, is_last=not self.growing)
+        end = self._offset(chosen[-1], len(names) - len(later) + len(chosen))
+        return Available(end, is_last=not self.growing and len(chosen) == len(later))
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        names = [name for name in self._names() if start["last"] < name <= end["last"]]
+        return SplitEpoch([self._path_of(name) for name in names], self.record_format.read)
+
+    def _offset(self, last: str, count: int) -> Any:
+        return {"last": last, "format": self.record_format.name, "count": count}
+
+    def _check_start(self, start: Any, names: list[str]) -> None:
+        last = start["last"]
+        if last and last not in names:
+            raise IncompatibleCheckpointError(
+                f"the checkpoint was taken after file {last!r}, which is not in "
+                f"{self.directory}: restore with the input that the checkpoint was taken with"
+            )
+        before = sum(name <= last for name in names)
+        if before > start.get("count", before):
+            raise IncompatibleCheckpointError(
+                f"{self.directory} has {before} files up to {last!r}, and had {start['count']} when that was "
+                f"read: the others would never be read; give new files names that come later"
+            )
 
     def _path_of(self, name: str) -> str:
         quoted = quote(name) if "://" in self.directory else name
         return f"{self.directory.rstrip('/')}/{quoted}"
 
     def check(self) -> None:
-        """Raise ``ConfigurationError`` if there is nothing to read."""
+        """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""
         try:
             names = self._names()
         except SourceError as error:
             raise ConfigurationError(str(error)) from error
-        if not names:
+        if not names and not self.growing:
             raise ConfigurationError(f"{self.directory} holds no files to read")
 
     def _names(self) -> list[str]:

@@ -27,10 +27,10 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.control import Endpoint
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.frames import Router, decode_values
-from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, upstream
-from pyflinkstate.runtime.sinks import RddSink
+from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource
 from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
 
@@ -181,8 +181,8 @@ class _EpochGraph:
         rdd = self._stage(stage)
         sink_id = f"{sink.name}-{self._job.plan.sinks.index(sink)}"
         task = SinkTask(self._chain(stage, operators, rdd), sink_id, sink.sink.writer(self._job.link.epoch))
-        written = rdd.mapPartitionsWithIndex(task)
-        if isinstance(sink.sink, RddSink):
+        written = rdd.mapPartitionsWithIndex(task).setName(sink.name)
+        if isinstance(sink.sink, KeptRddSink):
             # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
             # if a block is lost that is an error, and never a second run through the slots.
             written.persist(StorageLevel.MEMORY_AND_DISK)
@@ -209,7 +209,7 @@ class _EpochGraph:
         if epoch is None:
             return self._context.parallelize([], 1)
         if isinstance(epoch, RddEpoch):
-            items = _some_partitions(epoch.rdd, epoch.partitions)
+            items = epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
             return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name))
         items = self._context.parallelize(list(epoch.splits), len(epoch.splits))
         return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name, epoch.read))
@@ -222,12 +222,12 @@ class _EpochGraph:
             operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
         )
         route_task = RouteTask(self._chain(stage, operators, rdd), operator.operator_id, router)
-        routed = rdd.mapPartitionsWithIndex(route_task)
+        routed = rdd.mapPartitionsWithIndex(route_task).setName(f"{stage.name} -> {operator.name}")
         aligned = routed.repartitionAndSortWithinPartitions(operator.parallelism, itemgetter(0))
         slot_task = SlotTask(
             self._job.link, operator.operator_id, operator.name, self._job.barrier, self._job.addresses
         )
-        return aligned.mapPartitionsWithIndex(slot_task)
+        return aligned.mapPartitionsWithIndex(slot_task).setName(operator.name)
 
     def _chain(
         self, stage: SourceNode | KeyedNode, operators: tuple[ChainedOperator, ...], rdd: RDD[Any]

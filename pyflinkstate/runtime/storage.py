@@ -1,15 +1,16 @@
 """Checkpoint storage on any file system that ``pyarrow.fs`` knows.
 
 Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
-and operator}``.
+and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share.
 A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ METADATA = "_metadata"
 INLINE_THRESHOLD_BYTES = 20 * 1024
 WRITE_BUFFER_BYTES = 4096
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
+
+SHARED_FOLDER = "shared"
+#: So many random names are tried for a savepoint, as in Flink.
+SAVEPOINT_NAME_ATTEMPTS = 10
 
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 
@@ -107,15 +112,19 @@ class FileSystemCheckpointStorage:
 
 
 class CheckpointStorage:
-    """Reads and writes checkpoints below one directory."""
+    """Reads and writes checkpoints below one directory; ``opened`` is its file system and path, if known."""
 
-    def __init__(self, settings: FileSystemCheckpointStorage | str) -> None:
+    def __init__(
+        self,
+        settings: FileSystemCheckpointStorage | str,
+        opened: tuple[fs.FileSystem, str] | None = None,
+    ) -> None:
         if isinstance(settings, str):
             settings = FileSystemCheckpointStorage(settings)
         self.settings = settings
         self.uri = settings.checkpoint_path
         with _storage_errors(f"open {self.uri}"):
-            self._fs, self._root = open_file_system(self.uri)
+            self._fs, self._root = opened or open_file_system(self.uri)
 
     def check_writable(self) -> None:
         """Write and remove a small file, so that a bad directory is found before any record."""
@@ -128,40 +137,67 @@ class CheckpointStorage:
 
     # --- checkpoints ---------------------------------------------------------------------------
 
-    def folder(self, job_id: str, checkpoint_id: int) -> str:
-        """Return the path of a checkpoint's folder."""
-        return f"{self._root}/{job_id}/chk-{checkpoint_id}"
-
     def uri_of(self, job_id: str, checkpoint_id: int) -> str:
         """Return the URI (or path) of a checkpoint's folder, for another process to open."""
         return f"{self.uri.rstrip('/')}/{job_id}/chk-{checkpoint_id}"
 
-    def begin(self, job_id: str, checkpoint_id: int) -> str:
-        """Make the folder of a new checkpoint and return its path."""
-        folder = self.folder(job_id, checkpoint_id)
-        with _storage_errors(f"create {folder}"):
-            self._fs.create_dir(folder, recursive=True)
-        return folder
+    def begin(self, job_id: str, checkpoint_id: int, shared: bool = False) -> str:
+        """Make the folder of a new checkpoint, and the ``shared`` one, and return the first one's URI."""
+        uri = self.uri_of(job_id, checkpoint_id)
+        self._make_folder(uri)
+        if shared:
+            self._make_folder(f"{self.uri.rstrip('/')}/{job_id}/{SHARED_FOLDER}")
+        return uri
 
-    def complete(self, metadata: CheckpointMetadata) -> None:
+    def begin_savepoint(self, directory: str, job_id: str) -> str:
+        """Make a new folder for a savepoint below ``directory``, anywhere, and return its URI."""
+        for _ in range(SAVEPOINT_NAME_ATTEMPTS):
+            name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+            uri = f"{absolute(directory).rstrip('/')}/{name}"
+            file_system, path = self._locate(uri)
+            if not _exists(file_system, path):
+                self._make_folder(uri)
+                return uri
+        raise CheckpointStorageError(f"checkpoint storage: no free name for a savepoint in {directory}")
+
+    def _make_folder(self, uri: str) -> None:
+        file_system, path = self._locate(uri)
+        with _storage_errors(f"create {uri}"):
+            file_system.create_dir(path, recursive=True)
+
+    def complete(self, metadata: CheckpointMetadata, uri: str | None = None) -> None:
         """Publish ``_metadata``: from now on the checkpoint exists."""
-        folder = self.folder(metadata.job_id, metadata.checkpoint_id)
+        file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
         unfinished = f"{folder}/.{METADATA}.inprogress.{uuid.uuid4().hex}"
         with _storage_errors(f"complete {folder}"):
-            if self._exists(f"{folder}/{METADATA}"):
+            if _exists(file_system, f"{folder}/{METADATA}"):
                 raise FileExistsError(f"{folder}/{METADATA} is there already")
-            with self._fs.open_output_stream(unfinished) as stream:
+            with file_system.open_output_stream(unfinished) as stream:
                 stream.write(metadata.encode())
-            self._fs.move(unfinished, f"{folder}/{METADATA}")
+            file_system.move(unfinished, f"{folder}/{METADATA}")
 
-    def discard(self, job_id: str, checkpoint_id: int) -> None:
+    def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
-        folder = self.folder(job_id, checkpoint_id)
+        file_system, folder = self._locate(uri)
         with _storage_errors(f"delete {folder}"):
-            if self._exists(f"{folder}/{METADATA}"):
-                self._fs.delete_file(f"{folder}/{METADATA}")
-            if self._exists(folder):
-                self._fs.delete_dir(folder)
+            if _exists(file_system, f"{folder}/{METADATA}"):
+                file_system.delete_file(f"{folder}/{METADATA}")
+            if _exists(file_system, folder):
+                file_system.delete_dir(folder)
+
+    def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
+        """Delete files that incremental checkpoints shared; paths are as in their handles."""
+        for path in paths:
+            with _storage_errors(f"delete {path}"), suppress(FileNotFoundError):
+                self._fs.delete_file(posixpath.normpath(f"{self._root}/{job_id}/chk-0/{path}"))
+
+    def sweep_shared(self, job_id: str, needed: set[str]) -> None:
+        """Delete all shared files of a job but those ``needed``: what was half-written."""
+        folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        paths = {f"../{SHARED_FOLDER}/{info.base_name}" for info in infos}
+        self.discard_shared(job_id, sorted(paths - needed))
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
@@ -176,24 +212,26 @@ class CheckpointStorage:
         return [
             checkpoint_id
             for checkpoint_id in self.checkpoint_ids(job_id)
-            if self._exists(f"{self.folder(job_id, checkpoint_id)}/{METADATA}")
+            if _exists(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}")
         ]
 
-    def load_latest(self, job_name: str) -> CheckpointMetadata:
+    def load_latest(self, job_name: str, fall_back: bool = False) -> CheckpointMetadata:
         """Return the newest completed checkpoint of any run of ``job_name``.
+
+        Args:
+            job_name: what the program calls the job.
+            fall_back: pass over checkpoints whose ``_metadata`` is damaged.
 
         Raises:
             CheckpointNotFoundError: there is none.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
-        newest: CheckpointMetadata | None = None
-        for job_id in self._names(self._root):
-            for checkpoint_id in self.completed(job_id)[-1:]:
-                found = self.load(self.folder(job_id, checkpoint_id))
-                if found.job_name != job_name:
-                    continue
-                if newest is None or found.timestamp_ms > newest.timestamp_ms:
-                    newest = found
+        found = [self._newest(job_id, job_name, fall_back) for job_id in self._names(self._root)]
+        newest = max(
+            (metadata for metadata in found if metadata is not None),
+            key=lambda metadata: metadata.timestamp_ms,
+            default=None,
+        )
         if newest is None:
             raise CheckpointNotFoundError(
                 f"{self.uri} holds no completed checkpoint of job {job_name!r}: start without restore",
@@ -201,16 +239,37 @@ class CheckpointStorage:
             )
         return newest
 
-    def load(self, folder: str) -> CheckpointMetadata:
-        """Return the metadata of the checkpoint in ``folder``.
+    def _newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
+        for checkpoint_id in reversed(self.completed(job_id)):
+            try:
+                found = self.load(self.uri_of(job_id, checkpoint_id))
+            except CorruptCheckpointError:
+                if not fall_back:
+                    raise
+                continue
+            return found if found.job_name == job_name else None
+        return None
+
+    def load_retained(self, job_name: str) -> list[CheckpointMetadata]:
+        """Return the completed checkpoints of the newest run of ``job_name``, in order."""
+        try:
+            newest = self.load_latest(job_name)
+        except CheckpointNotFoundError:
+            return []
+        job_id = newest.job_id
+        return [self.load(self.uri_of(job_id, done)) for done in self.completed(job_id)]
+
+    def load(self, uri: str) -> CheckpointMetadata:
+        """Return the metadata of the checkpoint in the folder at a URI or path.
 
         Raises:
             CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
             CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read.
         """
-        path = f"{folder.rstrip('/').removesuffix('/' + METADATA)}/{METADATA}"
+        file_system, folder = self._locate(uri.rstrip("/").removesuffix(f"/{METADATA}"))
+        path = f"{folder}/{METADATA}"
         try:
-            with self._fs.open_input_stream(path) as stream:
+            with file_system.open_input_stream(path) as stream:
                 data = bytes(stream.read())
         except FileNotFoundError:
             raise CheckpointNotFoundError(
@@ -226,24 +285,39 @@ class CheckpointStorage:
             infos = self._fs.get_file_info(selector)
         return [info.base_name for info in infos if info.type == fs.FileType.Directory]
 
-    def _exists(self, path: str) -> bool:
-        with _storage_errors(f"look for {path}"):
-            return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
+    def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
+        """Return the file system and path of a URI, which is most often below this storage's own."""
+        base = self.uri.rstrip("/")
+        if uri == base or uri.startswith(f"{base}/"):
+            return self._fs, self._root.rstrip("/") + uri[len(base) :]
+        with _storage_errors(f"open {uri}"):
+            return open_file_system(uri)
 
     # --- state files -----------------------------------------------------------------------------
 
-    def streams(self, folder: str) -> CheckpointFolder:
-        """Return what makes the streams of the checkpoint in ``folder``, and reads them."""
+    def streams(self, uri: str, shared_by: int | None = None) -> CheckpointFolder:
+        """Return what makes the streams of the checkpoint at ``uri``, and reads them.
+
+        With ``shared_by``, the checkpoint's id, files are made in the job's shared folder.
+        """
         settings = self.settings
         return CheckpointFolder(
-            self._fs, folder, settings.file_state_size_threshold, settings.write_buffer_size
+            *self._locate(uri),
+            settings.file_state_size_threshold,
+            settings.write_buffer_size,
+            "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
         )
+
+
+def _exists(file_system: fs.FileSystem, path: str) -> bool:
+    with _storage_errors(f"look for {path}"):
+        return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
 
 
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
     """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
     storage = CheckpointStorage(path.rstrip("/").removesuffix(f"/{METADATA}"))
-    return storage.load(storage._root), storage.uri
+    return storage.load(storage.uri), storage.uri
 
 
 def open_checkpoint(uri: str) -> CheckpointFolder:
@@ -260,14 +334,17 @@ class CheckpointFolder:
     folder: str
     inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
     write_buffer_bytes: int = WRITE_BUFFER_BYTES
+    #: Leads the names of new files; may lead out of the folder.
+    prefix: str = ""
 
     def create(self) -> FsCheckpointStateOutputStream:
         """Open a stream; no file is made until the inline threshold is passed."""
-        path = f"{self.folder}/{uuid.uuid4().hex}"
+        name = f"{self.prefix}{uuid.uuid4().hex}"
+        path = self._path_of(name)
         return FsCheckpointStateOutputStream(
             lambda: self.file_system.open_output_stream(path),
             lambda: self.file_system.delete_file(path),
-            path,
+            name,
             self.inline_threshold_bytes,
             self.write_buffer_bytes,
         )
@@ -276,7 +353,10 @@ class CheckpointFolder:
         """Delete a file of the checkpoint; what is inline has none."""
         if isinstance(handle, FileStateHandle):
             with _storage_errors(f"delete {self.describe(handle)}"):
-                self.file_system.delete_file(f"{self.folder}/{handle.path}")
+                self.file_system.delete_file(self._path_of(handle.path))
+
+    def _path_of(self, name: str) -> str:
+        return posixpath.normpath(f"{self.folder}/{name}")
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
@@ -293,7 +373,7 @@ class CheckpointFolder:
 
     def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
         try:
-            with self.file_system.open_input_file(f"{self.folder}/{handle.path}") as file:
+            with self.file_system.open_input_file(self._path_of(handle.path)) as file:
                 return bytes(file.read_at(length, offset))
         except FileNotFoundError:
             raise CorruptCheckpointError(f"{what} is missing", file=what) from None
@@ -304,7 +384,7 @@ class CheckpointFolder:
         """Return the path, for messages."""
         if isinstance(handle, ByteStreamStateHandle):
             return f"{self.folder}/{METADATA}"
-        return f"{self.folder}/{handle.path}"
+        return self._path_of(handle.path)
 
 
 class FsCheckpointStateOutputStream:
@@ -318,13 +398,13 @@ class FsCheckpointStateOutputStream:
         self,
         open_file: Callable[[], Any],
         delete_file: Callable[[], None],
-        path: str,
+        name: str,
         inline_threshold_bytes: int,
         write_buffer_bytes: int = WRITE_BUFFER_BYTES,
     ) -> None:
         self._open_file = open_file
         self._delete_file = delete_file
-        self._path = path
+        self._name = name
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
         self._buffer = bytearray()
@@ -334,7 +414,7 @@ class FsCheckpointStateOutputStream:
     def write(self, data: bytes) -> None:
         """Append ``data``."""
         self._size += len(data)
-        with _storage_errors(f"write {self._path}"):
+        with _storage_errors(f"write {self._name}"):
             if len(self._buffer) + len(data) <= self._buffer_bytes:
                 self._buffer += data
                 return
@@ -355,10 +435,10 @@ class FsCheckpointStateOutputStream:
         """Finish, and tell where the bytes are."""
         if self._file is None and self._size <= self._inline_threshold_bytes:
             return ByteStreamStateHandle(bytes(self._buffer))
-        with _storage_errors(f"close {self._path}"):
+        with _storage_errors(f"close {self._name}"):
             self._flush()
             self._file.close()
-        return FileStateHandle(self._path.rpartition("/")[2], self._size)
+        return FileStateHandle(self._name, self._size)
 
     def abort(self) -> None:
         """Throw away what was written."""

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import numpy as np
 
-from pyflinkstate.api.checkpointed import CheckpointedFunction
+from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
+from pyflinkstate.backends.snapshot_strategy import SnapshotTask
+from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.streams import CheckpointStreamFactory
 from pyflinkstate.errors import KeyGroupRangeError
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame
 from pyflinkstate.runtime.messages import CheckpointTrigger
+from pyflinkstate.runtime.metrics import MetricValues
 from pyflinkstate.runtime.operator_state import InitializationContext, SnapshotContext, StreamOperatorState
 
 
@@ -33,6 +37,27 @@ class _Context(KeyedProcessFunction.Context):
 
     def timestamp(self) -> int | None:
         return None
+
+
+@attrs.frozen
+class SubtaskSnapshot:
+    """What is still to be written at one barrier.
+
+    Attributes:
+        futures: of the checkpoint.
+        base_id: the checkpoint that managed keyed state is written on top of, if it is just what changed.
+        full: all of the managed keyed state, to be written in the background, if it is time for that.
+    """
+
+    futures: OperatorSnapshotFutures
+    base_id: int | None = None
+    full: SnapshotTask[KeyGroupsStateHandle] | None = None
+
+    def cancel(self) -> None:
+        """Write nothing more."""
+        self.futures.cancel()
+        if self.full is not None:
+            self.full.cancel()
 
 
 class KeyedSubtask:
@@ -77,6 +102,13 @@ class KeyedSubtask:
         finally:
             self.state.dispose()
 
+    def metrics(self) -> MetricValues:
+        """Return what the function's metrics stand at. Raises what is right to report."""
+        try:
+            return self._runtime_context.metrics.values()
+        except BaseException as error:  # a gauge's function is the user's
+            raise user_failure(error, self._name, "none: in a gauge") from error
+
     def process_frame(self, frame: KeyedFrame) -> list[Any]:
         """Process the records in order and return all results.
 
@@ -101,16 +133,46 @@ class KeyedSubtask:
         return results
 
     def snapshot(
-        self, checkpoint: CheckpointTrigger, streams: CheckpointStreamFactory
-    ) -> OperatorSnapshotFutures:
-        """The synchronous part of a snapshot, to be taken between frames."""
+        self,
+        checkpoint: CheckpointTrigger,
+        streams: CheckpointStreamFactory,
+        shared: CheckpointStreamFactory | None = None,
+    ) -> SubtaskSnapshot:
+        """The synchronous part of a snapshot, to be taken between frames.
+
+        With ``shared``, what changed of managed keyed state goes there, or all of it, as ``checkpoint`` says.
+        """
         outputs = self.state.raw_outputs()
         if isinstance(self._function, CheckpointedFunction):
             try:
                 self._function.snapshot_state(SnapshotContext(checkpoint, outputs))
             except BaseException as error:
                 raise user_failure(error, self._name, "none: in snapshot_state()") from error
-        return self.state.snapshot(outputs, streams)
+        history = self.state.history
+        if shared is None or history is None:
+            return SubtaskSnapshot(self.state.snapshot(outputs, streams))
+        changes = history.cut(checkpoint.checkpoint_id, checkpoint.base_id)
+        futures = self.state.snapshot(outputs, streams, shared, changes)
+        if changes is None:
+            return SubtaskSnapshot(futures)
+        full = self.state.full_snapshot(shared) if checkpoint.materialize else None
+        return SubtaskSnapshot(futures, checkpoint.base_id, full)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the function, if it wants to hear of it."""
+        self._notify("notify_checkpoint_complete", checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Tell the function, if it wants to hear of it."""
+        self._notify("notify_checkpoint_aborted", checkpoint_id)
+
+    def _notify(self, method: str, checkpoint_id: int) -> None:
+        if not isinstance(self._function, CheckpointListener):
+            return
+        try:
+            getattr(self._function, method)(checkpoint_id)
+        except BaseException as error:
+            raise user_failure(error, self._name, f"none: in {method}({checkpoint_id})") from error
 
     def _map_indexes(self, frame: KeyedFrame) -> list[int]:
         owned = self.backend.key_group_range

@@ -17,9 +17,11 @@ import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
+from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.formats import Reject, RejectedRecord
 from pyflinkstate.runtime.frames import FrameKey, Router, decode_values
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
+from pyflinkstate.runtime.metrics import OperatorMetrics
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import Address
@@ -108,8 +110,15 @@ class ChainTask:
         records = chain.from_iterable(map(decode_values, stream)) if self.decodes else iter(stream)
         if not self.operators:
             return records
-        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt)
-        return run_chain(self.operators, records, info, counts)
+        metrics = OperatorMetrics(SystemClock().now_ms)
+        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics)
+        return self._reporting(run_chain(self.operators, records, info, counts), partition, metrics)
+
+    def _reporting(self, records: Iterator[Any], partition: int, metrics: OperatorMetrics) -> Iterator[Any]:
+        yield from records
+        values = metrics.values()
+        if values:
+            self.link.report(f"{self.stage}[{partition}]", metrics=values)
 
 
 @attrs.frozen
@@ -146,6 +155,9 @@ class SlotTask:
                 if isinstance(item, EpochDone):
                     counts[f"{self.name}.records_in"] += item.records_in
                     counts[f"{self.name}.records_out"] += item.records_out
+                    if item.metrics:
+                        named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
+                        self.link.report(str(slot), metrics=named, is_slot=True)
                 else:
                     yield item
 

@@ -89,7 +89,7 @@ class KeyedOperatorHarness:
         """Take a snapshot, written to memory."""
         self._checkpoints += 1
         trigger = CheckpointTrigger(self._checkpoints, 0, "memory")
-        return self._subtask.snapshot(trigger, MemoryCheckpoint()).finish()
+        return self._subtask.snapshot(trigger, MemoryCheckpoint()).futures.finish()
 
     def close(self) -> None:
         """Close the function."""

@@ -17,13 +17,15 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
-from pyflinkstate.runtime.control import Endpoint
+from pyflinkstate.runtime.checkpointing import RestorePoint
+from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.frames import FrameKey, Router
-from pyflinkstate.runtime.job import EpochEnded, EpochRequest, EpochRunner, Job, JobSettings, RestorePoint
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.job import Job, JobSettings
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener
 from pyflinkstate.runtime.plan import KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
-from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -33,7 +35,7 @@ Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
 
 EVERY_EPOCH = CheckpointSettings(interval_ms=0)
-NO_RESTART = RestartStrategy(0, 0)
+NO_RESTART = FixedDelayRestart(0, 0)
 
 
 class LocalRunner(EpochRunner):
@@ -129,6 +131,11 @@ class Heard(JobListener):
         self.restarts.append((attempt, error))
 
 
+def control(secret: bytes, events: queue.SimpleQueue[Any], deployments: Any) -> ControlServer:
+    """Return the real endpoint, on this host."""
+    return ControlServer(Endpoint(), secret, events, deployments)
+
+
 @attrs.define
 class JobRun:
     """One job, and all that a test may look at or change before it runs it."""
@@ -150,7 +157,7 @@ class JobRun:
     def job(self) -> Job:
         plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
         settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,), self.state_backend)
-        return Job(plan, settings, self.runner, Endpoint(), self.clock, self.storage, self.restore)
+        return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore)
 
     def run(self) -> Job:
         """Run to the end; returns the job that has ended."""

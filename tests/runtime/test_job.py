@@ -20,11 +20,12 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.formats import JsonFormat
-from pyflinkstate.runtime.job import EpochRequest
+from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.observe import CheckpointStats
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
-from pyflinkstate.runtime.restart import RestartStrategy
-from pyflinkstate.runtime.sinks import DriverSink, FileSink
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import FileSource
 from pyflinkstate.runtime.storage import CheckpointStorage
 
@@ -136,7 +137,7 @@ def test_an_empty_input_is_no_epoch(run: JobRun, out: list[Any], with_storage: b
 
 
 def test_each_task_is_told_of_its_epoch_and_attempt(run: JobRun) -> None:
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     run.runner.before = once(SPARK_FAILED, epoch=3)
     run.run()
     told = [(request.link.epoch, request.link.driver.attempt) for request in run.runner.requests]
@@ -164,7 +165,7 @@ def test_an_epoch_that_fails_is_replayed_from_the_last_checkpoint(
     run: JobRun, out: list[Any], epoch: int, when: str, interval_ms: int
 ) -> None:
     run.checkpoints = CheckpointSettings(interval_ms=interval_ms)
-    run.restart = RestartStrategy(3, 250)
+    run.restart = FixedDelayRestart(3, 250)
     setattr(run.runner, when, once(SPARK_FAILED, epoch))
     job = run.run()
     assert out == ALL
@@ -180,7 +181,7 @@ def test_an_epoch_that_fails_is_replayed_from_the_last_checkpoint(
 def test_the_files_of_a_failed_attempt_are_replaced(run: JobRun, tmp_path: Path) -> None:
     run.sink = FileSink(str(tmp_path / "out"))
     run.checkpoints = CheckpointSettings(interval_ms=10**6)
-    run.restart = RestartStrategy(3, 0)
+    run.restart = FixedDelayRestart(3, 0)
     run.runner.after = once(SPARK_FAILED, 3)
     run.run()
     files = {name: data for name, data in tree(tmp_path / "out").items() if name.startswith("epoch=")}
@@ -208,7 +209,7 @@ def test_what_a_task_reports_goes_before_what_spark_makes_of_it(run: JobRun, out
         return n
 
     run.end = ChainNode(numbers(), "map", unlucky, "unlucky")
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     run.run()
     assert out == list(range(10))
     ((_, cause),) = run.heard.restarts
@@ -218,7 +219,7 @@ def test_what_a_task_reports_goes_before_what_spark_makes_of_it(run: JobRun, out
 
 @pytest.mark.parametrize("after_a_restart", [False, True])
 def test_an_error_that_must_come_again_is_raised_as_it_is(run: JobRun, after_a_restart: bool) -> None:
-    run.restart = RestartStrategy(10, 0)
+    run.restart = FixedDelayRestart(10, 0)
     bad = BadRecordError("no key")
     fails = [SPARK_FAILED, bad] if after_a_restart else [bad]
 
@@ -234,7 +235,7 @@ def test_an_error_that_must_come_again_is_raised_as_it_is(run: JobRun, after_a_r
 
 
 def test_attempts_that_are_used_up_end_the_job(run: JobRun) -> None:
-    run.restart = RestartStrategy(2, 5)
+    run.restart = FixedDelayRestart(2, 5)
     errors = [SparkJobError(f"failure {number}") for number in range(3)]
     left = list(errors)
 
@@ -260,7 +261,7 @@ def test_without_restarts_the_failure_itself_is_raised(run: JobRun) -> None:
 
 
 def test_a_completed_checkpoint_gives_the_attempts_back(run: JobRun, out: list[Any]) -> None:
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     hooks = [once(SPARK_FAILED, epoch) for epoch in (1, 2, 3, 4)]
     run.runner.before = lambda request: [hook(request) for hook in hooks] and None
     assert run.run().result().restarts == 4
@@ -279,7 +280,7 @@ def test_rows_that_were_rejected_are_told_once(run: JobRun, tmp_path: Path) -> N
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(f"{number}\nbad {number}\n")
     run.end = SourceNode(FileSource(str(tmp_path), JsonFormat("collect"), max_files=3), "files")
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     run.runner.after = once(SPARK_FAILED, 2)
     job = run.run()
     assert [row.text for row in job.result().rejected] == ["bad 0", "bad 1", "bad 2"]

@@ -20,10 +20,10 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.job import EpochRequest
+from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.observe import EpochStats
 from pyflinkstate.runtime.plan import ChainNode
-from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointStorage
 
@@ -87,7 +87,7 @@ def test_a_failed_checkpoint_that_is_not_tolerated_fails_the_job(
 
 
 def test_after_a_failed_checkpoint_the_job_restarts_from_the_one_before(run: JobRun, out: list[Any]) -> None:
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     run.runner.before = block_publication(2)
     run.run()
     assert out == ALL
@@ -147,7 +147,7 @@ def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
 ) -> None:
     run.sink = sink = StubbornSink(CheckpointError("try again"))
     sink.error.recoverable = True
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     kept: list[list[int]] = []
     job = run.job()
     run.runner.before = lambda request: kept.append(storage.completed(job.job_id))
@@ -173,7 +173,7 @@ def test_a_first_epoch_that_fails_leaves_nothing_to_restore(run: JobRun, storage
 
 
 def test_epoch_stats_count_the_attempts(run: JobRun) -> None:
-    run.restart = RestartStrategy(1, 0)
+    run.restart = FixedDelayRestart(1, 0)
     run.runner.before = once(SPARK_FAILED, 2)
     run.run()
     assert [(stats.epoch, stats.restarts) for stats in run.heard.epochs] == [(1, 0), (2, 1), (3, 1), (4, 1)]

@@ -21,10 +21,11 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.job import RestorePoint
+from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode
-from pyflinkstate.runtime.restart import RestartStrategy
-from pyflinkstate.runtime.sinks import DriverSink, FileSink
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
@@ -104,7 +105,7 @@ def test_a_restored_job_that_fails_restarts_from_what_it_was_restored_from(
     storage: CheckpointStorage,
 ) -> None:
     run, out, _ = stopped(storage, 3)
-    restored = again(run, restart=RestartStrategy(1, 0))
+    restored = again(run, restart=FixedDelayRestart(1, 0))
     restored.runner.after = once(SparkJobError("lost"), 3)
     restored.run()
     assert out == list(range(10))

@@ -43,7 +43,8 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.job import EpochRequest, RestorePoint
+from pyflinkstate.runtime.checkpointing import RestorePoint
+from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,
     CloseSlot,
@@ -53,7 +54,7 @@ from pyflinkstate.runtime.messages import (
     TaskReport,
 )
 from pyflinkstate.runtime.plan import KeyedNode
-from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -280,7 +281,7 @@ def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storag
             acknowledge(request, slots)
 
     every_so_often = CheckpointSettings(interval_ms=10**9)
-    run = acted(storage, act, restart=RestartStrategy(1, 0), checkpoints=every_so_often)
+    run = acted(storage, act, restart=FixedDelayRestart(1, 0), checkpoints=every_so_often)
     assert run.run().result().restarts == 1
     first, second = run.runner.deployed(attempt=1)
     assert (first.attempt, first.epoch, first.restored_checkpoint_id) == (1, 1, 1)
@@ -303,7 +304,7 @@ def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointSto
             old.report(TaskReport(0, 2, "sink[0]", error=BadRecordError("of yore")))
         acknowledge(request, slots)
 
-    job = acted(storage, act, restart=RestartStrategy(1, 0)).run()
+    job = acted(storage, act, restart=FixedDelayRestart(1, 0)).run()
     assert counts(job) == {}
     assert job.result().restarts == 1
 
@@ -339,7 +340,7 @@ def test_records_are_counted_by_key(storage: CheckpointStorage, with_storage: bo
 
 def test_counts_are_exact_over_a_restart(storage: CheckpointStorage) -> None:
     out: list[Any] = []
-    run = counted(out, storage, parallelism=2, restart=RestartStrategy(1, 0))
+    run = counted(out, storage, parallelism=2, restart=FixedDelayRestart(1, 0))
     run.runner.after = once(SparkJobError("an executor was lost"), 3)
     assert run.run().result().restarts == 1
     assert Counter(out) == EVERY_COUNT

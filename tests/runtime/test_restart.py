@@ -63,4 +63,4 @@ def test_without_restarts_no_error_is_tried_again(error: type[PyFlinkStateError]
 @pytest.mark.parametrize(("attempts", "delay_ms"), [(-1, 0), (0, -1)])
 def test_negative_numbers_are_refused(attempts: int, delay_ms: int) -> None:
     with pytest.raises(ValueError, match="must be >= 0"):
-        RestartStrategy(attempts, delay_ms)
+        FixedDelayRestart(attempts, delay_ms)

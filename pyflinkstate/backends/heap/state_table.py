@@ -219,7 +219,8 @@ class StateTableIncrement:
         values = [None if value is ABSENT else value for value in values]
         if self._transformer is not None:
             values = [
-                None if gone else self._transformer(value) for value, gone in zip(values, removed, strict=True)
+                None if gone else self._transformer(value)
+                for value, gone in zip(values, removed, strict=True)
             ]
             removed = [value is None for value in values]
         keys, namespaces = _split(changed, self.meta)

@@ -223,7 +223,12 @@ class TimerQueueIncrement:
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the changed timers of each key group."""
         for key_group, rows in zip(self.key_group_range, self._groups, strict=True):
-            columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+            columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [
+                [],
+                [],
+                [],
+                [],
+            ]
             keys, namespaces, timestamps, removed = columns
             spaced = namespaces if self.meta.is_namespaced else None
             yield KeyGroupEntries(key_group, keys, spaced, timestamps, removed)

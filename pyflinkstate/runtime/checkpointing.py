@@ -1,0 +1,390 @@
+"""Carries out what the checkpoint coordinator decides: folders, files, messages to slots, statistics.
+
+The coordinator knows when; this room knows how. It belongs to the job master and runs on its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import attrs
+
+from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.errors import CheckpointError, PyFlinkStateError
+from pyflinkstate.runtime.clock import Clock
+from pyflinkstate.runtime.coordinator import (
+    AbandonCheckpoint,
+    CheckpointCoordinator,
+    CheckpointSettings,
+    DiscardCheckpoint,
+    DiscardState,
+    FailJob,
+    Instruction,
+    NotifyComplete,
+    PendingCheckpoint,
+    SavepointTarget,
+    WriteMetadata,
+)
+from pyflinkstate.runtime.messages import (
+    AbortCheckpoint,
+    CheckpointAck,
+    CheckpointDecline,
+    CheckpointTrigger,
+    NotifyCheckpointComplete,
+    SlotId,
+    StateMaterialized,
+)
+from pyflinkstate.runtime.observe import CheckpointStats
+from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.shared_state import SharedStateRegistry, shared_files
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+_log = logging.getLogger("pyflinkstate.checkpoints")
+
+#: So many checkpoints are told of in the result.
+CHECKPOINT_HISTORY = 10_000
+
+
+@attrs.frozen
+class RestorePoint:
+    """A completed checkpoint to start from, and the URI or path of its folder."""
+
+    metadata: CheckpointMetadata
+    uri: str
+
+
+@attrs.frozen
+class SavepointRequest:
+    """Somebody wants a savepoint; the future gets its URI or the error."""
+
+    directory: str
+    stops_job: bool
+    done: Future[str] = attrs.field(factory=Future, eq=False)
+
+
+class JobView:
+    """What checkpointing asks of the job, and tells it."""
+
+    def epoch_state(self, epoch: int) -> tuple[object, dict[str, int]]:
+        """Return the source's position and the record counts at the end of ``epoch``."""
+        raise NotImplementedError
+
+    def send(self, slot: SlotId, message: object) -> None:
+        """Send a message to a slot, if it runs."""
+        raise NotImplementedError
+
+    def completed(self, restore: RestorePoint, stops_job: bool) -> None:
+        """A checkpoint is complete: the job restarts from it, and commits up to it."""
+        raise NotImplementedError
+
+    def checkpoint_ended(self, stats: CheckpointStats) -> None:
+        """Tell whoever listens."""
+        raise NotImplementedError
+
+    def fail(self, error: PyFlinkStateError) -> None:
+        """More checkpoints failed than the job tolerates."""
+        raise NotImplementedError
+
+
+class Checkpointing:
+    """The checkpoints of one job.
+
+    Args:
+        storage: where they go.
+        restore: the checkpoint that the job starts from, if any.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        job_name: str,
+        plan: JobPlan,
+        settings: CheckpointSettings,
+        storage: CheckpointStorage,
+        clock: Clock,
+        job: JobView,
+        restore: RestorePoint | None,
+    ) -> None:
+        self.history: deque[CheckpointStats] = deque(maxlen=CHECKPOINT_HISTORY)
+        self._job_id = job_id
+        self._job_name = job_name
+        self._plan = plan
+        self._settings = settings
+        self._storage = storage
+        self._clock = clock
+        self._job = job
+        self._registry = SharedStateRegistry()
+        self._increments_since_full = 0
+        self._savepoints: dict[int, SavepointRequest] = {}
+        self._uris: dict[int, str] = {}
+        last_id, completed = self._ids_in_use(restore)
+        self.coordinator = CheckpointCoordinator(settings, last_id, completed)
+        for checkpoint_id in completed:
+            self._register_restored(checkpoint_id)
+
+    def _ids_in_use(self, restore: RestorePoint | None) -> tuple[int, list[int]]:
+        if restore is None:
+            return 0, []
+        restored = restore.metadata.checkpoint_id
+        used = [restored, *self._storage.checkpoint_ids(self._job_id)]
+        return max(used), [done for done in self._storage.completed(self._job_id) if done <= restored]
+
+    def _register_restored(self, checkpoint_id: int) -> None:
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
+        try:
+            self._registry.register_restored(self._storage.load(uri))
+        except CheckpointError as error:
+            _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
+
+    # --- the life of the job -----------------------------------------------------------------------
+
+    def forget_later(self, restored: RestorePoint) -> None:
+        """Delete what is newer than the restored checkpoint: the sinks will forget it as well.
+
+        Whoever restores an older checkpoint begins from there. If the newer ones stayed, "latest" could
+        go back to one of them, to find its output deleted.
+        """
+        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
+            if checkpoint_id > restored.metadata.checkpoint_id:
+                self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+
+    def begin_attempt(self) -> None:
+        """The slots of the attempt before are cut off: what they were writing is nobody's."""
+        self._registry.begin_attempt()
+        self._increments_since_full = 0
+        if self._settings.incremental:
+            self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
+
+    def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
+        """Return the newest retained checkpoint before ``damaged``, which is left where it is, unused."""
+        for checkpoint_id in reversed(self.coordinator.retained):
+            if checkpoint_id == damaged.metadata.checkpoint_id:
+                self.coordinator.forget(checkpoint_id)
+            if checkpoint_id >= damaged.metadata.checkpoint_id:
+                continue
+            uri = self._storage.uri_of(self._job_id, checkpoint_id)
+            try:
+                return RestorePoint(self._storage.load(uri), uri)
+            except CheckpointError as error:
+                _log.warning("checkpoint %d cannot be read either: %s", checkpoint_id, error)
+        return None
+
+    def abort_pending(self, error: PyFlinkStateError) -> None:
+        """The attempt, or the job, is over."""
+        self.execute(self.coordinator.abort_pending(error))
+
+    def discard_all(self) -> None:
+        """Delete every checkpoint of the job; savepoints stay."""
+        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
+            uri = self._storage.uri_of(self._job_id, checkpoint_id)
+            self._quietly(lambda uri=uri: self._storage.discard(uri))  # type: ignore[misc]
+        self._quietly(lambda: self._storage.sweep_shared(self._job_id, set()))
+
+    # --- barriers ----------------------------------------------------------------------------------
+
+    def trigger(self, epoch: int, now_ms: int) -> CheckpointTrigger | None:
+        """Begin a checkpoint at the barrier of ``epoch``; None where its folder cannot be made."""
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks())
+        try:
+            uri = self._storage.begin(self._job_id, pending.checkpoint_id, self._settings.incremental)
+        except CheckpointError as error:
+            self.execute(self.coordinator.not_completed(pending.checkpoint_id, error))
+            return None
+        self._uris[pending.checkpoint_id] = uri
+        base_id = self.coordinator.latest_completed if self._settings.incremental else None
+        materialize = False
+        if base_id is not None:
+            self._increments_since_full += 1
+            materialize = self._increments_since_full % self._settings.materialization_interval == 0
+        return CheckpointTrigger(
+            pending.checkpoint_id, now_ms, uri, self._settings.incremental, base_id, materialize
+        )
+
+    def trigger_savepoint(
+        self, request: SavepointRequest, epoch: int, now_ms: int
+    ) -> CheckpointTrigger | None:
+        """Begin a savepoint at the barrier of ``epoch``; None where its folder cannot be made."""
+        try:
+            uri = self._storage.begin_savepoint(request.directory, self._job_id)
+        except CheckpointError as error:
+            request.done.set_exception(error)
+            return None
+        target = SavepointTarget(uri, request.stops_job)
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target)
+        self._uris[pending.checkpoint_id] = uri
+        self._savepoints[pending.checkpoint_id] = request
+        return CheckpointTrigger(pending.checkpoint_id, now_ms, uri)
+
+    def _subtasks(self) -> list[SlotId]:
+        return [
+            SlotId(operator.operator_id, subtask)
+            for operator in self._plan.operators
+            for subtask in range(operator.parallelism)
+        ]
+
+    # --- events ------------------------------------------------------------------------------------
+
+    def acknowledge(self, ack: CheckpointAck) -> None:
+        """A slot has written its part."""
+        self.execute(self.coordinator.acknowledge(ack))
+
+    def decline(self, message: CheckpointDecline) -> None:
+        """A slot could not write its part."""
+        self.execute(self.coordinator.decline(message))
+
+    def materialized(self, message: StateMaterialized) -> None:
+        """A slot has written all of its state in the background."""
+        known = self.coordinator.latest_completed
+        pending = {checkpoint.checkpoint_id for checkpoint in self.coordinator.pending}
+        if message.checkpoint_id in pending or (known is not None and message.checkpoint_id <= known):
+            self._registry.materialized(message.slot, message.handle)
+        else:
+            self._discard_shared({file.path for file in message.handle.files()})
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.execute(self.coordinator.tick(self._clock.now_ms()))
+
+    def execute(self, instructions: list[Instruction]) -> None:
+        """Carry out what the coordinator says."""
+        for instruction in instructions:
+            if isinstance(instruction, WriteMetadata):
+                self._complete(instruction.checkpoint)
+            elif isinstance(instruction, AbandonCheckpoint):
+                self._abandon(instruction)
+            elif isinstance(instruction, DiscardCheckpoint):
+                self._discard(instruction.checkpoint_id)
+            elif isinstance(instruction, DiscardState):
+                self._discard_late(instruction.ack)
+            elif isinstance(instruction, NotifyComplete):
+                self._tell_slots(NotifyCheckpointComplete(instruction.checkpoint_id))
+            elif isinstance(instruction, FailJob):
+                self._job.fail(instruction.error)
+
+    # --- completion --------------------------------------------------------------------------------
+
+    def _complete(self, pending: PendingCheckpoint) -> None:
+        checkpoint_id = pending.checkpoint_id
+        uri = self._uris[checkpoint_id]
+        try:
+            states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
+            metadata = self._metadata(pending, states)
+            self._storage.complete(metadata, uri)
+        except CheckpointError as error:
+            self.execute(self.coordinator.not_completed(checkpoint_id, error))
+            return
+        del self._uris[checkpoint_id]
+        instructions = self.coordinator.completed(checkpoint_id, self._clock.now_ms())
+        savepoint = self._savepoints.pop(checkpoint_id, None)
+        if savepoint is None:
+            self._registry.register(checkpoint_id, states)
+        try:
+            # The checkpoint exists. If a sink's commit fails now, the restart begins here, and commits again.
+            if savepoint is None or savepoint.stops_job:
+                self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
+        finally:
+            self.execute(instructions)
+        if savepoint is not None:
+            savepoint.done.set_result(uri)
+        self._tell_of(pending, states, uri)
+
+    def _metadata(
+        self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
+    ) -> CheckpointMetadata:
+        position, counters = self._job.epoch_state(pending.epoch)
+        return CheckpointMetadata(
+            checkpoint_id=pending.checkpoint_id,
+            job_id=self._job_id,
+            job_name=self._job_name,
+            epoch=pending.epoch,
+            source_position=position,
+            counters=counters,
+            timestamp_ms=pending.triggered_ms,
+            operators=tuple(
+                OperatorState(
+                    operator.operator_id,
+                    operator.parallelism,
+                    operator.max_parallelism,
+                    tuple(
+                        states[SlotId(operator.operator_id, subtask)]
+                        for subtask in range(operator.parallelism)
+                    ),
+                )
+                for operator in self._plan.operators
+            ),
+        )
+
+    def _tell_of(
+        self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState], uri: str
+    ) -> None:
+        acks = pending.acks.values()
+        stats = CheckpointStats(
+            pending.checkpoint_id,
+            pending.epoch,
+            max((ack.sync_ms for ack in acks), default=0.0),
+            max((ack.async_ms for ack in acks), default=0.0),
+            sum(state.size_bytes for state in states.values()),
+            checkpointed_bytes=sum(ack.state.size_bytes for ack in acks),
+            triggered_ms=pending.triggered_ms,
+            duration_ms=self._clock.now_ms() - (pending.aligned_ms or pending.triggered_ms),
+            is_incremental=any(ack.base_id is not None for ack in acks),
+            is_savepoint=pending.savepoint is not None,
+            uri=uri,
+        )
+        self.history.append(stats)
+        self._job.checkpoint_ended(stats)
+
+    # --- deletion ----------------------------------------------------------------------------------
+
+    def _abandon(self, instruction: AbandonCheckpoint) -> None:
+        pending = instruction.checkpoint
+        checkpoint_id = pending.checkpoint_id
+        self._tell_slots(AbortCheckpoint(checkpoint_id, self.coordinator.latest_completed or 0))
+        uri = self._uris.pop(checkpoint_id, None)
+        if uri is not None:
+            self._quietly(lambda: self._storage.discard(uri))
+        written = shared_files(ack.state for ack in pending.acks.values())
+        self._discard_shared(written - self._registry.needed())
+        savepoint = self._savepoints.pop(checkpoint_id, None)
+        if savepoint is not None:
+            savepoint.done.set_exception(instruction.error)
+        stats = CheckpointStats(
+            checkpoint_id,
+            pending.epoch,
+            triggered_ms=pending.triggered_ms,
+            duration_ms=self._clock.now_ms() - (pending.aligned_ms or pending.triggered_ms),
+            is_savepoint=pending.savepoint is not None,
+            failure=str(instruction.error),
+        )
+        self.history.append(stats)
+        self._job.checkpoint_ended(stats)
+
+    def _discard(self, checkpoint_id: int) -> None:
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
+        unneeded = self._registry.unregister(checkpoint_id)
+        self._quietly(lambda: self._storage.discard(uri))
+        self._discard_shared(unneeded)
+
+    def _discard_late(self, ack: CheckpointAck) -> None:
+        uri = self._storage.uri_of(self._job_id, ack.checkpoint_id)
+        self._quietly(lambda: self._storage.discard(uri))
+        self._discard_shared(shared_files([ack.state]) - self._registry.needed())
+
+    def _discard_shared(self, paths: set[str]) -> None:
+        if paths:
+            self._quietly(lambda: self._storage.discard_shared(self._job_id, sorted(paths)))
+
+    def _quietly(self, delete: Callable[[], None]) -> None:
+        """Delete; what cannot be deleted is without ``_metadata`` or superseded, and harms nobody."""
+        try:
+            delete()
+        except CheckpointError as error:
+            _log.warning("%s", error)
+
+    def _tell_slots(self, message: object) -> None:
+        for slot in self._subtasks():
+            self._job.send(slot, message)

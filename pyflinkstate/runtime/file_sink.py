@@ -1,0 +1,276 @@
+"""The file sink: output that is committed by epoch, and never seen by halves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Protocol
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError
+from pyflinkstate.runtime.failures import shorten
+from pyflinkstate.runtime.sinks import SinkWriter
+from pyflinkstate.runtime.storage import absolute, open_file_system
+
+MARKER = "_pyflinkstate.json"
+#: Records that are written at once.
+RECORDS_PER_WRITE = 4096
+_EPOCH_FOLDER = re.compile(r"epoch=(\d+)")
+
+
+@contextmanager
+def _sink_errors(what: str, records: list[Any] | None = None) -> Iterator[None]:
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except OSError as error:
+        raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if records is None:
+            raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
+        raise BadRecordError(f"file sink: cannot {what}: {error}; records {shorten(records)}") from error
+
+
+#: Names, or a schema; None leaves it to the records.
+Columns = Any
+
+
+class _Encoder(Protocol):
+    """Writes records into one open file."""
+
+    def write(self, records: list[Any]) -> None:
+        """Append records."""
+
+    def close(self) -> None:
+        """Write what belongs at the end; the stream itself is closed by others."""
+
+
+class _LineEncoder:
+    """One line for each record."""
+
+    def __init__(self, stream: Any, columns: Columns, encode: Callable[[Any], str]) -> None:
+        self._stream = stream
+        self._encode = encode
+
+    def write(self, records: list[Any]) -> None:
+        self._stream.write("".join([self._encode(record) + "\n" for record in records]).encode())
+
+    def close(self) -> None:
+        return
+
+
+def _encode_json(record: Any) -> str:
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+class _CsvEncoder:
+    """CSV as in RFC 4180, with a header line where the columns are known."""
+
+    def __init__(self, stream: Any, columns: Columns) -> None:
+        self._stream = stream
+        self._columns = columns
+
+    def write(self, records: list[Any]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        if self._columns is None and isinstance(records[0], dict):
+            self._columns = list(records[0])
+        if self._stream.tell() == 0 and self._columns is not None:
+            writer.writerow(self._columns)
+        writer.writerows([_fields(record, self._columns) for record in records])
+        self._stream.write(text.getvalue().encode())
+
+    def close(self) -> None:
+        return
+
+
+class _ParquetEncoder:
+    """Parquet; without a schema the first records of a file say what its columns are."""
+
+    def __init__(self, stream: Any, columns: Columns) -> None:
+        self._stream = stream
+        self._columns = columns
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, records: list[Any]) -> None:
+        schema = self._columns if isinstance(self._columns, pa.Schema) else None
+        names = self._columns if schema is None else schema.names
+        if names is None and isinstance(records[0], dict):
+            names = list(records[0])
+        if names is None:
+            raise ValueError("records of Parquet are dicts, or the sink is given columns")
+        rows = [dict(zip(names, _fields(record, names), strict=True)) for record in records]
+        if self._writer is None:
+            table = pa.Table.from_pylist(rows, schema=schema)
+            self._writer = pq.ParquetWriter(self._stream, table.schema)
+            self._columns = table.schema
+        else:
+            table = pa.Table.from_pylist(rows, schema=schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _fields(record: Any, columns: Any) -> list[Any]:
+    """Return a record's fields in the order of ``columns``; raises ``ValueError`` if it has others."""
+    if isinstance(record, dict):
+        if columns is None or record.keys() != set(columns):
+            raise ValueError(f"its fields are {list(record)}, and the columns {columns}")
+        return [record[name] for name in columns]
+    if not isinstance(record, (tuple, list)):
+        raise TypeError("records are dicts, tuples or lists here")
+    if columns is not None and len(record) != len(columns):
+        raise ValueError(f"it has {len(record)} fields, and there are {len(columns)} columns")
+    return list(record)
+
+
+_ENCODERS: dict[str, tuple[str, Callable[[Any, Columns], _Encoder]]] = {
+    "json": (".jsonl", lambda stream, columns: _LineEncoder(stream, columns, _encode_json)),
+    "text": (".txt", lambda stream, columns: _LineEncoder(stream, columns, str)),
+    "csv": (".csv", _CsvEncoder),
+    "parquet": (".parquet", _ParquetEncoder),
+}
+
+
+@attrs.frozen
+class FileWriter:
+    """Writes one partition's records into a file of its own."""
+
+    folder_uri: str
+    format: str
+    columns: Columns = None
+
+    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
+        """See :class:`SinkWriter`; yields the file's name, or nothing for no records."""
+        batch = list(islice(records, RECORDS_PER_WRITE))
+        if not batch:
+            return
+        suffix, make_encoder = _ENCODERS[self.format]
+        name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
+        file_system, folder = open_file_system(self.folder_uri)
+        path = f"{folder}/{name}"
+        with _sink_errors(f"write {path}"):
+            file_system.create_dir(folder, recursive=True)
+            stream = file_system.open_output_stream(path)
+        encoder = make_encoder(stream, self.columns)
+        # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
+        while batch:
+            with _sink_errors(f"write {path}", batch):
+                encoder.write(batch)
+            batch = list(islice(records, RECORDS_PER_WRITE))
+        with _sink_errors(f"close {path}"):
+            encoder.close()
+            stream.close()
+        yield name
+
+
+class FileSink:
+    """Files below a directory, ``epoch=<n>/part-*``, each epoch visible at once or not at all.
+
+    Spark reads the directory as a table partitioned by ``epoch``; ``_pending`` and ``_prepared`` are
+    skipped by it, as all names with an underscore are.
+
+    Args:
+        directory: a path or URI that every executor reaches.
+        format: ``"json"`` (one JSON value on each line), ``"csv"``, ``"parquet"``, or ``"text"`` (``str`` of
+            each record; a line end in it stands as it is). Records of CSV and Parquet are dicts, tuples or
+            lists.
+        columns: of CSV their names, of Parquet names or a ``pyarrow.Schema``. Without, the first record of a
+            file says them, if it is a dict; name them where files are to agree.
+    """
+
+    def __init__(self, directory: str, format: str = "json", columns: Columns = None) -> None:
+        if format not in _ENCODERS:
+            raise SinkError(f"file sink: no format {format!r}; choose one of {', '.join(_ENCODERS)}")
+        self.directory = absolute(directory).rstrip("/")
+        self._format = format
+        self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
+        with _sink_errors(f"open {directory}"):
+            self._fs, self._root = open_file_system(self.directory)
+        if not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+            raise SinkError(
+                f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
+                f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
+            )
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """Take the directory for this job.
+
+        Raises:
+            SinkError: it holds the output of another run, which would be mixed with this one's.
+        """
+        with _sink_errors(f"use {self.directory}"):
+            self._fs.create_dir(self._root, recursive=True)
+            owner = self._owner()
+            if self._epochs("") and (owner != job_id or restored_epoch is None):
+                raise SinkError(
+                    f"file sink: {self.directory} holds output of another run (job {owner}): give an "
+                    f"empty directory, or restore that run's checkpoint",
+                    directory=self.directory,
+                )
+            self._set_owner(job_id)
+            keep = restored_epoch if restored_epoch is not None and owner == job_id else 0
+            self.rewind(keep)
+            self.commit(keep)
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`Sink`."""
+        return FileWriter(f"{self.directory}/_pending/epoch={epoch}", self._format, self._columns)
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        """Set the epoch aside: just the files of those task attempts that Spark counted."""
+        pending = f"{self._root}/_pending/epoch={epoch}"
+        with _sink_errors(f"prepare epoch {epoch}"):
+            if not results:
+                return
+            prepared = f"{self._root}/_prepared/epoch={epoch}"
+            self._fs.create_dir(prepared, recursive=True)
+            for name in results:
+                self._fs.move(f"{pending}/{name}", f"{prepared}/{name}")
+            self._fs.delete_dir(pending)
+
+    def commit(self, epoch: int) -> None:
+        """See :class:`Sink`. A commit that was interrupted is carried on by the next."""
+        with _sink_errors(f"commit epoch {epoch}"):
+            for number in self._epochs("/_prepared"):
+                if number <= epoch:
+                    name = f"epoch={number}"
+                    self._fs.move(f"{self._root}/_prepared/{name}", f"{self._root}/{name}")
+
+    def rewind(self, epoch: int) -> None:
+        """See :class:`Sink`."""
+        with _sink_errors(f"rewind to epoch {epoch}"):
+            for folder in ("/_pending", "/_prepared", ""):
+                for number in self._epochs(folder):
+                    if number > epoch or folder == "/_pending":
+                        self._fs.delete_dir(f"{self._root}{folder}/epoch={number}")
+
+    def _set_owner(self, job_id: str) -> None:
+        unfinished = f"{self._root}/{MARKER}.{uuid.uuid4().hex}"
+        with self._fs.open_output_stream(unfinished) as stream:
+            stream.write(json.dumps({"job_id": job_id}).encode())
+        self._fs.move(unfinished, f"{self._root}/{MARKER}")
+
+    def _owner(self) -> str | None:
+        if self._fs.get_file_info(f"{self._root}/{MARKER}").type == fs.FileType.NotFound:
+            return None
+        with self._fs.open_input_stream(f"{self._root}/{MARKER}") as stream:
+            owner: str = json.loads(stream.read())["job_id"]
+        return owner
+
+    def _epochs(self, folder: str) -> list[int]:
+        infos = self._fs.get_file_info(fs.FileSelector(self._root + folder, allow_not_found=True))
+        return sorted(int(match[1]) for info in infos if (match := _EPOCH_FOLDER.fullmatch(info.base_name)))

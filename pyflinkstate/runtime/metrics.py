@@ -1,0 +1,176 @@
+"""The metrics of one subtask, and how the driver adds those of several up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
+from pyflinkstate.errors import ConfigurationError
+
+
+@attrs.frozen
+class MetricValue:
+    """What a metric stood at.
+
+    Attributes:
+        kind: ``"counter"``, ``"gauge"``, ``"meter"`` or ``"distribution"``.
+        count: of a counter; of events or values of the others.
+        rate: events in a second, of a meter.
+        total: the sum of the values of a distribution.
+        minimum: the least of them, or of all subtasks' gauges; None without any.
+        maximum: the greatest.
+    """
+
+    kind: str
+    count: int = 0
+    rate: float = 0.0
+    total: float = 0
+    minimum: Any = None
+    maximum: Any = None
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values of a distribution, or of all subtasks' gauges; 0 without any."""
+        return self.total / self.count if self.count else 0.0
+
+    def plus(self, other: MetricValue) -> MetricValue:
+        """Return both as one."""
+        return MetricValue(
+            self.kind,
+            self.count + other.count,
+            self.rate + other.rate,
+            self.total + other.total,
+            _best(min, self.minimum, other.minimum),
+            _best(max, self.maximum, other.maximum),
+        )
+
+
+#: By name, ``"<group>.<name>"``.
+MetricValues = dict[str, MetricValue]
+
+
+def _best(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)
+
+
+def added_up(many: Iterable[MetricValues]) -> MetricValues:
+    """Return the metrics of several subtasks as one."""
+    total: MetricValues = {}
+    for values in many:
+        for name, value in values.items():
+            total[name] = total[name].plus(value) if name in total else value
+    return total
+
+
+class _Counter(Counter):
+    def __init__(self) -> None:
+        self._count = 0
+
+    def inc(self, n: int = 1) -> None:
+        self._count += n
+
+    def dec(self, n: int = 1) -> None:
+        self._count -= n
+
+    def get_count(self) -> int:
+        return self._count
+
+    def value(self) -> MetricValue:
+        return MetricValue("counter", self._count)
+
+
+class _Meter(Meter):
+    def __init__(self, now_ms: Callable[[], int], time_span_ms: int) -> None:
+        self._now_ms = now_ms
+        self._time_span_ms = time_span_ms
+        self._count = 0
+        #: When it was looked at, and what it stood at then.
+        self._seen: deque[tuple[int, int]] = deque([(now_ms(), 0)])
+
+    def mark_event(self, value: int = 1) -> None:
+        self._count += value
+
+    def get_count(self) -> int:
+        return self._count
+
+    def value(self) -> MetricValue:
+        now = self._now_ms()
+        self._seen.append((now, self._count))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= self._time_span_ms:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        passed_s = (now - since) / 1000
+        return MetricValue("meter", self._count, (self._count - before) / passed_s if passed_s > 0 else 0.0)
+
+
+class _Distribution(Distribution):
+    def __init__(self) -> None:
+        self._value = MetricValue("distribution")
+
+    def update(self, value: int) -> None:
+        self._value = self._value.plus(MetricValue("distribution", 1, 0.0, value, value, value))
+
+    def value(self) -> MetricValue:
+        return self._value
+
+
+@attrs.frozen
+class _Gauge:
+    """Asks the user's function."""
+
+    ask: Callable[[], Any]
+
+    def value(self) -> MetricValue:
+        found = self.ask()
+        return MetricValue("gauge", 1, 0.0, found, found, found)
+
+
+class OperatorMetrics(MetricGroup):
+    """See :class:`~pyflinkstate.api.metrics.MetricGroup`. All groups of a subtask share one dict."""
+
+    def __init__(
+        self, now_ms: Callable[[], int], prefix: str = "", metrics: dict[str, Any] | None = None
+    ) -> None:
+        self.now_ms = now_ms
+        self._prefix = prefix
+        self.metrics: dict[str, Any] = {} if metrics is None else metrics
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        full = name if extra is None else f"{name}.{extra}"
+        return OperatorMetrics(self.now_ms, f"{self._prefix}{full}.", self.metrics)
+
+    def counter(self, name: str) -> Counter:
+        counter: Counter = self._get_or_make(name, _Counter, _Counter)
+        return counter
+
+    def gauge(self, name: str, obj: Callable[[], int]) -> None:
+        if not callable(obj):
+            raise ConfigurationError(f"gauge {self._prefix}{name}: a function is needed, not {obj!r}")
+        self.metrics.pop(self._prefix + name, None)
+        self._get_or_make(name, _Gauge, lambda: _Gauge(obj))
+
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        span_ms = time_span_in_seconds * 1000
+        meter: Meter = self._get_or_make(name, _Meter, lambda: _Meter(self.now_ms, span_ms))
+        return meter
+
+    def distribution(self, name: str) -> Distribution:
+        distribution: Distribution = self._get_or_make(name, _Distribution, _Distribution)
+        return distribution
+
+    def _get_or_make(self, name: str, kind: type, make: Callable[[], Any]) -> Any:
+        metric = self.metrics.setdefault(self._prefix + name, None) or make()
+        if not isinstance(metric, kind):
+            raise ConfigurationError(f"metric {self._prefix}{name} is there already, of another kind")
+        self.metrics[self._prefix + name] = metric
+        return metric
+
+    def values(self) -> MetricValues:
+        """Return what all metrics stand at; what a gauge's function raises is the user's to see."""
+        return {name: metric.value() for name, metric in self.metrics.items()}

@@ -1,0 +1,113 @@
+"""Carries what user code in a slot prints and logs to the driver, line by line."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+#: Lines wait so long for others to go with them.
+INTERVAL_S = 0.2
+#: So many lines wait at most; if the driver is slower than that, the oldest are dropped, and counted.
+MAX_WAITING = 10_000
+
+Lines = tuple[tuple[int, str], ...]
+
+
+class OutputForwarder:
+    """Sends lines in the background, in order.
+
+    ``send`` takes lines with their levels; ``OSError`` when the driver is gone.
+    """
+
+    def __init__(self, send: Callable[[Lines], None]) -> None:
+        self._send = send
+        self._lines: deque[tuple[int, str]] = deque()
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._something = threading.Event()
+
+    def install(self) -> None:
+        """Take hold of ``sys.stdout``, ``sys.stderr`` and the root logger; what they did, they still do."""
+        sys.stdout = _Tee(sys.stdout, lambda line: self.add(logging.INFO, line))
+        stderr = sys.stderr
+        sys.stderr = _Tee(stderr, lambda line: self.add(logging.WARNING, line))
+        handler = _Handler(self, stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logging.getLogger().addHandler(handler)
+        logging.getLogger().setLevel(logging.INFO)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def add(self, level: int, line: str) -> None:
+        """Send a line soon."""
+        with self._lock:
+            if len(self._lines) == MAX_WAITING:
+                self._lines.popleft()
+                self._dropped += 1
+            self._lines.append((level, line))
+        self._something.set()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        with self._sending:
+            with self._lock:
+                lines = list(self._lines)
+                self._lines.clear()
+                dropped, self._dropped = self._dropped, 0
+            if dropped:
+                lines.insert(0, (logging.WARNING, f"({dropped} lines were dropped)"))
+            if lines:
+                self._send(tuple(lines))
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        try:
+            while True:
+                self._something.wait()
+                pause.wait(INTERVAL_S)
+                self._something.clear()
+                self.flush()
+        except OSError:
+            return
+
+
+class _Tee(io.TextIOBase):
+    """A text stream that also hands out whole lines."""
+
+    def __init__(self, stream: TextIO, add: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._add = add
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        self._stream.write(text)
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._add(line)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+class _Handler(logging.Handler):
+    def __init__(self, forwarder: OutputForwarder, stream: TextIO) -> None:
+        super().__init__()
+        self._forwarder = forwarder
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        self._stream.write(line + "\n")
+        self._forwarder.add(record.levelno, line)

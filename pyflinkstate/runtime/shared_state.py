@@ -1,0 +1,114 @@
+"""Which files several checkpoints share, and which of them nobody needs any more.
+
+With incremental checkpoints a subtask writes what changed since the last completed checkpoint. That
+one's files and the new one together are the state: a *chain*, a full file and increments. The files lie in
+``shared/`` and belong to all checkpoints whose chains they are in (Flink: ``SharedStateRegistry``). Now and
+then a subtask writes all of its state in the background (Flink: *materialization*); from then on its
+chain begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.errors import CheckpointError
+from pyflinkstate.runtime.messages import CheckpointAck, SlotId
+
+#: What leads the path of a shared file, seen from the folder of its checkpoint.
+SHARED_PREFIX = "../shared/"
+
+
+def shared_files(states: Iterable[OperatorSubtaskState]) -> set[str]:
+    """Return the paths of all shared files of ``states``."""
+    handles = (state.managed_keyed for state in states)
+    return {
+        file.path
+        for handle in handles
+        if handle is not None
+        for file in handle.files()
+        if file.path.startswith(SHARED_PREFIX)
+    }
+
+
+class SharedStateRegistry:
+    """The chains of the checkpoints that are kept, and of those that are on their way."""
+
+    def __init__(self) -> None:
+        #: By completed checkpoint: the state of each subtask, while the attempt that wrote it goes on.
+        self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
+        self._files: dict[int, set[str]] = {}
+        self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
+
+    def begin_attempt(self) -> None:
+        """New slots know of no checkpoint: their first one is full, so no chain goes on."""
+        self._chains.clear()
+        self._materialized.clear()
+
+    def materialized(self, slot: SlotId, handle: KeyGroupsStateHandle) -> None:
+        """A subtask has written all of its state as it was at ``handle.checkpoint_id``."""
+        known = self._materialized.get(slot)
+        if known is None or _written(known) < _written(handle):
+            self._materialized[slot] = handle
+
+    def whole(self, ack: CheckpointAck) -> OperatorSubtaskState:
+        """Return the state of the acknowledging subtask with the chain before its increment.
+
+        Raises:
+            CheckpointError: it is put on top of a checkpoint that is no longer known.
+        """
+        if ack.base_id is None:
+            return ack.state
+        # What changed since the base covers what changed since any later one.
+        bases = [known for known in self._chains if ack.base_id <= known < ack.checkpoint_id]
+        if not bases:
+            raise CheckpointError(
+                f"{ack.slot} wrote what changed since checkpoint {ack.base_id}, which is not there any more"
+            )
+        base = self._chains[max(bases)][ack.slot].managed_keyed
+        added = () if ack.state.managed_keyed is None else (ack.state.managed_keyed,)
+        return attrs.evolve(ack.state, managed_keyed=self._chain(ack, base, added))
+
+    def _chain(
+        self,
+        ack: CheckpointAck,
+        base: KeyGroupsStateHandle | None,
+        added: tuple[KeyGroupsStateHandle, ...],
+    ) -> KeyGroupsStateHandle | None:
+        if base is None:  # the subtask had no state yet: its first increment has all there is
+            return added[0] if added else None
+        increments = (*base.increments, *added)
+        full = self._materialized.get(ack.slot)
+        if full is None or not _written(base) < _written(full) <= ack.checkpoint_id:
+            return attrs.evolve(base, increments=increments)
+        newer = (handle for handle in increments if _written(handle) > _written(full))
+        return attrs.evolve(full, increments=tuple(newer))
+
+    def register(self, checkpoint_id: int, states: dict[SlotId, OperatorSubtaskState]) -> None:
+        """A checkpoint of this attempt is complete."""
+        self._chains[checkpoint_id] = states
+        self._files[checkpoint_id] = shared_files(states.values())
+
+    def register_restored(self, metadata: CheckpointMetadata) -> None:
+        """A checkpoint of an earlier run is kept: its files are needed, and no chain goes on from it."""
+        subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
+        self._files[metadata.checkpoint_id] = shared_files(subtasks)
+
+    def unregister(self, checkpoint_id: int) -> set[str]:
+        """A checkpoint is deleted: return its shared files that nobody else needs."""
+        self._chains.pop(checkpoint_id, None)
+        return self._files.pop(checkpoint_id, set()) - self.needed()
+
+    def needed(self) -> set[str]:
+        """Return the shared files that must stay."""
+        on_the_way = shared_files(map(OperatorSubtaskState, self._materialized.values()))
+        return on_the_way.union(*self._files.values())
+
+
+def _written(handle: KeyGroupsStateHandle) -> int:
+    """Return the checkpoint at which a file in ``shared/`` was written."""
+    assert handle.checkpoint_id is not None
+    return handle.checkpoint_id
