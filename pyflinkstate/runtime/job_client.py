@@ -10,6 +10,7 @@ from typing import Any
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.messages import SlotId
 from pyflinkstate.runtime.observe import JobExecutionResult, JobStatus
 
 
@@ -41,6 +42,10 @@ class JobClient:
     def get_job_status(self) -> Future[JobStatus]:
         """Return what the job is about now."""
         return _done(self._job.status)
+
+    def slot_pids(self) -> dict[SlotId, int]:
+        """Return the process ids of the state slots that run now, on their hosts."""
+        return self._job.slot_pids()
 
     def get_accumulators(self) -> Future[dict[str, Any]]:
         """Return the record counts so far."""

@@ -1,25 +1,29 @@
 """What the golden state files hold, one file for each format version.
 
-Version 1 was written by release 0.1.0, which knew no namespaces, no timers and no time to live. The file
-of the version that is current now is written by
+Version 1 was written by release 0.1.0, which knew no namespaces, no timers and no time to live; version 2
+knew no increments. The full files of versions 2 and 3 hold the same, and of version 3 there is an increment
+to be put on top as well. The files of the version that is current now are written by
 
     python tests/backends/golden_content.py
 
 Never write one again under the same name: a later release must read what an earlier one wrote. A new
 format version gets a file of its own beside those that are there.
 
-The bytes of version 2 can be made again: they are not compressed, since each release of zstd compresses
-in its own way, and they come from a backend of plain dicts, whose order is that of writing.
+The bytes from version 2 on can be made again: they are not compressed, since each release of zstd compresses
+in its own way, and they come from a backend of plain dicts, whose order is that of writing. The order of an
+increment is that of the changes, which are sorted here.
 """
 
 import json
+import threading
+from copy import deepcopy
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import attrs
-from backend_support import Mean, make_backend, state_of, take_snapshot
+from backend_support import Mean, MemoryStreams, make_backend, state_of, take_snapshot
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -34,6 +38,8 @@ from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.state_file import VERSION
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.increments import ChangeHistory, Changes
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle, Section
@@ -177,9 +183,9 @@ def put_timers(backend: HeapKeyedStateBackend) -> None:
             spaced.add(Timer(window[1], key, window), backend.key_group_of(key))
 
 
-def backend_with_all(*, async_snapshots: bool) -> HeapKeyedStateBackend:
+def backend_with_all(*, async_snapshots: bool, clock: SettableClock | None = None) -> HeapKeyedStateBackend:
     """Return a backend that holds what version 2 knows."""
-    clock = SettableClock()
+    clock = SettableClock() if clock is None else clock
     backend = make_backend(Types.STRING(), async_snapshots=async_snapshots, clock=clock)
     put_states(backend)
     put_windows(backend)
@@ -188,22 +194,153 @@ def backend_with_all(*, async_snapshots: bool) -> HeapKeyedStateBackend:
     return backend
 
 
+# --- what the increment of version 3 has ---------------------------------------------------------------
+
+#: When the increment is taken: nothing of ``TTL_STORED`` has expired.
+LATER = 50_000
+
+CHANGED, REMOVED, UNTOUCHED, FEW = KEYS
+NEW_KEY = "новый"
+
+#: What has expired of it stays stored, and no snapshot has it.
+CLEANED = ValueStateDescriptor("cleaned", Types.STRING())
+CLEANED.enable_time_to_live(
+    StateTtlConfig.new_builder(Duration.of_millis(10_000))
+    .disable_cleanup_in_background()
+    .cleanup_full_snapshot()
+    .build()
+)
+LATE = MapStateDescriptor("registered late", Types.LONG(), Types.STRING())
+
+#: What ``change_states`` makes of ``STORED`` under the first key.
+CHANGED_STORED = {
+    "value": 0,
+    "row": (Decimal("-0.01"), date(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59), -1, -0.0),
+    "list": ["", "日本", "\U0001f600", "more"],
+    "map": {"a": [0.1, 2.5], "none": None, "new": []},
+    "reducing": 10**26,
+    "aggregating": [13, 3],
+    "pickled value": {"set": {1, 2}, "tuple": (None, b"\x00"), "new": [None]},
+    "pickled map": {None: "no longer"},
+}
+
+
+def change_states(backend: HeapKeyedStateBackend) -> None:
+    """Change all that the first key has, remove all that the second has, and add a key."""
+    for descriptor in DESCRIPTORS.values():
+        state_of(backend, descriptor, REMOVED).clear()
+    for name in ("value", "row", "pickled value"):
+        state_of(backend, DESCRIPTORS[name], CHANGED).update(CHANGED_STORED[name])
+    state_of(backend, DESCRIPTORS["list"], CHANGED).add("more")
+    state_of(backend, DESCRIPTORS["map"], CHANGED).put_all({"a": [0.1, 2.5], "new": []})
+    state_of(backend, DESCRIPTORS["reducing"], CHANGED).add(10**26)
+    state_of(backend, DESCRIPTORS["aggregating"], CHANGED).add(10)
+    pickled_map = state_of(backend, DESCRIPTORS["pickled map"], CHANGED)
+    pickled_map.remove((1, "a"))
+    pickled_map.put(None, "no longer")
+    state_of(backend, DESCRIPTORS["value"], NEW_KEY).update(-1)
+    state_of(backend, LATE, NEW_KEY).put(2**62, "late")
+
+
+def change_windows(backend: HeapKeyedStateBackend) -> None:
+    """Remove one window and add to another."""
+    backend.set_current_key(CHANGED)
+    backend.get_partitioned_state(WINDOWED, WINDOWS[0], WINDOW).clear()
+    backend.get_partitioned_state(WINDOWED, WINDOWS[1], WINDOW).add("more")
+
+
+def change_expiring_states(backend: HeapKeyedStateBackend, clock: SettableClock) -> None:
+    """Change and remove some, and leave it to the snapshot to drop another that has expired."""
+    state_of(backend, CLEANED, CHANGED).update("dropped")
+    clock.now_ms = LATER
+    state_of(backend, CLEANED, NEW_KEY).update("kept")
+    state_of(backend, TTL_DESCRIPTORS["ttl value"], CHANGED).update(43)
+    state_of(backend, TTL_DESCRIPTORS["ttl value"], REMOVED).clear()
+    state_of(backend, TTL_DESCRIPTORS["ttl list"], CHANGED).add("new")
+    state_of(backend, TTL_DESCRIPTORS["ttl map"], CHANGED).put("a", -1)
+    state_of(backend, TTL_DESCRIPTORS["ttl pickled map"], REMOVED).clear()
+
+
+def change_timers(backend: HeapKeyedStateBackend) -> None:
+    """Let the first timers fire, add one, and take away one that was never there when a file was written."""
+    plain = backend.create_timer_queue(TIMERS)
+    spaced = backend.create_timer_queue(WINDOW_TIMERS, WINDOW)
+    while plain.poll(-1) is not None:
+        pass
+    plain.add(Timer(5, NEW_KEY), backend.key_group_of(NEW_KEY))
+    plain.add(Timer(6, NEW_KEY), backend.key_group_of(NEW_KEY))
+    plain.remove(Timer(6, NEW_KEY), backend.key_group_of(NEW_KEY))
+    spaced.remove(Timer(WINDOWS[0][1], CHANGED, WINDOWS[0]), backend.key_group_of(CHANGED))
+
+
+def changed_contents() -> dict[str, dict[Any, Any]]:
+    """Return what is stored after the increment, by state and entry key."""
+    contents: dict[str, dict[Any, Any]] = {
+        name: {CHANGED: CHANGED_STORED[name], UNTOUCHED: stored} for name, stored in STORED.items()
+    }
+    contents["value"] |= {FEW: 7, NEW_KEY: -1}
+    contents["registered late"] = {NEW_KEY: {2**62: "late"}}
+    contents["windowed"] = {(key, window): windowed(key, window) for key in KEYS for window in WINDOWS}
+    del contents["windowed"][CHANGED, WINDOWS[0]]
+    contents["windowed"][CHANGED, WINDOWS[1]].append("more")
+    for name, stored in TTL_STORED.items():
+        contents[name] = {key: deepcopy(stored) for key in KEYS[:-1]}
+    contents["ttl value"][CHANGED] = (LATER, 43)
+    del contents["ttl value"][REMOVED], contents["ttl pickled map"][REMOVED]
+    contents["ttl list"][CHANGED].append((LATER, "new"))
+    contents["ttl map"][CHANGED]["a"] = (LATER, -1)
+    contents["cleaned"] = {NEW_KEY: (LATER, "kept")}
+    return contents
+
+
+def changed_timers() -> set[Timer]:
+    """Return the timers without namespaces after the increment."""
+    return {timer for timer in timers() if timer.timestamp_ms >= 0} | {Timer(5, NEW_KEY)}
+
+
+def changed_window_timers() -> set[Timer]:
+    """Return the timers with namespaces after the increment."""
+    return window_timers() - {Timer(WINDOWS[0][1], CHANGED, WINDOWS[0])}
+
+
+def sorted_changes(changes: Changes) -> Changes:
+    """Return changes in an order that does not depend on how this process hashes strings."""
+    return {name: [sorted(group, key=repr) for group in groups] for name, groups in changes.items()}
+
+
 # --- files -------------------------------------------------------------------------------------------
 
 
 def make_golden() -> KeyGroupsStateHandle:
-    """Return the handle of what the golden file of version 2 was written with, written now."""
+    """Return the handle of what the full golden files of versions 2 and 3 were written with, written now."""
     handle = take_snapshot(backend_with_all(async_snapshots=False), compression=None)
     assert handle is not None
     return handle
 
 
-def write_golden(version: int) -> None:
+def make_golden_increment() -> KeyGroupsStateHandle:
+    """Return the handle of what the golden increment of version 3 was written with, written now."""
+    clock = SettableClock()
+    backend = backend_with_all(async_snapshots=True, clock=clock)
+    history = ChangeHistory(backend)
+    assert history.cut(1, None) is None
+    change_states(backend)
+    change_windows(backend)
+    change_expiring_states(backend, clock)
+    change_timers(backend)
+    changes = history.cut(2, 1)
+    assert changes is not None
+    strategy = HeapSnapshotStrategy(backend, None, sorted_changes(changes))
+    handle = strategy.async_snapshot(strategy.sync_prepare_resources(), MemoryStreams(), threading.Event())
+    assert handle is not None
+    return handle
+
+
+def write_golden(name: str, handle: KeyGroupsStateHandle) -> None:
     """Write the file and, as JSON, what its handle says, unless they are there."""
-    handle = make_golden()
-    with (GOLDEN / f"state_v{version}.bin").open("xb") as file:
+    with (GOLDEN / f"state_{name}.bin").open("xb") as file:
         file.write(handle.stream.data)
-    with (GOLDEN / f"state_v{version}.json").open("x") as file:
+    with (GOLDEN / f"state_{name}.json").open("x") as file:
         file.write(json.dumps(places(handle), indent=1) + "\n")
 
 
@@ -218,15 +355,22 @@ def places(handle: KeyGroupsStateHandle) -> dict[str, dict[int, list[int]]]:
     }
 
 
-def read_golden(version: int) -> KeyGroupsStateHandle:
+def read_golden(version: int, kind: str = "") -> KeyGroupsStateHandle:
     """Return the handle of the golden file of a format version."""
+    name = f"state_v{version}{kind}"
     sections = {
         name: {int(key_group): Section(*place) for key_group, place in groups.items()}
-        for name, groups in json.loads((GOLDEN / f"state_v{version}.json").read_text()).items()
+        for name, groups in json.loads((GOLDEN / f"{name}.json").read_text()).items()
     }
-    stream = ByteStreamStateHandle((GOLDEN / f"state_v{version}.bin").read_bytes())
+    stream = ByteStreamStateHandle((GOLDEN / f"{name}.bin").read_bytes())
     return KeyGroupsStateHandle(KeyGroupRange(0, 127), stream, sections)
 
 
+def read_golden_chain() -> KeyGroupsStateHandle:
+    """Return the handle of the full golden file of version 3 with the increment on top."""
+    return attrs.evolve(read_golden(3), increments=(read_golden(3, "_increment"),))
+
+
 if __name__ == "__main__":
-    write_golden(VERSION)
+    write_golden(f"v{VERSION}", make_golden())
+    write_golden(f"v{VERSION}_increment", make_golden_increment())

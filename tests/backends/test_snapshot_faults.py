@@ -131,7 +131,7 @@ class TestIncompatibility:
         newer = data[:8] + struct.pack(">H", 4) + data[10:]
         with pytest.raises(IncompatibleCheckpointError, match=r"format version 4, and .* version 3") as error:
             restore([altered(handle, newer)], STRING)
-        assert error.value.context == {"file": "chk-1/memory", "version": 3}
+        assert error.value.context == {"file": "chk-1/memory", "version": 4}
 
     def test_another_max_parallelism(self, handle):
         with pytest.raises(IncompatibleCheckpointError, match="max parallelism 128, and the program 256"):

@@ -17,13 +17,14 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
+from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.frames import FrameKey, Router
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.frames import FrameKey, Router
 from pyflinkstate.runtime.job import Job, JobSettings
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener
+from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
 from pyflinkstate.runtime.plan import KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
 from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import Sink
@@ -113,7 +114,9 @@ class Heard(JobListener):
 
     epochs: list[EpochStats] = attrs.Factory(list)
     checkpoints: list[CheckpointStats] = attrs.Factory(list)
+    failed: list[CheckpointStats] = attrs.Factory(list)
     restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
+    ended: list[JobStatus] = attrs.Factory(list)
     _completed: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
 
     def await_checkpoint(self) -> CheckpointStats:
@@ -127,8 +130,14 @@ class Heard(JobListener):
         self.checkpoints.append(stats)
         self._completed.put(stats)
 
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        self.failed.append(stats)
+
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         self.restarts.append((attempt, error))
+
+    def on_end(self, status: JobStatus) -> None:
+        self.ended.append(status)
 
 
 def control(secret: bytes, events: queue.SimpleQueue[Any], deployments: Any) -> ControlServer:
@@ -150,13 +159,25 @@ class JobRun:
     checkpoints: CheckpointSettings = EVERY_EPOCH
     restart: RestartStrategy = NO_RESTART
     state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    retention: ExternalizedCheckpointRetention | None = None
+    allow_non_restored_state: bool = False
+    fall_back: bool = False
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
 
     def job(self) -> Job:
         plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
-        settings = JobSettings(self.name, self.checkpoints, self.restart, (self.heard,), self.state_backend)
+        settings = JobSettings(
+            self.name,
+            self.checkpoints,
+            self.restart,
+            (self.heard,),
+            self.state_backend,
+            self.retention,
+            self.allow_non_restored_state,
+            self.fall_back,
+        )
         return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore)
 
     def run(self) -> Job:
@@ -174,7 +195,13 @@ def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
 def latest(storage: CheckpointStorage, name: str = "orders") -> RestorePoint:
     """Return what a job is restored from."""
     metadata = storage.load_latest(name)
-    return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+    return restore_point(storage, metadata.job_id, metadata.checkpoint_id)
+
+
+def restore_point(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> RestorePoint:
+    """Return a certain checkpoint as one to restore from."""
+    uri = storage.uri_of(job_id, checkpoint_id)
+    return RestorePoint(storage.load(uri), uri)
 
 
 def once(error: PyFlinkStateError, epoch: int, times: int = 1) -> Hook:

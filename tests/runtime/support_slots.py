@@ -69,12 +69,13 @@ class Driver:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.secret = os.urandom(16)
         self.deployments: dict[SlotId, DeploySlot] = {}
-        self.control = ControlServer(
-            Endpoint(), self.secret, self.events, lambda slot: self.deployments[slot]
-        )
+        self.control = ControlServer(Endpoint(), self.secret, self.events, self)
         self.registry = self.control.new_attempt(0)
         self.link = DriverLink(self.control.address, self.secret, 0)
         self.process_fds: list[int] = []
+
+    def of(self, slot: SlotId) -> DeploySlot:
+        return self.deployments[slot]
 
     def connect(self) -> Connection:
         return connect(self.control.address, self.secret)

@@ -107,7 +107,7 @@ def test_an_abort_after_the_folder_was_deleted_is_quiet(
 ) -> None:
     stream = folder.create()
     stream.write(bytes(100))
-    storage.discard(JOB, 1)
+    storage.discard(storage.uri_of(JOB, 1))
     stream.abort()
     assert not Path(folder.folder).exists()
 
@@ -201,13 +201,13 @@ class CountedFile:
 
 def test_small_writes_reach_the_file_together_and_large_ones_by_themselves() -> None:
     file = CountedFile()
-    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "chk-1/file", 0, 100)
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "../shared/1-file", 0, 100)
     for number in range(75):
         stream.write(b"%04d" % number)
     stream.write(bytes(1_000))
     assert file.sizes == [100, 100, 100, 1_000]
     stream.write(b"end")
-    assert stream.close_and_get_handle() == FileStateHandle("file", 1_303)
+    assert stream.close_and_get_handle() == FileStateHandle("../shared/1-file", 1_303)
     assert file.data == b"".join(b"%04d" % n for n in range(75)) + bytes(1_000) + b"end"
     assert file.sizes == [100, 100, 100, 1_000, 3]
 
@@ -217,7 +217,7 @@ def test_whatever_the_sizes_the_bytes_come_in_order_and_the_threshold_decides_wh
     pieces: list[bytes], threshold: int, write_buffer: int
 ) -> None:
     file, whole = CountedFile(), b"".join(pieces)
-    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "chk-1/file", threshold, write_buffer)
+    stream = FsCheckpointStateOutputStream(lambda: file, lambda: None, "file", threshold, write_buffer)
     for piece in pieces:
         stream.write(piece)
     handle = stream.close_and_get_handle()

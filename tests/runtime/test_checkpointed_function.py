@@ -157,7 +157,7 @@ def test_a_snapshot_knows_its_checkpoint() -> None:
     )
     harness = KeyedOperatorHarness(function)
     trigger = CheckpointTrigger(7, 1_700_000_000_000, "memory")
-    harness._subtask.snapshot(trigger, MemoryCheckpoint()).finish()
+    harness._subtask.snapshot(trigger, MemoryCheckpoint()).futures.finish()
     assert function.found[-1] == (7, 1_700_000_000_000)
 
 
@@ -232,7 +232,7 @@ def test_closing_a_function_cancels_the_snapshots_being_written(function: Noting
     with contextlib.suppress(UserFunctionError):
         harness.close()
     with pytest.raises(SnapshotCancelledError):
-        snapshot.finish()
+        snapshot.futures.finish()
 
 
 # --- operator state through a function -------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_what_is_written_to_a_raw_output_after_snapshot_state_is_not_in_the_snap
         with contextlib.suppress(CheckpointError):
             output.write(b" too late")
     again = Raw()
-    KeyedOperatorHarness(again, restore=[snapshot.finish()])
+    KeyedOperatorHarness(again, restore=[snapshot.futures.finish()])
     assert (again.own, again.shared) == ({1: b"in time"}, [b"in time"])
 
 

@@ -19,12 +19,12 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.formats import JsonFormat
 from pyflinkstate.runtime.epochs import EpochRequest
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.formats import JsonFormat
 from pyflinkstate.runtime.observe import CheckpointStats
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import FileSource
 from pyflinkstate.runtime.storage import CheckpointStorage

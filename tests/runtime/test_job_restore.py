@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from slot_functions import Echo
-from support_job import JobRun, counts, latest, numbers, once
+from support_job import JobRun, counts, latest, numbers, once, restore_point
 from support_runtime import PICKLED, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
@@ -20,11 +20,11 @@ from pyflinkstate.errors import (
     ParallelismError,
     SparkJobError,
 )
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint
+from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.storage import CheckpointStorage
 
@@ -127,7 +127,7 @@ def test_what_was_taken_back_for_an_older_checkpoint_is_not_missing_after_the_ne
         return made
 
     job_id = run().run().job_id
-    older = RestorePoint(storage.load(storage.folder(job_id, 2)), storage.uri_of(job_id, 2))
+    older = restore_point(storage, job_id, 2)
     going_back = run(restore=older)
     going_back.runner.before = once(BadRecordError("bad input"), 3)
     with pytest.raises(BadRecordError):

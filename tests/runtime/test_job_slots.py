@@ -42,8 +42,8 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint
+from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,

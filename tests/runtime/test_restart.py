@@ -1,6 +1,9 @@
-"""Restart strategies."""
+"""What a restart may help against, and the strategies with a fixed delay."""
 
 from __future__ import annotations
+
+import pickle
+from typing import Any
 
 import pytest
 
@@ -12,16 +15,19 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     InvalidKeyError,
+    JobCancelledError,
     MalformedRecordError,
     PyFlinkStateError,
     SinkError,
     SlotLostError,
+    SlotMemoryError,
     SourceError,
     SparkJobError,
+    SparkUnavailableError,
     StaleSlotError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
+from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategies, RestartTracker
 
 MAY_GO_AWAY = [
     UserFunctionError,
@@ -39,28 +45,76 @@ MUST_COME_AGAIN = [
     ConfigurationError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
+    JobCancelledError,
     SinkError,
+    SlotMemoryError,
+    SparkUnavailableError,
 ]
 
 
 @pytest.mark.parametrize("error", MAY_GO_AWAY)
-def test_attempts_are_given_until_they_are_used_up(error: type[PyFlinkStateError]) -> None:
-    strategy = RestartStrategies.fixed_delay_restart(2, 500)
-    assert [strategy.allows(error("failed"), done) for done in range(4)] == [True, True, False, False]
-    assert strategy.delay_ms == 500
+def test_what_may_go_away_is_tried_again(error: type[PyFlinkStateError]) -> None:
+    assert error("failed").recoverable
 
 
 @pytest.mark.parametrize("error", MUST_COME_AGAIN)
 def test_what_must_come_again_is_not_tried_again(error: type[PyFlinkStateError]) -> None:
-    assert not RestartStrategies.fixed_delay_restart(10, 0).allows(error("failed"), 0)
+    assert not error("failed").recoverable
 
 
-@pytest.mark.parametrize("error", [*MAY_GO_AWAY, *MUST_COME_AGAIN])
-def test_without_restarts_no_error_is_tried_again(error: type[PyFlinkStateError]) -> None:
-    assert not RestartStrategies.no_restart().allows(error("failed"), 0)
+def delays(tracker: RestartTracker, failures: int) -> list[int | None]:
+    """Fail again and again at one moment: a fixed delay does not ask when."""
+    return [tracker.notify_failure(5_000) for _ in range(failures)]
 
 
-@pytest.mark.parametrize(("attempts", "delay_ms"), [(-1, 0), (0, -1)])
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_attempts_are_given_until_they_are_used_up(attempts: int) -> None:
+    tracker = RestartStrategies.fixed_delay_restart(attempts, 500).tracker()
+    assert delays(tracker, attempts + 2) == [500] * attempts + [None, None]
+
+
+def test_no_delay_is_a_delay() -> None:
+    assert delays(RestartStrategies.fixed_delay_restart(1, 0).tracker(), 2) == [0, None]
+
+
+@pytest.mark.parametrize(
+    "strategy", [RestartStrategies.no_restart(), RestartStrategies.fixed_delay_restart(0, 500)]
+)
+def test_without_attempts_the_first_failure_is_the_last(strategy: FixedDelayRestart) -> None:
+    assert delays(strategy.tracker(), 1) == [None]
+
+
+def test_a_completed_checkpoint_gives_all_attempts_back() -> None:
+    tracker = RestartStrategies.fixed_delay_restart(2, 500).tracker()
+    for _ in range(3):
+        assert delays(tracker, 2) == [500, 500]
+        tracker.notify_progress()
+    assert delays(tracker, 3) == [500, 500, None]
+
+
+def test_jobs_with_one_strategy_count_apart() -> None:
+    strategy = RestartStrategies.fixed_delay_restart(1, 500)
+    used_up, fresh = strategy.tracker(), strategy.tracker()
+    assert delays(used_up, 2) == [500, None]
+    assert delays(fresh, 1) == [500]
+
+
+@pytest.mark.parametrize(("attempts", "delay_ms"), [(-1, 0), (0, -1), (-5, -5)])
 def test_negative_numbers_are_refused(attempts: int, delay_ms: int) -> None:
-    with pytest.raises(ValueError, match="must be >= 0"):
+    with pytest.raises(ConfigurationError, match="must be 0 or more"):
         FixedDelayRestart(attempts, delay_ms)
+    with pytest.raises(ConfigurationError, match="FixedDelayRestart"):
+        RestartStrategies.fixed_delay_restart(attempts, delay_ms)
+
+
+@pytest.mark.parametrize(("attempts", "delay_ms"), [("3", 0), (3, None), (2, 0.5), (True, 0)], ids=repr)
+def test_what_is_no_whole_number_is_refused(attempts: Any, delay_ms: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        RestartStrategies.fixed_delay_restart(attempts, delay_ms)
+
+
+def test_strategies_are_values() -> None:
+    strategy = RestartStrategies.fixed_delay_restart(3, 1_000)
+    assert strategy == FixedDelayRestart(3, 1_000) == pickle.loads(pickle.dumps(strategy))
+    assert strategy != RestartStrategies.fixed_delay_restart(3, 1_001)
+    assert RestartStrategies.no_restart() == FixedDelayRestart(0, 0)

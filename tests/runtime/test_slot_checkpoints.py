@@ -80,7 +80,7 @@ def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
     assert made.state == OperatorSubtaskState(handle), "there is no state of another kind"
     assert handle.key_group_range == KeyGroupRange(0, 127)
     assert type(handle.stream) is kind
-    assert len(tree(Path(storage.folder(JOB, 1)))) == (kind is FileStateHandle)
+    assert len(tree(Path(storage.uri_of(JOB, 1)))) == (kind is FileStateHandle)
 
     results = []
     for subtask, frames in enumerate(frames_for(RECORDS[:40], parallelism=2)):
@@ -95,7 +95,7 @@ def test_a_checkpoint_restores_into_slots_of_other_key_group_ranges(
 def test_a_slot_that_cannot_write_declines_and_goes_on(driver: Driver, storage: CheckpointStorage) -> None:
     slot = driver.start_slot(Count(NOISE), storage=storage.settings)
     storage.begin(JOB, 1)
-    in_the_way = Path(storage.folder(JOB, 1)) / "file"
+    in_the_way = Path(storage.uri_of(JOB, 1)) / "file"
     in_the_way.write_text("in the way")
     slot.feed(1, RECORDS, barrier=CheckpointTrigger(1, TIMESTAMP_MS, f"{in_the_way}/chk-1"))
     declined = next_event(driver.events, CheckpointDecline)
@@ -127,7 +127,7 @@ def test_an_epoch_that_fails_takes_no_checkpoint(driver: Driver, storage: Checkp
         task.recv_bytes()
     driver.registry.close(20)
     assert driver.events.empty()
-    assert tree(Path(storage.folder(JOB, 1))) == {}
+    assert tree(Path(storage.uri_of(JOB, 1))) == {}
 
 
 def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
@@ -162,7 +162,7 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_where_the_slot_is_need
     made = next_event(driver.events, CheckpointAck)
     file = made.state.managed_keyed.stream.path
     if damage == "missing":
-        (Path(storage.folder(JOB, 1)) / file).unlink()
+        (Path(storage.uri_of(JOB, 1)) / file).unlink()
     with pytest.raises(error, match=text) as caught:
         start_restored(driver, storage, made, slot=SlotId("restored", 0), **changes)
     assert "operator 'count'" in str(caught.value)

@@ -270,7 +270,7 @@ def test_a_function_that_cannot_start_is_an_error_where_the_slot_is_needed(
 def test_a_driver_that_cannot_say_what_to_run_is_an_error_where_the_slot_is_needed(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver.control, "_deploy", raising(EOFError()))
+    monkeypatch.setattr(driver, "of", raising(EOFError()))
     with pytest.raises(SlotLostError):
         driver.link.acquire_slot(SLOT)
 

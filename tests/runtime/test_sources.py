@@ -1,4 +1,4 @@
-"""Sources: how they cut their input into epochs, and that a position gives the same input again."""
+"""Sources: how they cut their input into epochs, and that two offsets give the same input again."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from support_runtime import raising
 
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources import (
+    Available,
     CollectionSource,
+    Epoch,
     FileSource,
     RddEpoch,
     RddSource,
@@ -25,15 +28,32 @@ from pyflinkstate.runtime.sources import (
 NO_REJECTS = raising(AssertionError("a record was rejected"))
 
 
-def epochs(source: Source, position: Any = None, bounded: bool = True) -> Iterator[Any]:
-    """Plan to the end, as the job master does; positions go through JSON, as in a checkpoint."""
-    while (epoch := source.plan(position, bounded)) is not None:
-        yield epoch
-        position = json.loads(json.dumps(epoch.end))
+def as_kept(offset: Any) -> Any:
+    """Return an offset as a checkpoint gives it back."""
+    return json.loads(json.dumps(offset))
 
 
-def records(epoch: SplitEpoch) -> list[Any]:
+@attrs.frozen
+class Planned:
+    """An epoch as the job master plans it."""
+
+    start: Any
+    end: Any
+    is_last: bool
+    epoch: Epoch
+
+
+def epochs(source: Source, start: Any = None, whole: bool = False) -> Iterator[Planned]:
+    """Plan to the end of what is there now, as the job master does."""
+    start = source.initial_offset() if start is None else start
+    while (found := source.latest_offset(as_kept(start), whole)).end != start:
+        yield Planned(start, found.end, found.is_last, source.plan(as_kept(start), as_kept(found.end)))
+        start = found.end
+
+
+def records(epoch: Epoch) -> list[Any]:
     """Read an epoch as tasks do: the reader is pickled, and each split is read apart."""
+    assert isinstance(epoch, SplitEpoch)
     read = pickle.loads(pickle.dumps(epoch.read))
     return [record for split in epoch.splits for record in read(split, NO_REJECTS)]
 
@@ -43,73 +63,91 @@ def records(epoch: SplitEpoch) -> list[Any]:
 
 def test_a_collection_is_cut_into_epochs_of_a_size() -> None:
     planned = list(epochs(CollectionSource(list(range(10)), 4)))
-    assert [records(epoch) for epoch in planned] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [epoch.is_last for epoch in planned] == [False, False, True]
+    assert [records(each.epoch) for each in planned] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [each.is_last for each in planned] == [False, False, True]
 
 
 def test_an_epoch_that_ends_with_the_collection_is_the_last() -> None:
     planned = list(epochs(CollectionSource(list(range(8)), 4)))
-    assert [epoch.is_last for epoch in planned] == [False, True]
+    assert [each.is_last for each in planned] == [False, True]
 
 
 def test_without_barriers_all_that_is_left_is_one_epoch() -> None:
     source = CollectionSource(list(range(10)), 4)
-    (whole,) = epochs(source, bounded=False)
-    assert records(whole) == list(range(10))
+    (whole,) = epochs(source, whole=True)
+    assert records(whole.epoch) == list(range(10))
     assert whole.is_last
-    (rest,) = epochs(source, next(epochs(source)).end, bounded=False)
-    assert records(rest) == list(range(4, 10))
+    (rest,) = epochs(source, next(epochs(source)).end, whole=True)
+    assert records(rest.epoch) == list(range(4, 10))
 
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_an_empty_collection_has_no_epochs(bounded: bool) -> None:
-    assert list(epochs(CollectionSource([]), bounded=bounded)) == []
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_empty_collection_is_over_at_once(whole: bool) -> None:
+    source = CollectionSource([])
+    start = source.initial_offset()
+    assert source.latest_offset(start, whole) == Available(start, is_last=True)
 
 
-def test_a_position_gives_the_same_records_again() -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_after_its_end_a_collection_is_over(whole: bool) -> None:
+    source = CollectionSource([1, 2, 3], 2)
+    end = list(epochs(source))[-1].end
+    assert source.latest_offset(end, whole) == Available(end, is_last=True)
+
+
+def test_an_offset_gives_the_same_epochs_again() -> None:
     source = CollectionSource([object() for _ in range(9)], 2)
     once = list(epochs(source))
-    again = list(epochs(source, once[1].end))
-    assert [epoch.splits for epoch in again] == [epoch.splits for epoch in once[2:]]
-    assert [epoch.end for epoch in again] == [epoch.end for epoch in once[2:]]
+    assert list(epochs(source, once[1].end)) == once[2:]
+
+
+def test_offsets_may_be_further_apart_than_epochs_are_long() -> None:
+    source = CollectionSource(list(range(9)), 2)
+    first, *_, last = epochs(source)
+    assert records(source.plan(first.start, last.end)) == list(range(9))
+    assert records(source.plan(first.end, last.start)) == list(range(2, 8))
 
 
 @pytest.mark.parametrize(
-    "position",
+    "start",
     [{"index": 2, "length": 9}, {"partition": 1, "partitions": 10}, {"last": "a", "format": "csv"}, [1], 5],
     ids=repr,
 )
-def test_a_collection_refuses_the_position_of_other_input(position: Any) -> None:
+def test_a_collection_refuses_the_offset_of_other_input(start: Any) -> None:
     with pytest.raises(IncompatibleCheckpointError, match="does not fit this collection"):
-        CollectionSource(list(range(10))).plan(position, True)
+        CollectionSource(list(range(10))).latest_offset(start, False)
 
 
 # --- RDDs --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("bounded", "expected"), [(True, [range(3), range(3, 6), range(6, 7)]), (False, [range(7)])]
+    ("whole", "expected"), [(False, [range(3), range(3, 6), range(6, 7)]), (True, [range(7)])]
 )
-def test_an_rdd_is_cut_into_partitions(bounded: bool, expected: list[range]) -> None:
+def test_an_rdd_is_cut_into_partitions(whole: bool, expected: list[range]) -> None:
     rdd = object()
-    planned = list(epochs(RddSource(rdd, 7, 3), bounded=bounded))
-    assert all(isinstance(epoch, RddEpoch) and epoch.rdd is rdd for epoch in planned)
-    assert [epoch.partitions for epoch in planned] == expected
-    assert [epoch.is_last for epoch in planned] == [False] * (len(expected) - 1) + [True]
+    planned = list(epochs(RddSource(rdd, 7, 3), whole=whole))
+    assert [each.epoch for each in planned] == [RddEpoch(rdd, partitions) for partitions in expected]
+    assert all(each.epoch.rdd is rdd for each in planned)
+    assert [each.is_last for each in planned] == [False] * (len(expected) - 1) + [True]
 
 
-def test_an_rdd_goes_on_after_a_position() -> None:
+def test_an_rdd_goes_on_after_an_offset() -> None:
     source = RddSource(object(), 7, 3)
-    first = source.plan(None, True)
-    assert [epoch.partitions for epoch in epochs(source, first.end)] == [range(3, 6), range(6, 7)]
-    assert list(epochs(source, {"partition": 7, "partitions": 7})) == []
-    assert list(epochs(RddSource(object(), 0, 3))) == []
+    first = next(epochs(source))
+    assert [each.epoch.partitions for each in epochs(source, first.end)] == [range(3, 6), range(6, 7)]
 
 
-@pytest.mark.parametrize("position", [{"partition": 3, "partitions": 8}, {"index": 3, "length": 7}, "3"])
-def test_an_rdd_refuses_the_position_of_other_input(position: Any) -> None:
+@pytest.mark.parametrize(("partitions", "reached"), [(7, 7), (0, 0)])
+def test_an_rdd_without_more_partitions_is_over(partitions: int, reached: int) -> None:
+    start = {"partition": reached, "partitions": partitions}
+    assert RddSource(object(), partitions, 3).latest_offset(start, False) == Available(start, is_last=True)
+
+
+@pytest.mark.parametrize("start", [{"partition": 3, "partitions": 8}, {"index": 3, "length": 7}, "3"])
+def test_an_rdd_refuses_the_offset_of_other_input(start: Any) -> None:
     with pytest.raises(IncompatibleCheckpointError, match="does not fit this RDD"):
-        RddSource(object(), 7, 3).plan(position, True)
+        RddSource(object(), 7, 3).latest_offset(start, True)
 
 
 # --- files -------------------------------------------------------------------------------------------
@@ -123,20 +161,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def numbers(planned: list[SplitEpoch]) -> list[list[float]]:
-    return [records(epoch) for epoch in planned]
+def numbers(planned: list[Planned]) -> list[list[float]]:
+    return [records(each.epoch) for each in planned]
 
 
 def test_files_are_read_in_the_order_of_their_names(folder: Path) -> None:
     planned = list(epochs(FileSource(str(folder), JsonFormat(), files_per_epoch=2)))
     assert numbers(planned) == [[1, 1.5, 2, 2.5], [3, 3.5, 4, 4.5], [5, 5.5]]
-    assert [epoch.is_last for epoch in planned] == [False, False, True]
-    assert [len(epoch.splits) for epoch in planned] == [2, 2, 1]
+    assert [each.is_last for each in planned] == [False, False, True]
+    assert [len(each.epoch.splits) for each in planned] == [2, 2, 1]
 
 
 def test_without_barriers_all_files_are_one_epoch(folder: Path) -> None:
-    (whole,) = epochs(FileSource(str(folder), JsonFormat()), bounded=False)
-    assert len(records(whole)) == 10
+    (whole,) = epochs(FileSource(str(folder), JsonFormat()), whole=True)
+    assert len(records(whole.epoch)) == 10
     assert whole.is_last
 
 
@@ -144,15 +182,15 @@ def test_without_barriers_all_files_are_one_epoch(folder: Path) -> None:
 def test_a_directory_may_be_a_path_or_a_uri(folder: Path, form: str) -> None:
     source = FileSource(form.format(folder), JsonFormat(), files_per_epoch=5)
     source.check()
-    assert len(records(next(epochs(source)))) == 10
+    assert len(records(next(epochs(source)).epoch)) == 10
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}"])
 def test_names_with_blanks_and_signs_are_read(tmp_path: Path, form: str) -> None:
     for name in ("a b.json", "c%20d.json", "é#f?.json"):
         (tmp_path / name).write_text("1\n")
-    (epoch,) = epochs(FileSource(form.format(tmp_path), JsonFormat(), files_per_epoch=9))
-    assert records(epoch) == [1, 1, 1]
+    (planned,) = epochs(FileSource(form.format(tmp_path), JsonFormat(), files_per_epoch=9))
+    assert records(planned.epoch) == [1, 1, 1]
 
 
 def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
@@ -169,47 +207,60 @@ def test_no_more_than_max_files_are_read(folder: Path, max_files: int | None, co
     assert planned[-1].is_last
 
 
-def test_a_position_goes_on_after_its_file(folder: Path) -> None:
+def test_an_offset_goes_on_after_its_file(folder: Path) -> None:
     source = FileSource(str(folder), JsonFormat(), files_per_epoch=2)
-    first = source.plan(None, True)
+    first = next(epochs(source))
     assert numbers(list(epochs(source, first.end))) == [[3, 3.5, 4, 4.5], [5, 5.5]]
 
 
 def test_files_that_were_added_later_are_read_after_the_others(folder: Path) -> None:
     source = FileSource(str(folder), JsonFormat())
     end = list(epochs(source))[-1].end
-    assert source.plan(end, True) is None
+    assert source.latest_offset(end, False) == Available(end, is_last=True)
     (folder / "6.json").write_text("6\n")
     assert numbers(list(epochs(source, end))) == [[6]]
 
 
 def test_a_file_is_added_in_the_middle_of_the_run(folder: Path) -> None:
     source = FileSource(str(folder), JsonFormat())
-    first = source.plan(None, True)
+    first = next(epochs(source))
     (folder / "1a.json").write_text('"added"\n')
     assert numbers(list(epochs(source, first.end)))[0] == ["added"]
 
 
 def test_a_directory_without_the_last_file_read_is_refused(folder: Path) -> None:
     source = FileSource(str(folder), JsonFormat())
-    position = source.plan(None, True).end
+    end = next(epochs(source)).end
     (folder / "1.json").unlink()
     with pytest.raises(IncompatibleCheckpointError, match=r"after file '1\.json', which is not in"):
-        source.plan(position, True)
+        source.latest_offset(end, False)
 
 
 @pytest.mark.parametrize(
-    "position", [{"last": "1.json", "format": "csv"}, {"index": 1, "length": 5}, "1.json"], ids=repr
+    "start", [{"last": "1.json", "format": "csv"}, {"index": 1, "length": 5}, "1.json"], ids=repr
 )
-def test_a_directory_refuses_the_position_of_other_input(folder: Path, position: Any) -> None:
+def test_a_directory_refuses_the_offset_of_other_input(folder: Path, start: Any) -> None:
     with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
-        FileSource(str(folder), JsonFormat()).plan(position, True)
+        FileSource(str(folder), JsonFormat()).latest_offset(start, False)
+
+
+def test_an_offset_of_an_older_version_is_taken(folder: Path) -> None:
+    """It did not tell how many files there were."""
+    start = {"last": "3.json", "format": "json"}
+    planned = list(epochs(FileSource(str(folder), JsonFormat()), start))
+    assert numbers(planned) == [[4, 4.5], [5, 5.5]]
 
 
 def test_fewer_files_than_were_read_are_refused(folder: Path) -> None:
-    end = FileSource(str(folder), JsonFormat(), files_per_epoch=3).plan(None, True).end
+    end = next(epochs(FileSource(str(folder), JsonFormat(), files_per_epoch=3))).end
     with pytest.raises(IncompatibleCheckpointError, match=r"3\.json"):
-        FileSource(str(folder), JsonFormat(), max_files=2).plan(end, True)
+        FileSource(str(folder), JsonFormat(), max_files=2).latest_offset(end, False)
+
+
+def test_a_directory_that_vanishes_is_a_source_error(folder: Path) -> None:
+    source = FileSource(str(folder / "later"), JsonFormat())
+    with pytest.raises(SourceError, match="cannot list"):
+        source.latest_offset(source.initial_offset(), False)
 
 
 def test_a_directory_with_nothing_to_read_is_refused_at_once(tmp_path: Path) -> None:
@@ -223,3 +274,30 @@ def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, directory: str)
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot list"):
         FileSource(directory.format(tmp_path), CsvFormat()).check()
+
+
+# --- what every source may leave as it is ------------------------------------------------------------
+
+
+class Endless(Source):
+    """As little as a user's own source needs."""
+
+    def initial_offset(self) -> Any:
+        return 0
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        return Available(start + 1)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        return SplitEpoch([range(start, end)], lambda split, reject: split)
+
+
+def test_a_source_of_ones_own_needs_three_methods() -> None:
+    source = Endless()
+    source.open(raising(AssertionError("nothing is new")))
+    source.commit(3)
+    source.close(None)
+    assert not source.commits_every_epoch
+    assert not source.latest_offset(0, True).is_last
+    with pytest.raises(TypeError, match="abstract"):
+        Source()  # type: ignore[abstract]

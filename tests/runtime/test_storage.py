@@ -80,15 +80,15 @@ def test_a_discarded_checkpoint_is_gone_with_all_its_files(storage: CheckpointSt
     path = publish(storage, metadata())
     (path / "state").write_bytes(b"state")
     publish(storage, metadata(2))
-    storage.discard(JOB, 1)
+    storage.discard(storage.uri_of(JOB, 1))
     assert not path.exists()
     assert storage.completed(JOB) == [2]
 
 
 def test_discarding_what_is_not_there_or_unfinished(storage: CheckpointStorage) -> None:
-    storage.discard(JOB, 1)
+    storage.discard(storage.uri_of(JOB, 1))
     storage.begin(JOB, 1)
-    storage.discard(JOB, 1)
+    storage.discard(storage.uri_of(JOB, 1))
     assert storage.checkpoint_ids(JOB) == []
 
 
@@ -96,8 +96,8 @@ def test_ids_are_numbers_in_order_and_other_names_are_passed_over(storage: Check
     for number in (10, 9, 100):
         storage.begin(JOB, number)
     for name in ("chk-", "chk-x", "chk-7.tmp", "shared", "old-chk-3"):
-        Path(storage.folder(JOB, 1)).with_name(name).mkdir()
-    Path(storage.folder(JOB, 8)).write_text("a file, no folder")
+        Path(storage.uri_of(JOB, 1)).with_name(name).mkdir()
+    Path(storage.uri_of(JOB, 8)).write_text("a file, no folder")
     assert storage.checkpoint_ids(JOB) == [9, 10, 100]
     assert storage.checkpoint_ids("unknown") == []
 
