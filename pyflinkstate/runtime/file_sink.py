@@ -145,6 +145,10 @@ _ENCODERS: dict[str, tuple[str, Callable[[Any, Columns], _Encoder]]] = {
 }
 
 
+def _opened(uri: str, file_system: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
+    return open_file_system(uri) if file_system is None else (file_system, uri)
+
+
 @attrs.frozen
 class FileWriter:
     """Writes one partition's records into a file of its own."""
@@ -152,6 +156,7 @@ class FileWriter:
     folder_uri: str
     format: str
     columns: Columns = None
+    file_system: fs.FileSystem | None = None
 
     def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
         """See :class:`SinkWriter`; yields the file's name, or nothing for no records."""
@@ -160,7 +165,7 @@ class FileWriter:
             return
         suffix, make_encoder = _ENCODERS[self.format]
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
-        file_system, folder = open_file_system(self.folder_uri)
+        file_system, folder = _opened(self.folder_uri, self.file_system)
         path = f"{folder}/{name}"
         with _sink_errors(f"write {path}"):
             file_system.create_dir(folder, recursive=True)
@@ -190,17 +195,25 @@ class FileSink:
             lists.
         columns: of CSV their names, of Parquet names or a ``pyarrow.Schema``. Without, the first record of a
             file says them, if it is a dict; name them where files are to agree.
+        file_system: where ``directory`` is a path on it, and not a URI. It must be able to rename folders.
     """
 
-    def __init__(self, directory: str, format: str = "json", columns: Columns = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        format: str = "json",
+        columns: Columns = None,
+        file_system: fs.FileSystem | None = None,
+    ) -> None:
         if format not in _ENCODERS:
             raise SinkError(f"file sink: no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self.directory = absolute(directory).rstrip("/")
         self._format = format
         self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
         with _sink_errors(f"open {directory}"):
-            self._fs, self._root = open_file_system(self.directory)
-        if not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+            self._fs, self._root = _opened(self.directory, file_system)
+        self._own_file_system = file_system
+        if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
             raise SinkError(
                 f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
                 f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
@@ -228,7 +241,8 @@ class FileSink:
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        return FileWriter(f"{self.directory}/_pending/epoch={epoch}", self._format, self._columns)
+        folder = f"{self.directory}/_pending/epoch={epoch}"
+        return FileWriter(folder, self._format, self._columns, self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Any]) -> None:
         """Set the epoch aside: just the files of those task attempts that Spark counted."""
