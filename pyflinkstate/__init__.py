@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyflinkstate.api.state import ValueState as ValueState
     from pyflinkstate.api.time import Duration as Duration
     from pyflinkstate.api.time import Time as Time
+    from pyflinkstate.api.timers import TimeDomain as TimeDomain
+    from pyflinkstate.api.timers import TimerService as TimerService
     from pyflinkstate.api.ttl import StateTtlConfig as StateTtlConfig
     from pyflinkstate.api.types import TypeInformation as TypeInformation
     from pyflinkstate.api.types import Types as Types
@@ -108,6 +110,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "api.time": (
         "Duration",
         "Time",
+    ),
+    "api.timers": (
+        "TimeDomain",
+        "TimerService",
     ),
     "api.ttl": ("StateTtlConfig",),
     "api.types": (

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.errors import StateAccessError
 
 
@@ -131,6 +132,21 @@ class KeyedProcessFunction(Function):
         def timestamp(self) -> int | None:
             """Return the record's timestamp in milliseconds, or None where it has none."""
 
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return what tells the time and keeps timers."""
+
+    class OnTimerContext(Context):
+        """What ``on_timer`` knows beside the timer's timestamp."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Return which time the timer went by."""
+
     @abstractmethod
     def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
         """Return or yield the results for ``value``; None is none."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key is due: return or yield results; None is none."""
+        return None

@@ -20,6 +20,7 @@ from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.metrics import OperatorMetrics
+from pyflinkstate.runtime.pickling import unshipped
 
 Records = Iterable[Any]
 
@@ -52,7 +53,8 @@ def run_chain(
     """
     opened: list[ChainedOperator] = []
     try:
-        for operator in operators:
+        for shipped in operators:
+            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
             _open(operator, info)
             opened.append(operator)
             records = _RUNNERS[operator.kind](operator, records, counts)

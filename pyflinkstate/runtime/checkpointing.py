@@ -9,6 +9,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import islice
+from typing import Any
 
 import attrs
 
@@ -47,6 +49,8 @@ _log = logging.getLogger("pyflinkstate.checkpoints")
 
 #: So many checkpoints are told of in the result.
 CHECKPOINT_HISTORY = 10_000
+#: And so many, the newest first, in the file beside the checkpoints.
+HISTORY_IN_FILE = 100
 
 
 @attrs.frozen
@@ -176,6 +180,18 @@ class Checkpointing:
     def abort_pending(self, error: PyFlinkStateError) -> None:
         """The attempt, or the job, is over."""
         self.execute(self.coordinator.abort_pending(error))
+
+    def planned(self) -> dict[int, Any]:
+        """Return where epochs ended that an earlier run may not have completed."""
+        return self._storage.read_planned(self._job_id)
+
+    def plan(self, epoch: int, end: object) -> None:
+        """Note where ``epoch`` will end; raises ``CheckpointStorageError``."""
+        self._storage.write_planned(self._job_id, epoch, end)
+
+    def forget_planned(self, epoch: int) -> None:
+        """Epochs up to ``epoch`` are committed."""
+        self._quietly(lambda: self._storage.forget_planned(self._job_id, epoch))
 
     def discard_all(self) -> None:
         """Delete every checkpoint of the job; savepoints stay."""
@@ -335,7 +351,12 @@ class Checkpointing:
             is_savepoint=pending.savepoint is not None,
             uri=uri,
         )
+        self._note(stats)
+
+    def _note(self, stats: CheckpointStats) -> None:
         self.history.append(stats)
+        newest = [attrs.asdict(noted) for noted in islice(reversed(self.history), HISTORY_IN_FILE)]
+        self._quietly(lambda: self._storage.write_history(self._job_id, newest))
         self._job.checkpoint_ended(stats)
 
     # --- deletion ----------------------------------------------------------------------------------
@@ -360,8 +381,7 @@ class Checkpointing:
             is_savepoint=pending.savepoint is not None,
             failure=str(instruction.error),
         )
-        self.history.append(stats)
-        self._job.checkpoint_ended(stats)
+        self._note(stats)
 
     def _discard(self, checkpoint_id: int) -> None:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)

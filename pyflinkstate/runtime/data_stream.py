@@ -223,15 +223,10 @@ class KeyedStream(DataStream):
 
         Raises:
             ConfigurationError: ``func`` is no KeyedProcessFunction.
-            UnsupportedFeatureError: it has ``on_timer``; timers are not there yet.
         """
         if not isinstance(func, KeyedProcessFunction):
             raise ConfigurationError(
                 f"process() on a keyed stream takes a KeyedProcessFunction, not {func!r}"
-            )
-        if hasattr(func, "on_timer"):
-            raise UnsupportedFeatureError(
-                f"{type(func).__name__} has on_timer(), and this version has no timers"
             )
         return self._keyed_operator(func, _name_of(func, "process"), output_type)
 

@@ -10,6 +10,7 @@ import attrs
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.messages import CheckpointTrigger, SlotId
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.shipping import CodeBook
 from pyflinkstate.runtime.sources import Epoch
 from pyflinkstate.runtime.tasks import TaskLink
 from pyflinkstate.runtime.transport import Address
@@ -25,6 +26,7 @@ class EpochRequest:
     barrier: CheckpointTrigger | None
     addresses: dict[SlotId, Address]
     description: str
+    code: CodeBook
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.pickling import dumps, loads
+from pyflinkstate.runtime.pickling import dumps, loads, unshipped
 
 RECORDS_PER_FRAME = 4096
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.
@@ -145,11 +145,12 @@ class Router:
             InvalidKeyError: a record's key cannot be one; names operator and record.
         """
         groups_of = self._key_groups()
+        select_key = unshipped(self.select_key)
         iterator = iter(records)
         size = max(RECORDS_PER_FRAME, 1024 * self.parallelism)
         number = 0
         while batch := list(islice(iterator, size)):
-            for subtask, frame in self._split(batch, groups_of):
+            for subtask, frame in self._split(batch, select_key, groups_of):
                 yield (subtask, partition, number), frame.encode()
             number += 1
 
@@ -159,8 +160,10 @@ class Router:
             _REMEMBERED[identity] = _KeyGroups(*identity)
         return _REMEMBERED[identity]
 
-    def _split(self, batch: list[Any], groups_of: _KeyGroups) -> Iterator[tuple[int, KeyedFrame]]:
-        keys, groups = self._keys_and_groups(batch, groups_of)
+    def _split(
+        self, batch: list[Any], select_key: Callable[[Any], Any], groups_of: _KeyGroups
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        keys, groups = self._keys_and_groups(batch, select_key, groups_of)
         if self.parallelism == 1:
             yield 0, KeyedFrame(groups.tobytes(), keys, batch)
             return
@@ -178,11 +181,11 @@ class Router:
                 )
 
     def _keys_and_groups(
-        self, batch: list[Any], groups_of: _KeyGroups
+        self, batch: list[Any], select_key: Callable[[Any], Any], groups_of: _KeyGroups
     ) -> tuple[Sequence[Any], np.ndarray[Any, np.dtype[np.uint16]]]:
         selected: list[Any] = []
         try:
-            selected.extend(map(self.select_key, batch))
+            selected.extend(map(select_key, batch))
         except Exception as error:
             # extend() keeps what came before the failure, so its length points at the record.
             raise user_failure(error, self.operator, batch[len(selected)]) from error

@@ -36,7 +36,7 @@ from pyflinkstate.runtime.checkpointing import Checkpointing, JobView, RestorePo
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.deployment import Deployments, fit, pickled
+from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.messages import (
     CheckpointAck,
@@ -56,8 +56,10 @@ from pyflinkstate.runtime.observe import (
     JobStatus,
     log_output,
 )
-from pyflinkstate.runtime.plan import JobPlan, functions_of
+from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.shipping import CodeBook
+from pyflinkstate.runtime.sinks import ForeachEpochSink
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.sources import Epoch
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -140,8 +142,7 @@ class Job(JobView):
         self._plan = plan
         if restore is not None:
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
-        for name, function in functions_of(self._plan):
-            pickled(name, function)  # found now, and not by Spark in the middle of the first epoch
+        self._code = CodeBook(self._plan)
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
         self.status = JobStatus.CREATED
         self._deployments = Deployments(
@@ -167,6 +168,8 @@ class Job(JobView):
         self._positions: dict[int, Any] = {}
         #: Where epochs ended that may have to be run again: they are cut the same way then.
         self._planned: dict[int, Any] = {}
+        #: Also over a crash of this program, where a sink goes by their numbers.
+        self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
         self._last_duration_ms = 0
         self._running = False
         self._ended: EpochEnded | None = None
@@ -254,6 +257,9 @@ class Job(JobView):
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             sink.sink.open(self.job_id, restored)
+        if self._logs_epochs and restored is not None and self._checkpointing is not None:
+            planned = self._checkpointing.planned()
+            self._planned = {epoch: end for epoch, end in planned.items() if epoch > restored}
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
@@ -299,6 +305,14 @@ class Job(JobView):
         if self._checkpointing is not None:
             self._checkpointing.begin_attempt()
         self._failure = None
+        #: When the next timer of each slot is due. Restored ones are not known yet: an epoch finds them out.
+        self._timers: dict[str, int] = {}
+        if metadata is not None and self._plan.uses_timers:
+            self._timers = {
+                str(SlotId(operator.operator_id, subtask)): 0
+                for operator in self._plan.operators
+                for subtask in range(operator.parallelism)
+            }
         self.status = JobStatus.RUNNING
 
     def _recover(self, error: PyFlinkStateError) -> None:
@@ -373,12 +387,20 @@ class Job(JobView):
         found = source.latest_offset(start, whole=self._checkpointing is None)
         end = self._planned.get(self._epoch + 1, found.end)
         if end != start:
-            self._planned[self._epoch + 1] = end
+            self._plan_epoch(self._epoch + 1, end)
             return _Step(source.plan(start, end), found.is_last and end == found.end)
-        if self._wants_barrier(found.is_last):
+        if self._wants_barrier(found.is_last) or (not found.is_last and self._timers_are_due()):
             return _Step(None, found.is_last)
         self._source_is_over = found.is_last
         return None
+
+    def _plan_epoch(self, number: int, end: Any) -> None:
+        if number not in self._planned and self._logs_epochs and self._checkpointing is not None:
+            self._checkpointing.plan(number, end)
+        self._planned[number] = end
+
+    def _timers_are_due(self) -> bool:
+        return bool(self._timers) and min(self._timers.values()) <= self._clock.now_ms()
 
     def _wants_barrier(self, is_last: bool) -> bool:
         """Return whether an empty epoch is worth its barrier: nothing else is there to do."""
@@ -451,6 +473,7 @@ class Job(JobView):
             barrier,
             self._registry.addresses(),
             f"{self._settings.name}: epoch {number}",
+            self._code,
         )
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
@@ -479,6 +502,8 @@ class Job(JobView):
         self._committed = epoch
         self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
         self._planned = {n: end for n, end in self._planned.items() if n > epoch}
+        if self._logs_epochs and self._checkpointing is not None:
+            self._checkpointing.forget_planned(epoch)
 
     def _newly_committed(self) -> Iterator[int]:
         while self._unannounced:
@@ -544,10 +569,14 @@ class Job(JobView):
     def _handle_report(self, report: TaskReport) -> None:
         if report.attempt != self._attempt:
             return
-        if report.error is None:
-            self._accumulators.add(report)
-        else:
+        if report.error is not None:
             self.fail(report.error)
+            return
+        self._accumulators.add(report)
+        if report.is_slot:
+            self._timers.pop(report.task, None)
+            if report.next_timer_ms is not None:
+                self._timers[report.task] = report.next_timer_ms
 
     # --- what checkpointing asks and tells ---------------------------------------------------------
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.storage import absolute, open_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pyflinkstate.runtime.job_client import JobClient
+
+
+_log = logging.getLogger("pyflinkstate")
 
 
 @attrs.frozen
@@ -102,9 +107,19 @@ def _streaming(
     env.enable_checkpointing(0, f"{base}/{job_name}-checkpoints", incremental=True)
     stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
     stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
-    running.append(KeyedProcessQuery(env.execute_async(job_name), output))
+    file_system, path = open_file_system(output)
+    file_system.create_dir(path, recursive=True)
+    client = env.execute_async(job_name)
+    client.get_job_execution_result().add_done_callback(_log_failure)
+    running.append(KeyedProcessQuery(client, output))
     reader = df.sparkSession.readStream.schema(empty.schema)
     return reader.option("recursiveFileLookup", "true").parquet(output)
+
+
+def _log_failure(result: Future[Any]) -> None:
+    error = result.exception()
+    if error is not None and not isinstance(error, JobCancelledError):
+        _log.error("the job behind a streaming DataFrame has failed: %s", error)
 
 
 def _arrow_schema(frame: DataFrame) -> Any:

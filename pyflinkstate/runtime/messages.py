@@ -75,6 +75,8 @@ class TaskReport:
     metrics: MetricValues = attrs.Factory(dict)
     #: They are all that the task ever counted, not just what it did in this run.
     is_slot: bool = False
+    #: When the next timer of a slot is due.
+    next_timer_ms: int | None = None
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -239,6 +241,7 @@ class EpochDone:
     records_in: int
     records_out: int
     metrics: MetricValues = attrs.Factory(dict)
+    next_timer_ms: int | None = None
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ import pickle
 import sys
 from typing import Any
 
+import attrs
 import cloudpickle
 
 from pyflinkstate.backends.serializers import PICKLE_PROTOCOL
@@ -51,3 +52,21 @@ def _share_class_ids() -> None:
         shared = getattr(of_pyspark, name, None)
         if shared is not None and hasattr(ours, name):
             setattr(ours, name, shared)
+
+
+@attrs.frozen
+class ShippedFunction:
+    """Stands for a function in what a task is sent."""
+
+    digest: str
+    #: Its ``value`` maps digests to pickles; Spark has a copy of it on each executor.
+    codes: Any = attrs.field(eq=False, repr=False)
+
+    def load(self) -> Any:
+        """Return a copy of the function that is this task's own."""
+        return loads(self.codes.value[self.digest])
+
+
+def unshipped(function: Any) -> Any:
+    """Return the function that ``function`` is or stands for."""
+    return function.load() if isinstance(function, ShippedFunction) else function

@@ -98,6 +98,12 @@ class JobPlan:
     sinks: tuple[SinkNode, ...]
     operators: tuple[KeyedOperator, ...]
 
+    @property
+    def uses_timers(self) -> bool:
+        """Whether a function has ``on_timer``."""
+        functions = (type(operator.node.function) for operator in self.operators)
+        return any(function.on_timer is not KeyedProcessFunction.on_timer for function in functions)
+
     def heads(self) -> list[KeyedNode | SinkNode]:
         """Return every node that reads a stage: keyed operators and sinks."""
         return [*(operator.node for operator in self.operators), *self.sinks]

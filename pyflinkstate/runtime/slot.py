@@ -185,6 +185,9 @@ class StateSlot:
                 results = self._service.process(data)
                 if results is not None:
                     task.send_bytes(results)
+            results = self._service.finish_input()
+            if results is not None:
+                task.send_bytes(results)
         except PyFlinkStateError as error:
             self._service.abandon()
             return EpochFailed(error)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -171,9 +172,18 @@ class SlotService:
         """
         frame = self._decode(data)
         with self._user_code:
-            results = self._subtask.process_frame(frame)
+            results = self._subtask.fire_timers()
+            results += self._subtask.process_frame(frame)
         self._memory.check()
         self._counts[0] += len(frame.values)
+        return self._encoded(results)
+
+    def finish_input(self) -> bytes | None:
+        """There are no more frames: fire the timers that are due; see :meth:`process`."""
+        with self._user_code:
+            return self._encoded(self._subtask.fire_timers())
+
+    def _encoded(self, results: list[Any]) -> bytes | None:
         self._counts[1] += len(results)
         return encode_values(results) if results else None
 
@@ -194,7 +204,8 @@ class SlotService:
             with self._user_code:
                 if begin.barrier is not None:
                     self._begin_snapshot(begin.barrier)
-                done = EpochDone(self._counts[0], self._counts[1], self._subtask.metrics())
+                metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
+                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms)
         except PyFlinkStateError as error:
             self.abandon()
             return EpochFailed(error)

@@ -15,6 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import attrs
 from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
@@ -122,6 +123,7 @@ class SparkRunner(EpochRunner):
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context = context
         self._group = group
+        self._codes: Any = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
@@ -140,7 +142,9 @@ class SparkRunner(EpochRunner):
     def _run(self, request: EpochRequest) -> EpochEnded:
         try:
             self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
-            with closing(_EpochGraph(self._context, request)) as graph:
+            if self._codes is None:
+                self._codes = self._context.broadcast(request.code.codes)
+            with closing(_EpochGraph(self._context, request, self._codes)) as graph:
                 return EpochEnded([graph.run_sink(sink) for sink in request.plan.sinks], None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
             return EpochEnded(None, self._failure(request, error))
@@ -170,9 +174,10 @@ def _abridged(message: str) -> str:
 class _EpochGraph:
     """The RDDs of one epoch. A stage that several branches read is kept, so it runs once."""
 
-    def __init__(self, context: SparkContext, job: EpochRequest) -> None:
+    def __init__(self, context: SparkContext, job: EpochRequest, codes: Any) -> None:
         self._context = context
         self._job = job
+        self._codes = codes
         self._stages: dict[Node, RDD[Any]] = {}
         self._persisted: list[RDD[Any]] = []
 
@@ -219,7 +224,11 @@ class _EpochGraph:
         stage, operators = upstream(node.parent)
         rdd = self._stage(stage)
         router = Router(
-            operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
+            operator.name,
+            self._job.code.shipped(node.select_key, self._codes),
+            node.key_type,
+            operator.parallelism,
+            operator.max_parallelism,
         )
         route_task = RouteTask(self._chain(stage, operators, rdd), operator.operator_id, router)
         routed = rdd.mapPartitionsWithIndex(route_task).setName(f"{stage.name} -> {operator.name}")
@@ -235,7 +244,10 @@ class _EpochGraph:
         return ChainTask(
             link=self._job.link,
             stage=stage.name,
-            operators=operators,
+            operators=tuple(
+                attrs.evolve(operator, function=self._job.code.shipped(operator.function, self._codes))
+                for operator in operators
+            ),
             parallelism=rdd.getNumPartitions(),
             decodes=isinstance(stage, KeyedNode),
         )

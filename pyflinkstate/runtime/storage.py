@@ -7,6 +7,7 @@ A checkpoint exists when its ``_metadata`` does, and that appears by a rename wh
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import uuid
@@ -40,6 +41,8 @@ WRITE_BUFFER_BYTES = 4096
 MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
 SHARED_FOLDER = "shared"
+OFFSETS_FOLDER = "offsets"
+HISTORY = "checkpoints.json"
 #: So many random names are tried for a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
@@ -198,6 +201,46 @@ class CheckpointStorage:
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         paths = {f"../{SHARED_FOLDER}/{info.base_name}" for info in infos}
         self.discard_shared(job_id, sorted(paths - needed))
+
+    def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
+        """Write what became of the job's checkpoints as JSON, for people and tools."""
+        with _storage_errors(f"write {HISTORY}"):
+            folder = f"{self._root}/{job_id}"
+            self._fs.create_dir(folder, recursive=True)
+            with self._fs.open_output_stream(f"{folder}/{HISTORY}") as stream:
+                stream.write(json.dumps(history, indent=1).encode())
+
+    def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
+        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again."""
+        folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
+        with _storage_errors(f"write {folder}/{epoch}"):
+            self._fs.create_dir(folder, recursive=True)
+            with self._fs.open_output_stream(f"{folder}/.{epoch}") as stream:
+                stream.write(json.dumps(end).encode())
+            self._fs.move(f"{folder}/.{epoch}", f"{folder}/{epoch}")
+
+    def read_planned(self, job_id: str) -> dict[int, Any]:
+        """Return the ends of epochs that :meth:`write_planned` was given."""
+        planned: dict[int, Any] = {}
+        for epoch in self._planned_epochs(job_id):
+            with _storage_errors(f"read {OFFSETS_FOLDER}/{epoch}"):
+                path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
+                with self._fs.open_input_stream(path) as stream:
+                    planned[epoch] = json.loads(stream.read())
+        return planned
+
+    def forget_planned(self, job_id: str, epoch: int) -> None:
+        """Epochs up to ``epoch`` are final, and will not be run again."""
+        for number in self._planned_epochs(job_id):
+            if number <= epoch:
+                with _storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
+                    self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
+
+    def _planned_epochs(self, job_id: str) -> list[int]:
+        folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return sorted(int(info.base_name) for info in infos if info.base_name.isdecimal())
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
 from pyflinkstate.backends.snapshot_strategy import SnapshotTask
@@ -24,19 +25,27 @@ from pyflinkstate.runtime.frames import KeyedFrame
 from pyflinkstate.runtime.messages import CheckpointTrigger
 from pyflinkstate.runtime.metrics import MetricValues
 from pyflinkstate.runtime.operator_state import InitializationContext, SnapshotContext, StreamOperatorState
+from pyflinkstate.runtime.timers import ProcessingTimeService
 
 
-class _Context(KeyedProcessFunction.Context):
-    """What ``process_element`` is given; one object for all records."""
+class _Context(KeyedProcessFunction.OnTimerContext):
+    """What ``process_element`` and ``on_timer`` are given; one object for all calls."""
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: HeapKeyedStateBackend, timers: ProcessingTimeService) -> None:
         self._key_context = backend.key_context
+        self._timers = timers
 
     def get_current_key(self) -> Any:
         return self._key_context.key
 
     def timestamp(self) -> int | None:
         return None
+
+    def timer_service(self) -> TimerService:
+        return self._timers
+
+    def time_domain(self) -> TimeDomain:
+        return TimeDomain.PROCESSING_TIME
 
 
 @attrs.frozen
@@ -77,7 +86,8 @@ class KeyedSubtask:
         self._name = context.task_name
         self._function = function
         self._runtime_context = context
-        self._context = _Context(state.keyed)
+        self._timers = ProcessingTimeService(state.keyed, state.keyed.clock)
+        self._context = _Context(state.keyed, self._timers)
 
     def open(self) -> None:
         """Initialize the function's state and open it. Raises what is right to report."""
@@ -131,6 +141,32 @@ class KeyedSubtask:
             raise user_failure(error, self._name, value, key) from error
         self.backend.clear_current_key()
         return results
+
+    def fire_timers(self) -> list[Any]:
+        """Call ``on_timer`` for each timer that is due, and return the results.
+
+        Raises:
+            UserFunctionError: the function raised; the subtask is of no use any more.
+        """
+        now_ms = self.backend.clock()
+        results: list[Any] = []
+        timer = None
+        try:
+            while (timer := self._timers.take_due(now_ms)) is not None:
+                self.backend.set_current_key(timer.key)
+                produced = self._function.on_timer(timer.timestamp_ms, self._context)
+                if produced is not None:
+                    results.extend(produced)
+        except BaseException as error:
+            key = None if timer is None else timer.key
+            at = "" if timer is None else f" at {timer.timestamp_ms}"
+            raise user_failure(error, self._name, f"none: in on_timer(){at}", key) from error
+        self.backend.clear_current_key()
+        return results
+
+    def next_timer_ms(self) -> int | None:
+        """Return when the next timer is due; None without timers."""
+        return self._timers.next_ms()
 
     def snapshot(
         self,

@@ -35,8 +35,8 @@ class TaskLink:
     epoch: int
 
     @contextmanager
-    def reporting(self, task: str) -> Iterator[Counter[str]]:
-        """Report the counts of the block when it ends well, else its error."""
+    def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
+        """Report the counts of the block, and ``content``, when it ends well, else its error."""
         counts: Counter[str] = Counter()
         try:
             yield counts
@@ -45,8 +45,8 @@ class TaskLink:
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
-        if counts:
-            self.report(task, counts=dict(counts))
+        if counts or content:
+            self.report(task, counts=dict(counts), **(content or {}))
 
     def report(self, task: str, **content: Any) -> None:
         """Tell the driver."""
@@ -148,16 +148,16 @@ class SlotTask:
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
         slot = SlotId(self.operator_id, subtask)
         begin = BeginEpoch(self.link.driver.attempt, self.link.epoch, self.barrier)
-        with self.link.reporting(str(slot)) as counts:
+        content: dict[str, Any] = {}
+        with self.link.reporting(str(slot), content) as counts:
             address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
             payloads = (payload for _, payload in frames)
             for item in run_epoch(address, self.link.driver.secret, slot, begin, payloads):
                 if isinstance(item, EpochDone):
                     counts[f"{self.name}.records_in"] += item.records_in
                     counts[f"{self.name}.records_out"] += item.records_out
-                    if item.metrics:
-                        named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
-                        self.link.report(str(slot), metrics=named, is_slot=True)
+                    named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
+                    content.update(metrics=named, is_slot=True, next_timer_ms=item.next_timer_ms)
                 else:
                     yield item
 

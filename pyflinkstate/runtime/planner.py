@@ -1,0 +1,71 @@
+"""Where the source stands, epoch by epoch, and what the next epoch is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.runtime.sources import Epoch, Source
+
+
+@attrs.frozen
+class Step:
+    """What to run next: ``epoch``, or an empty one (None) for the sake of its barrier or of timers."""
+
+    epoch: Epoch | None
+    is_last: bool
+
+
+class EpochPlanner:
+    """Cuts the source into epochs; one that has to be run again is cut the same way.
+
+    Args:
+        source: what is cut.
+        log: notes where an epoch ends before it is run, where that must outlive the program.
+    """
+
+    def __init__(self, source: Source, log: Callable[[int, Any], None] | None) -> None:
+        self._source = source
+        self._log = log
+        self._positions: dict[int, Any] = {}
+        self._planned: dict[int, Any] = {}
+        #: At the last look nothing was left, nor would anything ever come.
+        self.is_over = False
+
+    def begin(self, epoch: int, position: Any) -> None:
+        """An attempt begins at the end of ``epoch``, where the source stands at ``position``."""
+        self._positions = {epoch: position}
+        self.is_over = False
+
+    def remember(self, planned: dict[int, Any]) -> None:
+        """Take over where epochs ended that an earlier run may not have completed."""
+        self._planned = dict(planned)
+
+    def next(self, epoch: int, whole: bool) -> Step | None:
+        """Return the epoch after ``epoch``; None where the source has nothing (``is_over``: or ever will)."""
+        start = self._positions[epoch]
+        found = self._source.latest_offset(start, whole)
+        end = self._planned.get(epoch + 1, found.end)
+        if end == start:
+            self.is_over = found.is_last
+            return None
+        if epoch + 1 not in self._planned and self._log is not None:
+            self._log(epoch + 1, end)
+        self._planned[epoch + 1] = end
+        return Step(self._source.plan(start, end), found.is_last and end == found.end)
+
+    def ended(self, number: int, step: Step) -> None:
+        """Epoch ``number`` has run."""
+        self._positions[number] = self._positions[number - 1] if step.epoch is None else self._planned[number]
+
+    def position(self, epoch: int) -> Any:
+        """Return where the source stood at the end of ``epoch``."""
+        return self._positions[epoch]
+
+    def commit(self, epoch: int) -> None:
+        """Epochs up to ``epoch`` are final."""
+        self._source.commit(self._positions[epoch])
+        self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
+        self._planned = {n: end for n, end in self._planned.items() if n > epoch}
