@@ -57,6 +57,7 @@ from pyflinkstate.runtime.observe import (
     log_output,
 )
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.planner import EpochPlanner, Step
 from pyflinkstate.runtime.restart import RestartStrategy
 from pyflinkstate.runtime.shipping import CodeBook
 from pyflinkstate.runtime.sinks import ForeachEpochSink
@@ -100,14 +101,6 @@ class WakeUp:
 
 #: Makes the driver's end of all connections: from the job's secret, its mailbox, and what slots shall run.
 ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], Control]
-
-
-@attrs.frozen
-class _Step:
-    """What to do next: run ``epoch``, or an empty one (None) for the sake of its barrier."""
-
-    epoch: Epoch | None
-    is_last: bool
 
 
 class Job(JobView):
@@ -165,11 +158,10 @@ class Job(JobView):
         self._epoch = 0
         self._committed = 0
         self._unannounced: list[int] = []
-        self._positions: dict[int, Any] = {}
-        #: Where epochs ended that may have to be run again: they are cut the same way then.
-        self._planned: dict[int, Any] = {}
-        #: Also over a crash of this program, where a sink goes by their numbers.
+        #: Epochs are cut the same way also after a crash of this program, where a sink goes by their numbers.
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
+        log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
+        self._planner = EpochPlanner(self._plan.source.source, log)
         self._last_duration_ms = 0
         self._running = False
         self._ended: EpochEnded | None = None
@@ -178,7 +170,6 @@ class Job(JobView):
         #: The savepoint that the job stops with, while it is being taken.
         self._stopping: SavepointRequest | None = None
         self._stopped = False
-        self._source_is_over = False
         self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
@@ -259,7 +250,7 @@ class Job(JobView):
             sink.sink.open(self.job_id, restored)
         if self._logs_epochs and restored is not None and self._checkpointing is not None:
             planned = self._checkpointing.planned()
-            self._planned = {epoch: end for epoch, end in planned.items() if epoch > restored}
+            self._planner.remember({epoch: end for epoch, end in planned.items() if epoch > restored})
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
@@ -298,7 +289,7 @@ class Job(JobView):
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
         source = self._plan.source.source
         position = source.initial_offset() if metadata is None else metadata.source_position
-        self._positions = {self._epoch: position}
+        self._planner.begin(self._epoch, position)
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
         self._registry = self._control.new_attempt(self._attempt)
         self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
@@ -353,7 +344,7 @@ class Job(JobView):
             return False
         _log.warning("%s; going back to %s", error, older.uri)
         self._restore = older
-        self._planned.clear()
+        self._planner.remember({})
         return True
 
     def _await_end_of_epoch(self) -> None:
@@ -375,29 +366,21 @@ class Job(JobView):
             step = self._next_step()
             if step is not None:
                 self._run_epoch(step)
-            elif self._is_over():
+            elif self._planner.is_over and self._committed == self._epoch:
                 return
             else:
                 self._rest()
             yield from self._newly_committed()
 
-    def _next_step(self) -> _Step | None:
+    def _next_step(self) -> Step | None:
         """Return what to run; None when there is nothing, now or ever."""
-        source, start = self._plan.source.source, self._positions[self._epoch]
-        found = source.latest_offset(start, whole=self._checkpointing is None)
-        end = self._planned.get(self._epoch + 1, found.end)
-        if end != start:
-            self._plan_epoch(self._epoch + 1, end)
-            return _Step(source.plan(start, end), found.is_last and end == found.end)
-        if self._wants_barrier(found.is_last) or (not found.is_last and self._timers_are_due()):
-            return _Step(None, found.is_last)
-        self._source_is_over = found.is_last
+        step = self._planner.next(self._epoch, whole=self._checkpointing is None)
+        if step is not None:
+            return step
+        is_last = self._planner.is_over
+        if self._wants_barrier(is_last) or (not is_last and self._timers_are_due()):
+            return Step(None, is_last)
         return None
-
-    def _plan_epoch(self, number: int, end: Any) -> None:
-        if number not in self._planned and self._logs_epochs and self._checkpointing is not None:
-            self._checkpointing.plan(number, end)
-        self._planned[number] = end
 
     def _timers_are_due(self) -> bool:
         return bool(self._timers) and min(self._timers.values()) <= self._clock.now_ms()
@@ -415,9 +398,6 @@ class Job(JobView):
     def _must_commit(self) -> bool:
         return self._plan.source.source.commits_every_epoch
 
-    def _is_over(self) -> bool:
-        return self._source_is_over and self._committed == self._epoch
-
     def _rest(self) -> None:
         """Wait for mail, a little while."""
         with contextlib.suppress(queue.Empty):
@@ -425,7 +405,7 @@ class Job(JobView):
         if self._checkpointing is not None:
             self._checkpointing.tick()
 
-    def _run_epoch(self, step: _Step) -> None:
+    def _run_epoch(self, step: Step) -> None:
         number = self._epoch + 1
         started_ms = self._clock.now_ms()
         if step.is_last:
@@ -445,7 +425,7 @@ class Job(JobView):
         elif step.is_last or self._stopping is not None:
             self._wait_until(self._nothing_pending)
 
-    def _epoch_ended(self, number: int, step: _Step, started_ms: int) -> None:
+    def _epoch_ended(self, number: int, step: Step, started_ms: int) -> None:
         ended = self._ended
         assert ended is not None
         if ended.error is not None:
@@ -453,8 +433,7 @@ class Job(JobView):
         assert ended.results is not None
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
-        start = self._positions[number - 1]
-        self._positions[number] = start if step.epoch is None else self._planned[number]
+        self._planner.ended(number, step)
         self._epoch = number
         self._last_duration_ms = self._clock.now_ms() - started_ms
         self._tell_of_epoch(number)
@@ -496,12 +475,10 @@ class Job(JobView):
     def _commit(self, epoch: int) -> None:
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
-        self._plan.source.source.commit(self._positions[epoch])
+        self._planner.commit(epoch)
         self._accumulators.fold(epoch)
         self._unannounced.extend(range(self._committed + 1, epoch + 1))
         self._committed = epoch
-        self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
-        self._planned = {n: end for n, end in self._planned.items() if n > epoch}
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
 
@@ -582,7 +559,7 @@ class Job(JobView):
 
     def epoch_state(self, epoch: int) -> tuple[object, dict[str, int]]:
         """See :class:`JobView`."""
-        return self._positions[epoch], self._accumulators.total(epoch)
+        return self._planner.position(epoch), self._accumulators.total(epoch)
 
     def send(self, slot: SlotId, message: object) -> None:
         """See :class:`JobView`."""
