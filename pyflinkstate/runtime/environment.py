@@ -39,6 +39,7 @@ from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
     absolute,
+    child_uri,
     load_checkpoint,
 )
 
@@ -327,9 +328,8 @@ class StreamExecutionEnvironment:
 
     def _default_location(self) -> str:
         assert self._checkpoint_storage is not None
-        return (
-            f"{self._checkpoint_storage.checkpoint_path.rstrip('/')}/spark-{quote(self._job_name, safe='')}"
-        )
+        name = f"spark-{quote(self._job_name, safe='')}"
+        return child_uri(self._checkpoint_storage.checkpoint_path, name)
 
     def from_source(self, source: Source, source_name: str = "source") -> DataStream:
         """Read a source of your own: a :class:`~pyflinkstate.runtime.sources.Source`."""

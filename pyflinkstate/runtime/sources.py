@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.formats import RecordFormat, Reject
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
 
 #: Records of a collection in an epoch, unless the user says otherwise.
 RECORDS_PER_EPOCH = 10_000
@@ -260,8 +260,7 @@ class FileSource(Source):
             )
 
     def _path_of(self, name: str) -> str:
-        quoted = quote(name) if "://" in self.directory else name
-        return f"{self.directory.rstrip('/')}/{quoted}"
+        return child_uri(self.directory, quote(name) if "://" in self.directory else name)
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""

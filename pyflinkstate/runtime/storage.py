@@ -43,6 +43,8 @@ MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
+#: Of these ``pyarrow.fs`` file systems a file is there when it is whole, and renaming is copying.
+OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 #: So many random names are tried for a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
@@ -77,6 +79,17 @@ def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
 def absolute(uri: str) -> str:
     """Return a URI as it is, and a path as an absolute one: other processes work elsewhere."""
     return uri if "://" in uri else str(Path(uri).absolute())
+
+
+def child_uri(uri: str, *names: str) -> str:
+    """Return what lies below a URI or path; options of a URI (``?endpoint_override=...``) stay at its end."""
+    base, question, options = _split_options(uri)
+    return "/".join([base, *names]) + question + options
+
+
+def _split_options(uri: str) -> tuple[str, str, str]:
+    base, question, options = uri.partition("?") if "://" in uri else (uri, "", "")
+    return base.rstrip("/"), question, options
 
 
 def _absolute_path(path: str | Path) -> str:
@@ -142,21 +155,21 @@ class CheckpointStorage:
 
     def uri_of(self, job_id: str, checkpoint_id: int) -> str:
         """Return the URI (or path) of a checkpoint's folder, for another process to open."""
-        return f"{self.uri.rstrip('/')}/{job_id}/chk-{checkpoint_id}"
+        return child_uri(self.uri, job_id, f"chk-{checkpoint_id}")
 
     def begin(self, job_id: str, checkpoint_id: int, shared: bool = False) -> str:
         """Make the folder of a new checkpoint, and the ``shared`` one, and return the first one's URI."""
         uri = self.uri_of(job_id, checkpoint_id)
         self._make_folder(uri)
         if shared:
-            self._make_folder(f"{self.uri.rstrip('/')}/{job_id}/{SHARED_FOLDER}")
+            self._make_folder(child_uri(self.uri, job_id, SHARED_FOLDER))
         return uri
 
     def begin_savepoint(self, directory: str, job_id: str) -> str:
         """Make a new folder for a savepoint below ``directory``, anywhere, and return its URI."""
         for _ in range(SAVEPOINT_NAME_ATTEMPTS):
             name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
-            uri = f"{absolute(directory).rstrip('/')}/{name}"
+            uri = child_uri(absolute(directory), name)
             file_system, path = self._locate(uri)
             if not _exists(file_system, path):
                 self._make_folder(uri)
@@ -175,9 +188,12 @@ class CheckpointStorage:
         with _storage_errors(f"complete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
                 raise FileExistsError(f"{folder}/{METADATA} is there already")
+            if file_system.type_name in OBJECT_STORES:
+                unfinished = f"{folder}/{METADATA}"  # an object appears when it is whole
             with file_system.open_output_stream(unfinished) as stream:
                 stream.write(metadata.encode())
-            file_system.move(unfinished, f"{folder}/{METADATA}")
+            if file_system.type_name not in OBJECT_STORES:
+                file_system.move(unfinished, f"{folder}/{METADATA}")
 
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
@@ -309,7 +325,7 @@ class CheckpointStorage:
             CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
             CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read.
         """
-        file_system, folder = self._locate(uri.rstrip("/").removesuffix(f"/{METADATA}"))
+        file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
         try:
             with file_system.open_input_stream(path) as stream:
@@ -330,9 +346,10 @@ class CheckpointStorage:
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is most often below this storage's own."""
-        base = self.uri.rstrip("/")
-        if uri == base or uri.startswith(f"{base}/"):
-            return self._fs, self._root.rstrip("/") + uri[len(base) :]
+        base, _, options = _split_options(self.uri)
+        path, _, other_options = _split_options(uri)
+        if other_options == options and (path == base or path.startswith(f"{base}/")):
+            return self._fs, self._root.rstrip("/") + path[len(base) :]
         with _storage_errors(f"open {uri}"):
             return open_file_system(uri)
 
@@ -357,9 +374,15 @@ def _exists(file_system: fs.FileSystem, path: str) -> bool:
         return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
 
 
+def _folder_of(uri: str) -> str:
+    """Return a checkpoint's folder, of which ``uri`` may be the ``_metadata``, as in Flink."""
+    base, question, options = _split_options(uri)
+    return base.removesuffix(f"/{METADATA}") + question + options
+
+
 def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
     """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
-    storage = CheckpointStorage(path.rstrip("/").removesuffix(f"/{METADATA}"))
+    storage = CheckpointStorage(_folder_of(path))
     return storage.load(storage.uri), storage.uri
 
 
