@@ -11,8 +11,8 @@ PURE := build/pure
 help:
 	@echo "make demo   run the main job, kill it, restore it, compare"
 	@echo "make test   ruff, mypy (strict) and pytest, state tests compiled and interpreted"
-	@echo "make soak   ten million random operations on the state map, with snapshots"
-	@echo "make bench  state and records/s against a dict, snapshots, restore"
+	@echo "make soak   ten million operations on the state map, long simulations, kill rounds, two hosts"
+	@echo "make bench  state and records/s against a dict, snapshots, epochs over much state, recovery"
 	@echo "make clean  remove the virtual environment and caches"
 
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py)
@@ -43,11 +43,15 @@ pytest-pure: $(SETUP)
 
 soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_state_map.py
+	$(BIN)/python tests/soak/soak_kills.py
+	$(BIN)/python tests/soak/soak_two_hosts.py
 
 bench: $(SETUP)
 	$(BIN)/python benchmarks/state_map.py
 	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/keyed_count.py
+	$(BIN)/python benchmarks/epoch_cost.py
+	$(BIN)/python benchmarks/recovery.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/heap/*.so

@@ -144,14 +144,15 @@ def test_parallelism_above_max_parallelism(env: StreamExecutionEnvironment, sett
         stream.execute_and_collect()
 
 
-class WithTimer(RunningSum):
-    def on_timer(self, timestamp: int, ctx: Any) -> None:
-        """Never called: this version has no timers."""
+class WithEventTimer(RunningSum):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(1)
+        return super().process_element(value, ctx)
 
 
-def test_timers_are_refused_not_ignored(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(errors.UnsupportedFeatureError, match="no timers"):
-        run(env, WithTimer())
+def test_event_time_timers_are_refused_not_ignored(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(errors.UnsupportedFeatureError, match="no event time"):
+        run(env, WithEventTimer())
 
 
 def test_a_function_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:

@@ -262,7 +262,7 @@ def test_damaged_metadata(runs: Runs, damage: str) -> None:
     expected = (
         errors.IncompatibleCheckpointError if damage == "other version" else errors.CorruptCheckpointError
     )
-    fail_to_restore(runs, expected, "format version 3" if damage == "other version" else damage)
+    fail_to_restore(runs, expected, "format version 4" if damage == "other version" else damage)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])

@@ -1,0 +1,314 @@
+"""Checkpoints on a real S3 server: one of moto's on this host, spoken to by slots and driver alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from operators import Failing, RunningSum, running_sums
+from processes import slot_pids
+from test_recovery import Recorder, kill_one
+
+from pyflinkstate import (
+    CheckpointStats,
+    FileSink,
+    FileSystemCheckpointStorage,
+    JobExecutionResult,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    errors,
+)
+from pyflinkstate.runtime.shared_state import shared_files
+from pyflinkstate.runtime.storage import child_uri, load_checkpoint
+
+boto3 = pytest.importorskip("boto3")
+moto_server = pytest.importorskip("moto.server")
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("no_slot_left", "credentials"),
+    pytest.mark.timeout(120),
+]
+
+RECORDS = [(f"key-{n % 90}", n) for n in range(400)]
+EPOCHS = 4
+EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
+
+
+@pytest.fixture
+def credentials(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's come from its environment; Spark hands those of its context on to new workers."""
+    names = {"AWS_ACCESS_KEY_ID": "us", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+
+
+class Server:
+    """Moto's server. Requests that ``denied`` is true of are answered with an error."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.denied: Callable[[str, str], bool] = lambda method, path: False
+        self._server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+        self._server.start()
+        self.port: int = self._server.get_host_and_port()[1]
+        self._app = self._server._server.app
+        self._server._server.app = self._answer
+
+    def _answer(self, request: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if not self.denied(request["REQUEST_METHOD"], request["PATH_INFO"]):
+            return self._app(request, start_response)
+        request["wsgi.input"].read(int(request.get("CONTENT_LENGTH") or 0))
+        start_response("403 Forbidden", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+
+    def stop(self) -> None:
+        self._server.stop()
+        self._server._server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    running = Server()
+    yield running
+    running.denied = lambda method, path: False
+    running.stop()
+
+
+@attrs.define
+class Bucket:
+    """A bucket of a server."""
+
+    port: int
+    name: str
+
+    def uri(self, path: str) -> str:
+        options = f"endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
+        return f"s3://{self.name}/{path}?{options}"
+
+    def client(self) -> Any:
+        endpoint = f"http://127.0.0.1:{self.port}"
+        return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+    def objects(self, prefix: str = "") -> set[str]:
+        found = self.client().list_objects_v2(Bucket=self.name, Prefix=prefix)
+        return {item["Key"] for item in found.get("Contents", ())}
+
+    def delete(self) -> None:
+        client = self.client()
+        for key in self.objects():
+            client.delete_object(Bucket=self.name, Key=key)
+        client.delete_bucket(Bucket=self.name)
+
+
+@pytest.fixture
+def bucket(server: Server, tmp_path: Path) -> Bucket:
+    made = Bucket(server.port, "b" + "".join(filter(str.isalnum, tmp_path.name.lower())))
+    made.client().create_bucket(Bucket=made.name)
+    return made
+
+
+class Listener(Recorder):
+    """Hears of failed checkpoints too, and does something ``beyond`` a checkpoint."""
+
+    def __init__(
+        self,
+        after: dict[int, Callable[[], None]] | None = None,
+        beyond: dict[int, Callable[[], None]] | None = None,
+    ) -> None:
+        super().__init__(after)
+        self.beyond = beyond or {}
+        self.failed: list[CheckpointStats] = []
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        super().on_checkpoint(stats)
+        self.beyond.pop(stats.checkpoint_id, lambda: None)()
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        self.failed.append(stats)
+
+
+@attrs.define
+class Runs:
+    """Runs the running sums with their checkpoints in a bucket, all state in files, and their output here."""
+
+    spark: Any
+    bucket: Bucket
+    output: Path
+    incremental: bool = False
+    tolerable: int = 0
+    restarts: int = 1
+    num_retained: int = 1
+
+    def run(
+        self,
+        after: dict[int, Callable[[], None]] | None = None,
+        *,
+        beyond: dict[int, Callable[[], None]] | None = None,
+        restore: str | None = None,
+        function: Any = None,
+        parallelism: int = 2,
+    ) -> tuple[JobExecutionResult, Listener]:
+        env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
+        storage = FileSystemCheckpointStorage(self.bucket.uri("chk"), file_state_size_threshold=0)
+        env.enable_checkpointing(0, storage, num_retained=self.num_retained, tolerable_failures=self.tolerable)
+        config = env.get_checkpoint_config()
+        config.enable_incremental_checkpoints(self.incremental, materialization_interval=2)
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(self.restarts, 0))
+        listener = Listener(after, beyond)
+        env.add_listener(listener)
+        if restore is not None:
+            env.restore_from(restore)
+        source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
+        stream = source.key_by(lambda record: record[0]).process(function or RunningSum()).uid("sums")
+        stream.sink_to(FileSink(str(self.output)))
+        return env.execute("sums"), listener
+
+    def rows(self) -> Counter[str]:
+        files = self.output.glob("epoch=*/*.jsonl")
+        return Counter(row for file in files for row in file.read_text().splitlines())
+
+    def check_what_is_left(self, result: JobExecutionResult) -> None:
+        """Assert that the bucket holds the retained checkpoints and no object more."""
+        job = f"chk/{result.job_id}"
+        expected = {"chk/", f"{job}/", f"{job}/checkpoints.json"}
+        if self.incremental:
+            expected.add(f"{job}/shared/")
+        for stats in result.checkpoints[-self.num_retained :]:
+            metadata, _ = load_checkpoint(stats.uri)
+            folder = f"{job}/chk-{metadata.checkpoint_id}"
+            expected |= {f"{folder}/", f"{folder}/_metadata"}
+            subtasks = [subtask for operator in metadata.operators for subtask in operator.subtasks]
+            files = [file.path for subtask in subtasks for file in subtask.managed_keyed.files()]
+            assert files, "the state is in files, not in _metadata"
+            assert not self.incremental or set(files) == shared_files(subtasks)
+            expected |= {f"{folder}/{file}".replace(f"{folder}/../", f"{job}/") for file in files}
+        assert self.bucket.objects() == expected
+
+
+@pytest.fixture
+def runs(spark: Any, bucket: Bucket, tmp_path: Path) -> Runs:
+    return Runs(spark, bucket, tmp_path / "output")
+
+
+class TestExactlyOnce:
+    @pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+    def test_a_slot_that_is_killed(self, runs: Runs, incremental: bool) -> None:
+        runs.incremental, runs.num_retained = incremental, 2
+        result, listener = runs.run({2: kill_one(slot_pids)})
+        assert runs.rows() == EXPECTED
+        assert result.restarts == 1
+        assert isinstance(listener.restarts[0], errors.SlotLostError)
+        assert any(stats.is_incremental for stats in result.checkpoints) == incremental
+        runs.check_what_is_left(result)
+
+    @pytest.mark.parametrize("by", ["latest", "folder"])
+    def test_a_restored_job(self, runs: Runs, by: str) -> None:
+        runs.incremental, runs.restarts = True, 0
+        with pytest.raises(errors.UserFunctionError):
+            runs.run(function=Failing(fatal=320))
+        (metadata,) = (key for key in runs.bucket.objects() if key.endswith("/_metadata"))
+        folder = metadata.removesuffix("/_metadata")
+        result, _ = runs.run(restore="latest" if by == "latest" else runs.bucket.uri(folder), parallelism=3)
+        assert runs.rows() == EXPECTED
+        assert f"chk/{result.job_id}" == folder.rpartition("/")[0], "it goes on under its id"
+        runs.check_what_is_left(result)
+
+    def test_a_savepoint_in_another_bucket(self, runs: Runs, spark: Any) -> None:
+        """Taken while the job runs; another program starts from it, and leaves the first one's alone."""
+        other = attrs.evolve(runs.bucket, name=f"{runs.bucket.name}other")
+        other.client().create_bucket(Bucket=other.name)
+        env = StreamExecutionEnvironment(spark).set_parallelism(2)
+        env.enable_checkpointing(10**6, runs.bucket.uri("first"))
+        source = env.from_rate(1000).key_by(lambda record: record["value"] % 3)
+        sums = source.map(lambda record: ("all", record["value"]))
+        sums.key_by(lambda record: record[0]).process(RunningSum()).uid("sums").print()
+        client = env.execute_async("sums")
+        savepoint = client.stop_with_savepoint(savepoint_directory=other.uri("sp")).result(60)
+        client.get_job_execution_result().result(60)
+        metadata, uri = load_checkpoint(savepoint)
+        assert uri == savepoint
+        name = savepoint.partition("?")[0].rpartition("/")[2]
+        assert other.objects() == {"sp/", f"sp/{name}/", f"sp/{name}/_metadata"}
+        assert savepoint == child_uri(other.uri("sp"), name)
+        assert metadata.operator("sums") is not None
+
+
+def writes(*endings: str) -> Callable[[str, str], bool]:
+    """Return what is true of requests that write an object with such a path."""
+    return lambda method, path: method in {"PUT", "POST"} and path.endswith(endings)
+
+
+class TestAServerThatAnswersErrors:
+    def test_within_the_tolerable_number_the_job_goes_on(self, runs: Runs, server: Server) -> None:
+        runs.tolerable, runs.incremental = 2, True
+        server.denied = writes("/chk-2/_metadata", "/chk-3/_metadata")
+        result, listener = runs.run()
+        assert runs.rows() == EXPECTED
+        assert result.restarts == 0
+        assert [stats.checkpoint_id for stats in result.failed_checkpoints] == [2, 3]
+        assert list(result.failed_checkpoints) == listener.failed
+        for stats in listener.failed:
+            assert stats.failure is not None
+            assert "checkpoint storage: cannot complete" in stats.failure
+            assert "ACCESS_DENIED" in stats.failure
+        runs.check_what_is_left(result)
+
+    def test_one_more_fails_the_job_which_restarts(self, runs: Runs, server: Server) -> None:
+        runs.tolerable = 1
+        server.denied = writes("/chk-2/_metadata", "/chk-3/_metadata")
+        result, listener = runs.run()
+        assert runs.rows() == EXPECTED
+        assert result.restarts == 1
+        assert isinstance(listener.restarts[0], errors.CheckpointFailuresExceededError)
+        assert [stats.checkpoint_id for stats in listener.failed][:2] == [2, 3]
+        runs.check_what_is_left(result)
+
+    def test_state_files_that_slots_cannot_write(self, runs: Runs, server: Server) -> None:
+        """What a slot declines with is the storage's error, too."""
+        runs.tolerable = 1
+        server.denied = lambda method, path: method in {"PUT", "POST"} and "/chk-2/" in path.rstrip("/")
+        result, listener = runs.run()
+        assert runs.rows() == EXPECTED
+        (failed,) = listener.failed
+        assert failed.checkpoint_id == 2
+        assert failed.failure is not None
+        assert "checkpoint storage: cannot" in failed.failure
+        runs.check_what_is_left(result)
+
+    def test_a_bucket_that_is_gone(self, runs: Runs, bucket: Bucket) -> None:
+        runs.restarts = 1
+        with pytest.raises(errors.JobFailedError) as caught:
+            runs.run(beyond={1: bucket.delete})
+        assert "NoSuchBucket" in str(caught.value) or "not found" in str(caught.value)
+        assert isinstance(caught.value.__cause__, errors.CheckpointError)
+        assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS, "committed is what was covered"
+
+    def test_a_server_that_is_gone(self, runs: Runs, server: Server) -> None:
+        runs.restarts = 0
+        with pytest.raises(errors.CheckpointFailuresExceededError, match="checkpoint storage: cannot"):
+            runs.run(beyond={1: server.stop})
+        assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS
+
+    def test_no_bucket_is_found_before_any_record(self, runs: Runs) -> None:
+        runs.bucket = attrs.evolve(runs.bucket, name="nowhere")
+        with pytest.raises(errors.CheckpointStorageError, match="nowhere"):
+            runs.run()
+        assert not runs.output.exists()
+
+    def test_a_checkpoint_that_may_not_be_read(self, runs: Runs, server: Server) -> None:
+        runs.restarts = 0
+        with pytest.raises(errors.UserFunctionError):
+            runs.run(function=Failing(fatal=320))
+        before = runs.rows()
+        server.denied = lambda method, path: method == "GET" and path.endswith("/_metadata")
+        with pytest.raises(errors.CheckpointStorageError, match="cannot read"):
+            runs.run(restore="latest")
+        assert runs.rows() == before
+        server.denied = lambda method, path: False
+        runs.run(restore="latest")
+        assert runs.rows() == EXPECTED

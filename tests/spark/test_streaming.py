@@ -1,0 +1,362 @@
+"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operators import RunningSum, running_sums
+from test_recovery import Recorder
+
+from pyflinkstate import (
+    CheckpointStats,
+    FileSink,
+    JobClient,
+    JobExecutionResult,
+    JobListener,
+    JobStatus,
+    KeyedProcessFunction,
+    RestartStrategies,
+    StreamExecutionEnvironment,
+    Types,
+    errors,
+)
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("no_slot_left", "no_query_left"),
+    pytest.mark.timeout(120),
+]
+
+AVAILABLE_NOW = {"availableNow": True}
+#: How long a test waits for what should come at once.
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def no_query_left(spark: Any) -> Iterator[None]:
+    """Assert that a test left no streaming query behind."""
+    yield
+    left = spark.streams.active
+    for query in left:
+        query.stop()
+    assert not left
+
+
+class JsonFolder:
+    """A folder that a streaming query reads. Each file has keys that all have, and one of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.mkdir()
+        self.records: list[tuple[str, int]] = []
+        self._files = 0
+
+    def add(self, files: int = 1) -> None:
+        """Add files: whole when they are seen, and with times that say their order."""
+        for number in range(self._files, self._files + files):
+            records = [(f"key-{n % 3}", 1) for n in range(8)] + [(f"only-in-{number}", 1)] * 2
+            lines = [json.dumps({"key": key, "n": n}) for key, n in records]
+            unfinished = self.path / f".{number}.json"
+            unfinished.write_text("\n".join(lines) + "\n")
+            os.utime(unfinished, (1_700_000_000 + number, 1_700_000_000 + number))
+            unfinished.rename(self.path / f"{number}.json")
+            self.records += records
+        self._files += files
+
+    def stream(self, spark: Any, files_per_batch: int = 1) -> Any:
+        reader = spark.readStream.schema("key string, n long").option("maxFilesPerTrigger", files_per_batch)
+        return reader.json(str(self.path))
+
+
+def as_pair(row: Any) -> tuple[str, int]:
+    return row.key, row.n
+
+
+def by_key(record: tuple[str, int]) -> str:
+    return record[0]
+
+
+class Streaming:
+    """A program that is run again and again: running sums of a folder's files, one file a batch."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.input = JsonFolder(folder / "input")
+        self.checkpoints = folder / "checkpoints"
+        self.output = folder / "output"
+
+    def start(
+        self,
+        *,
+        listener: JobListener | None = None,
+        function: KeyedProcessFunction | None = None,
+        restarts: int = 0,
+        num_retained: int = 1,
+        location: Path | None = None,
+        files_per_batch: int = 1,
+        trigger: dict[str, Any] = AVAILABLE_NOW,
+    ) -> StreamExecutionEnvironment:
+        """Return an environment that is ready to be executed."""
+        env = StreamExecutionEnvironment(self.spark).set_parallelism(2)
+        env.enable_checkpointing(0, str(self.checkpoints), incremental=True, num_retained=num_retained)
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
+        if listener is not None:
+            env.add_listener(listener)
+        where = None if location is None else str(location)
+        stream = self.input.stream(self.spark, files_per_batch)
+        source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
+        sums = source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
+        sums.sink_to(FileSink(str(self.output)))
+        return env
+
+    def run(self, **settings: Any) -> JobExecutionResult:
+        return self.start(**settings).execute("sums")
+
+    def rows(self) -> Counter[str]:
+        files = self.output.glob("epoch=*/*.jsonl")
+        return Counter(row for file in files for row in file.read_text().splitlines())
+
+    def expected(self) -> Counter[str]:
+        return Counter(f'["{key}",{total}]' for key, total in running_sums(self.input.records))
+
+    def folders(self) -> list[Path]:
+        """Return the checkpoints, the oldest first."""
+        return sorted(self.checkpoints.glob("*/chk-*"), key=lambda path: int(path.name[4:]))
+
+    def log(self, *names: str, batch: int) -> list[Path]:
+        """Return the files of a batch in Spark's logs (``offsets``, ``commits``, ``sources/0``)."""
+        logs = [self.checkpoints / "spark-sums" / name for name in names]
+        return [file for log in logs for file in (log / str(batch), log / f".{batch}.crc") if file.exists()]
+
+    def forget(self, *names: str, batches: range) -> None:
+        for batch in batches:
+            files = self.log(*names, batch=batch)
+            assert files
+            for file in files:
+                file.unlink()
+
+    def fails_and_writes_nothing(self, expected: type[Exception], match: str, **settings: Any) -> None:
+        before = self.rows(), [path.name for path in self.folders()]
+        with pytest.raises(expected, match=match):
+            self.run(**settings)
+        assert (self.rows(), [path.name for path in self.folders()]) == before
+
+
+@pytest.fixture
+def streaming(spark: Any, tmp_path: Path) -> Streaming:
+    return Streaming(spark, tmp_path)
+
+
+@pytest.fixture
+def background() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+class TestRestarts:
+    """Let M be the batch of the newest checkpoint, N the one that Spark goes on with."""
+
+    def test_run_again_it_goes_on_exactly(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        first = streaming.run()
+        assert first.epochs == 2, "one batch, one epoch"
+        assert streaming.rows() == streaming.expected()
+        streaming.input.add(2)
+        second = streaming.run()
+        assert (second.job_id, second.epochs, second.restarts) == (first.job_id, 4, 0)
+        assert second.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
+        assert streaming.rows() == streaming.expected()
+        third = streaming.run()
+        assert (third.job_id, third.epochs) == (first.job_id, 4), "nothing new, nothing done"
+        assert streaming.rows() == streaming.expected()
+
+    def test_m_is_n_the_batch_was_durable_and_spark_had_not_heard(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        streaming.run()
+        streaming.forget("commits", batches=range(1, 2))
+        streaming.input.add()
+        assert streaming.run().epochs == 3
+        assert streaming.rows() == streaming.expected()
+
+    def test_there_is_no_checkpoint(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        streaming.run()
+        shutil.rmtree(streaming.folders()[-1].parent)
+        streaming.input.add()
+        streaming.fails_and_writes_nothing(errors.CheckpointNotFoundError, "goes on with batch 2")
+
+    def test_m_is_older(self, streaming: Streaming) -> None:
+        streaming.input.add(4)
+        streaming.run(num_retained=4)
+        for folder in streaming.folders()[-2:]:
+            shutil.rmtree(folder)
+        streaming.input.add()
+        match = "goes on with batch 4, and the retained checkpoints are of batches 1, 0"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
+
+    @pytest.mark.parametrize("logs", [("offsets", "commits", "sources/0"), ("offsets", "commits")])
+    def test_m_is_newer_spark_was_set_back(self, streaming: Streaming, logs: tuple[str, ...]) -> None:
+        """Set back, Spark cuts the input anew: without the source's own log as before, with it all as one."""
+        streaming.input.add(4)
+        streaming.run(num_retained=10)
+        streaming.forget(*logs, batches=range(2, 4))
+        streaming.input.add()
+        streaming.run()
+        assert streaming.rows() == streaming.expected()
+
+    def test_m_is_newer_by_one(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        streaming.run(num_retained=10)
+        streaming.forget("offsets", "commits", "sources/0", batches=range(1, 2))
+        streaming.input.add()
+        streaming.run(files_per_batch=2)
+        assert streaming.rows() == streaming.expected()
+
+    def test_m_is_newer_and_what_fits_is_no_longer_kept(self, streaming: Streaming) -> None:
+        streaming.input.add(3)
+        streaming.run(num_retained=1)
+        streaming.forget("offsets", "commits", "sources/0", batches=range(1, 3))
+        match = "goes on with batch 1, and the retained checkpoints are of batches 2"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
+
+    def test_the_location_of_another_query(self, streaming: Streaming, tmp_path: Path) -> None:
+        streaming.input.add(2)
+        streaming.run()
+        streaming.fails_and_writes_nothing(
+            errors.IncompatibleCheckpointError, "another streaming query", location=tmp_path / "other"
+        )
+
+    def test_no_data_yet_does_not_keep_the_program_waiting(
+        self, streaming: Streaming, background: ThreadPoolExecutor, spark: Any
+    ) -> None:
+        """Who starts a job beside the program can go on at once, watch it and cancel it."""
+        env = streaming.start(trigger={"processingTime": "100 milliseconds"})
+        started = background.submit(env.execute_async, "sums")
+        try:
+            client: JobClient = started.result(10)
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+        client.cancel().result(PATIENCE_S)
+
+
+class KillsItsSlot(RunningSum):
+    """Kills its own process at the first sight of a key, with some records of the batch processed."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[0] == "only-in-1" and self.get_runtime_context().get_attempt_number() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().process_element(value, ctx)
+
+
+class Raises(RunningSum):
+    """Raises at the sight of a key."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[0] == "only-in-1":
+            raise LookupError(f"cannot stand {value[0]}")
+        yield from super().process_element(value, ctx)
+
+
+class Chimes(KeyedProcessFunction):
+    """Emits when a timer says so, and not when a record comes."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 1)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[str]:
+        yield f"{ctx.get_current_key()} chimes"
+
+
+class Notes(Recorder):
+    """Has queries noted while they run, and what a test waits for."""
+
+    def __init__(self, spark: Any, until: Callable[[], bool] = lambda: False) -> None:
+        super().__init__()
+        self.queries: list[Any] = []
+        self._spark = spark
+        self._until = until
+        self._client: JobClient | None = None
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        super().on_checkpoint(stats)
+        self.queries = self.queries or self._spark.streams.active
+        if self._until():
+            for query in self.queries:
+                query.stop()
+
+
+class TestFailures:
+    def test_a_slot_that_dies_in_the_middle_of_a_batch(self, streaming: Streaming) -> None:
+        streaming.input.add(3)
+        recorder = Recorder()
+        result = streaming.run(function=KillsItsSlot(), restarts=1, listener=recorder)
+        assert (result.restarts, result.epochs) == (1, 3)
+        assert isinstance(recorder.restarts[0], errors.SlotLostError)
+        assert streaming.rows() == streaming.expected()
+
+    def test_a_function_that_raises_ends_job_and_query(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(3)
+        notes = Notes(spark)
+        with pytest.raises(errors.UserFunctionError, match="cannot stand only-in-1"):
+            streaming.run(function=Raises(), listener=notes)
+        (query,) = notes.queries
+        assert not query.isActive
+        assert "cannot stand only-in-1" in str(query.exception()), "the query tells of it, too"
+        assert streaming.run(function=RunningSum()).epochs == 3, "the batch was not lost"
+        assert streaming.rows() == streaming.expected()
+
+    def test_a_query_that_is_stopped_ends_the_job(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        notes = Notes(spark, until=lambda: True)
+        result = streaming.run(listener=notes, trigger={"processingTime": "100 milliseconds"})
+        assert result.epochs == 1
+        assert streaming.rows() == streaming.expected()
+        streaming.input.add(1)
+        assert streaming.run().epochs == 2
+        assert streaming.rows() == streaming.expected()
+
+    def test_a_batch_dataframe_is_refused(self, streaming: Streaming, spark: Any) -> None:
+        with pytest.raises(errors.ConfigurationError, match="takes a streaming DataFrame"):
+            StreamExecutionEnvironment(spark).from_streaming(spark.range(3))
+
+    def test_checkpointing_is_needed(self, streaming: Streaming, spark: Any) -> None:
+        env = StreamExecutionEnvironment(spark)
+        env.from_streaming(streaming.input.stream(spark)).print()
+        with pytest.raises(errors.ConfigurationError, match="enable_checkpointing"):
+            env.execute()
+
+
+class TestIdleTimers:
+    def test_they_fire_though_no_more_data_comes(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        keys = {key for key, _ in streaming.input.records}
+        chimes = Counter(f'"{key} chimes"' for key in keys)
+        notes = Notes(spark, until=lambda: set(streaming.rows()) == set(chimes))
+        env = streaming.start(
+            listener=notes, function=Chimes(), trigger={"processingTime": "100 milliseconds"}
+        )
+        client = env.execute_async("sums")
+        result = client.get_job_execution_result().result(PATIENCE_S)
+        assert result.epochs > 1, "a batch, and what the timers gave without one"
+        assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
+
+    def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        notes = Notes(spark)
+        env = streaming.start(listener=notes, trigger={"processingTime": "100 milliseconds"})
+        client = env.execute_async("sums")
+        client.cancel().result(PATIENCE_S)
+        assert client.get_job_status().result() is JobStatus.CANCELED
+        with pytest.raises(errors.JobCancelledError):
+            client.get_job_execution_result().result(0)
