@@ -123,6 +123,7 @@ class Checkpointing:
         self._job = job
         self._registry = SharedStateRegistry()
         self._increments_since_full = 0
+        self._last_id_before = 0
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
         last_id, completed = self._ids_in_use(restore)
@@ -159,6 +160,7 @@ class Checkpointing:
     def begin_attempt(self) -> None:
         """The slots of the attempt before are cut off: what they were writing is nobody's."""
         self._registry.begin_attempt()
+        self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
         if self._settings.incremental:
             self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
@@ -253,10 +255,8 @@ class Checkpointing:
         self.execute(self.coordinator.decline(message))
 
     def materialized(self, message: StateMaterialized) -> None:
-        """A slot has written all of its state in the background."""
-        known = self.coordinator.latest_completed
-        pending = {checkpoint.checkpoint_id for checkpoint in self.coordinator.pending}
-        if message.checkpoint_id in pending or (known is not None and message.checkpoint_id <= known):
+        """A slot has written all of its state in the background; of an earlier attempt, that is nobody's."""
+        if message.checkpoint_id > self._last_id_before:
             self._registry.materialized(message.slot, message.handle)
         else:
             self._discard_shared({file.path for file in message.handle.files()})

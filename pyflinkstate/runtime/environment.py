@@ -393,17 +393,21 @@ class StreamExecutionEnvironment:
         plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
         self._check_backend()
         storage = self._storage()
-        restore = self._restore_point(plan, storage, name)
         endpoint = on_spark.driver_endpoint(self._context)
-        return Job(
-            plan,
-            self._settings(name, storage is not None),
-            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-            lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
-            SystemClock(),
-            storage,
-            restore,
-        )
+        try:
+            restore = self._restore_point(plan, storage, name)
+            return Job(
+                plan,
+                self._settings(name, storage is not None),
+                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
+                lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
+                SystemClock(),
+                storage,
+                restore,
+            )
+        except PyFlinkStateError as error:
+            plan.source.source.close(error)  # a streaming query may be waiting for the job
+            raise
 
     def _settings(self, name: str, has_checkpoints: bool) -> JobSettings:
         default = (
@@ -466,14 +470,10 @@ class StreamExecutionEnvironment:
         """Start the query, see where it goes on, and take the checkpoint that fits."""
         batch = source.start()
         retained = storage.load_retained(job_name)
-        try:
-            if batch is None:  # the query ended without a batch: there is nothing to do but to commit
-                metadata = retained[-1] if retained else None
-            else:
-                metadata = checkpoint_before(batch, source.query_id, retained)
-        except PyFlinkStateError as error:
-            source.close(error)
-            raise
+        if batch is None:  # the query ended without a batch: there is nothing to do but to commit
+            metadata = retained[-1] if retained else None
+        else:
+            metadata = checkpoint_before(batch, source.query_id, retained)
         if metadata is None:
             return None
         return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))

@@ -69,8 +69,6 @@ from pyflinkstate.runtime.tasks import TaskLink
 _log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
-#: How long a job that has nothing to do waits before it asks its source again.
-POLL_S = 0.1
 CLOSE_TIMEOUT_S = 30
 
 
@@ -401,7 +399,7 @@ class Job(JobView):
     def _rest(self) -> None:
         """Wait for mail, a little while."""
         with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=POLL_S))
+            self._handle(self._events.get(timeout=self._plan.source.source.poll_s))
         if self._checkpointing is not None:
             self._checkpointing.tick()
 

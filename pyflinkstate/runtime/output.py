@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 #: Lines wait so long for others to go with them.
 INTERVAL_S = 0.2
@@ -93,6 +93,11 @@ class _Tee(io.TextIOBase):
 
     def flush(self) -> None:
         self._stream.flush()
+
+    @property
+    def buffer(self) -> Any:
+        """What takes bytes; they are not handed out as lines."""
+        return self._stream.buffer
 
     def writable(self) -> bool:
         return True

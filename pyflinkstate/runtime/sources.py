@@ -61,6 +61,8 @@ class Source(ABC):
 
     #: Each epoch must be durable before more is asked for, as with Structured Streaming.
     commits_every_epoch = False
+    #: How long a job that has nothing to do waits before it asks again, in seconds.
+    poll_s = 0.1
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """The job begins. ``wake_up``, from any thread, has it ask again at once."""
@@ -220,6 +222,7 @@ class FileSource(Source):
     files_per_epoch: int = 1
     max_files: int | None = None
     growing: bool = False
+    poll_s = 1.0
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""

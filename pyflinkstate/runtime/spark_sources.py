@@ -35,6 +35,7 @@ class BatchReaderSource(Source):
 
     load: Callable[[str, str], Any]
     latest: Callable[[Any], Any]
+    poll_s = 1.0
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
