@@ -126,10 +126,15 @@ class Checkpointing:
         self._last_id_before = 0
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
+        #: Folders of savepoints that were given up: what comes late is deleted from there.
+        self._failed_savepoints: dict[int, str] = {}
         last_id, completed = self._ids_in_use(restore)
         self.coordinator = CheckpointCoordinator(settings, last_id, completed)
+        self._knows_all_files = True
         for checkpoint_id in completed:
             self._register_restored(checkpoint_id)
+        if restore is not None:
+            self._registry.register_restored(restore.metadata)
 
     def _ids_in_use(self, restore: RestorePoint | None) -> tuple[int, list[int]]:
         if restore is None:
@@ -143,6 +148,7 @@ class Checkpointing:
         try:
             self._registry.register_restored(self._storage.load(uri))
         except CheckpointError as error:
+            self._knows_all_files = False
             _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
 
     # --- the life of the job -----------------------------------------------------------------------
@@ -162,7 +168,7 @@ class Checkpointing:
         self._registry.begin_attempt()
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
-        if self._settings.incremental:
+        if self._settings.incremental and self._knows_all_files:
             self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
@@ -372,6 +378,8 @@ class Checkpointing:
         self._discard_shared(written - self._registry.needed())
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is not None:
+            if uri is not None:
+                self._failed_savepoints[checkpoint_id] = uri
             savepoint.done.set_exception(instruction.error)
         stats = CheckpointStats(
             checkpoint_id,
@@ -390,7 +398,8 @@ class Checkpointing:
         self._discard_shared(unneeded)
 
     def _discard_late(self, ack: CheckpointAck) -> None:
-        uri = self._storage.uri_of(self._job_id, ack.checkpoint_id)
+        own = self._storage.uri_of(self._job_id, ack.checkpoint_id)
+        uri = self._failed_savepoints.get(ack.checkpoint_id, own)
         self._quietly(lambda: self._storage.discard(uri))
         self._discard_shared(shared_files([ack.state]) - self._registry.needed())
 

@@ -147,6 +147,7 @@ class CheckpointCoordinator:
         self._settings = settings
         self._last_id = last_id
         self._completed = list(completed)
+        self._savepoints: set[int] = set()
         self._pending: dict[int, PendingCheckpoint] = {}
         self._last_trigger_ms: int | None = None
         self._last_completion_ms: int | None = None
@@ -216,7 +217,7 @@ class CheckpointCoordinator:
         """A subtask has written its part."""
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
-            known = ack.checkpoint_id in self._completed
+            known = ack.checkpoint_id in self._completed or ack.checkpoint_id in self._savepoints
             return [] if known else [DiscardState(ack)]
         if ack.slot in pending.missing:
             pending.missing.remove(ack.slot)
@@ -244,10 +245,11 @@ class CheckpointCoordinator:
     def completed(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
         """The metadata is published: older checkpoints are subsumed."""
         done = self._pending.pop(checkpoint_id)
-        if done.savepoint is not None:
-            return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._failures = 0
         self._last_completion_ms = now_ms
+        if done.savepoint is not None:
+            self._savepoints.add(checkpoint_id)
+            return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._completed.append(checkpoint_id)
         surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]

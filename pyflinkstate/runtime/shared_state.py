@@ -42,14 +42,18 @@ class SharedStateRegistry:
         self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
         self._files: dict[int, set[str]] = {}
         self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
+        #: Files that were written, and that no chain may ever take up: a newer file overtook them.
+        self._heard_of: set[str] = set()
 
     def begin_attempt(self) -> None:
         """New slots know of no checkpoint: their first one is full, so no chain goes on."""
         self._chains.clear()
         self._materialized.clear()
+        self._heard_of.clear()
 
     def materialized(self, slot: SlotId, handle: KeyGroupsStateHandle) -> None:
         """A subtask has written all of its state as it was at ``handle.checkpoint_id``."""
+        self._heard_of |= shared_files([OperatorSubtaskState(handle)])
         known = self._materialized.get(slot)
         if known is None or _written(known) < _written(handle):
             self._materialized[slot] = handle
@@ -60,6 +64,7 @@ class SharedStateRegistry:
         Raises:
             CheckpointError: it is put on top of a checkpoint that is no longer known.
         """
+        self._heard_of |= shared_files([ack.state])
         if ack.base_id is None:
             return ack.state
         # What changed since the base covers what changed since any later one.
@@ -100,7 +105,10 @@ class SharedStateRegistry:
     def unregister(self, checkpoint_id: int) -> set[str]:
         """A checkpoint is deleted: return its shared files that nobody else needs."""
         self._chains.pop(checkpoint_id, None)
-        return self._files.pop(checkpoint_id, set()) - self.needed()
+        candidates = self._files.pop(checkpoint_id, set()) | self._heard_of
+        needed = self.needed()
+        self._heard_of &= needed
+        return candidates - needed
 
     def needed(self) -> set[str]:
         """Return the shared files that must stay."""

@@ -5,12 +5,14 @@ import json
 import struct
 import zlib
 
+import attrs
 import pyarrow as pa
 import pytest
 from backend_support import make_backend, restore, state_of, take_snapshot
 from golden_content import (
     DESCRIPTORS,
     KEYS,
+    NEW_KEY,
     NOW,
     STORED,
     TIMERS,
@@ -21,8 +23,13 @@ from golden_content import (
     WINDOWED,
     WINDOWS,
     backend_with_all,
+    changed_contents,
+    changed_timers,
+    changed_window_timers,
     make_golden,
+    make_golden_increment,
     read_golden,
+    read_golden_chain,
     timers,
     window_timers,
     windowed,
@@ -36,7 +43,7 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format import framing
-from pyflinkstate.backends.format.state_file import StateFileHead
+from pyflinkstate.backends.format.state_file import READABLE_VERSIONS, VERSION, StateFileHead
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.serializers import arrow_type, type_from_json, type_to_json
 from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
@@ -54,7 +61,7 @@ LONG, STRING = Types.LONG(), Types.STRING()
 GOLDEN_HEAD = bytes.fromhex("5445535454455354 0001 0000000d") + b'{"a":[1,"b"]}' + bytes.fromhex("643043d1")
 
 GOLDEN_STATE_HEAD = (
-    b"PFSSTATE\x00\x02\x00\x00\x01\x71"
+    b"PFSSTATE\x00\x03\x00\x00\x01\x71"
     b'{"key_type":"STRING","key_groups":[0,63],"max_parallelism":128,"states":['
     b'{"name":"count","kind":"VALUE","type":["TTL","LONG"]},'
     b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"],"namespace":["TUPLE","LONG"]},'
@@ -124,6 +131,13 @@ class TestStateFileHead:
 
     def test_it_comes_back(self):
         assert StateFileHead.decode(HEAD.encode(), "f") == HEAD
+        assert not HEAD.is_increment
+
+    def test_the_head_of_an_increment_says_so(self):
+        head = attrs.evolve(HEAD, is_increment=True)
+        content = GOLDEN_STATE_HEAD[14:-1] + b',"increment":true}'
+        assert head.encode()[:-4] == GOLDEN_STATE_HEAD[:10] + struct.pack(">I", len(content)) + content
+        assert StateFileHead.decode(head.encode(), "f") == head
 
 
 class TestTypesInTheHead:
@@ -174,6 +188,11 @@ def assert_states_of_version_1(backend):
     assert state_of(backend, DESCRIPTORS["value"], KEYS[-1]).value() == 7
 
 
+def test_every_readable_version_has_a_golden_file():
+    for version in READABLE_VERSIONS:
+        assert read_golden(version).stream.data[:10] == b"PFSSTATE" + version.to_bytes(2, "big")
+
+
 class TestGoldenFileOfVersion1:
     def test_what_release_0_1_0_wrote_is_read(self, async_snapshots):
         backend = restore([read_golden(1)], STRING, async_snapshots=async_snapshots)
@@ -192,15 +211,16 @@ class TestGoldenFileOfVersion1:
         handle = read_golden(1)
         again = take_snapshot(restore([handle], STRING))
         assert head_of(again) == head_of(handle)
-        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x02")
+        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x03")
 
 
-class TestGoldenFileOfVersion2:
-    """It has namespaces, timers and time to live beside what version 1 has."""
+@pytest.mark.parametrize("version", [2, 3])
+class TestFullGoldenFilesFromVersion2:
+    """They have namespaces, timers and time to live beside what version 1 has."""
 
     @pytest.fixture
-    def backend(self, async_snapshots):
-        return restore([read_golden(2)], STRING, async_snapshots=async_snapshots, clock=lambda: NOW)
+    def backend(self, version, async_snapshots):
+        return restore([read_golden(version)], STRING, async_snapshots=async_snapshots, clock=lambda: NOW)
 
     def test_what_version_1_has_is_read(self, backend):
         assert_states_of_version_1(backend)
@@ -227,8 +247,8 @@ class TestGoldenFileOfVersion2:
         assert dict(states["ttl map"].items()) == {"a": 10**25, "none": None}
         assert dict(states["ttl pickled map"].items()) == {(1, "a"): [1.5], "none": None}
 
-    def test_values_expire_by_the_times_that_were_written(self):
-        backend = restore([read_golden(2)], STRING, clock=lambda: 101_000)
+    def test_values_expire_by_the_times_that_were_written(self, version):
+        backend = restore([read_golden(version)], STRING, clock=lambda: 101_000)
         states = {
             name: state_of(backend, descriptor, "flink") for name, descriptor in TTL_DESCRIPTORS.items()
         }
@@ -254,30 +274,80 @@ class TestGoldenFileOfVersion2:
             backend.num_key_value_state_entries() == (len(STORED) + len(TTL_STORED)) * keys + 1 + in_windows
         )
 
-    def test_this_release_writes_the_same_bytes(self):
-        assert make_golden() == read_golden(2)
+    def test_this_release_writes_the_same_bytes_but_for_the_version(self, version):
+        handle, golden = make_golden(), read_golden(version)
+        assert handle.sections == golden.sections
+        assert head_of(handle) == head_of(golden)
+        assert without_version(handle) == without_version(golden)
 
-    def test_what_is_read_is_written_again_byte_for_byte(self):
+    def test_what_is_read_is_written_again_byte_for_byte(self, version):
         """A backend of plain dicts keeps the order in which it was filled."""
-        handle = read_golden(2)
-        restored = restore([handle], STRING, async_snapshots=False)
-        assert take_snapshot(restored, compression=None) == handle
+        golden = read_golden(version)
+        handle = take_snapshot(restore([golden], STRING, async_snapshots=False), compression=None)
+        assert handle.sections == golden.sections
+        assert without_version(handle) == without_version(golden)
 
-    def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self):
+    def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self, version):
         """The order in a key group depends on the hashes of strings, which differ between processes."""
-        golden = read_golden(2)
+        golden = read_golden(version)
         handle = take_snapshot(backend_with_all(async_snapshots=True), compression=None)
         assert head_of(handle) == head_of(golden)
         assert {name: set(groups) for name, groups in handle.sections.items()} == {
             name: set(groups) for name, groups in golden.sections.items()
         }
-        tables, expected = (states_by_plain_arrow(file.stream.data) for file in (handle, golden))
+        tables = states_by_plain_arrow(handle.stream.data)
+        expected = states_by_plain_arrow(golden.stream.data, version)
         for name, table in tables.items():
             assert table.schema == expected[name].schema
             assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, expected[name].to_pylist()))
 
 
-def states_by_plain_arrow(data, expected_version=2):
+def without_version(handle):
+    """Return a state file's bytes up to the version, and those behind the checksum of the head."""
+    data = handle.stream.data
+    return data[:8], data[14 + len(head_of(handle)) + 4 :]
+
+
+class TestGoldenFilesOfVersion3:
+    def test_this_release_writes_the_same_bytes(self):
+        assert make_golden() == read_golden(VERSION), "a changed format needs a new version"
+        assert make_golden_increment() == read_golden(VERSION, "_increment")
+        assert VERSION == 3
+
+    def test_an_increment_is_put_on_top_of_the_full_file(self, async_snapshots):
+        backend = restore([read_golden_chain()], STRING, async_snapshots=async_snapshots)
+        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        assert contents == changed_contents()
+        plain = backend.create_timer_queue(TIMERS)
+        spaced = backend.create_timer_queue(WINDOW_TIMERS, WINDOW)
+        assert (len(plain), set(plain.timers())) == (len(changed_timers()), changed_timers())
+        assert (len(spaced), set(spaced.timers())) == (len(changed_window_timers()), changed_window_timers())
+        plain._check()
+        spaced._check()
+
+    def test_an_increment_goes_on_top_of_a_full_file_of_version_2_as_well(self):
+        chain = attrs.evolve(read_golden_chain(), stream=read_golden(2).stream)
+        backend = restore([chain], STRING)
+        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        assert contents == changed_contents()
+
+    def test_an_increment_has_nothing_but_what_changed(self):
+        tables = states_by_plain_arrow(read_golden(3, "_increment").stream.data)
+        rows = {name: table.num_rows for name, table in tables.items()}
+        assert rows == {
+            **dict.fromkeys(STORED, 2),
+            "value": 3,
+            "windowed": 2,
+            **dict.fromkeys(TTL_STORED, 1),
+            "ttl value": 2,
+            "cleaned": 2,
+            "registered late": 1,
+            f"_timer_state/{TIMERS}": len(KEYS) + 2,
+            f"_timer_state/{WINDOW_TIMERS}": 1,
+        }
+
+
+def states_by_plain_arrow(data, expected_version=VERSION):
     """Read a state file as a stranger would: JSON for the names, Arrow for the rest."""
     magic, version, length = struct.unpack_from(">8sHI", data)
     assert (magic, version) == (b"PFSSTATE", expected_version)
@@ -350,14 +420,14 @@ class TestPlainArrow:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
         assert places[-1][1] <= len(written.stream.data)
 
-    @pytest.mark.parametrize("version", [1, 2])
+    @pytest.mark.parametrize("version", [1, 2, 3])
     def test_the_golden_files_too(self, version):
         tables = states_by_plain_arrow(read_golden(version).stream.data, version)
         assert sorted(tables["value"].column("key").to_pylist()) == sorted(KEYS)
         assert tables["reducing"].column("value").to_pylist() == [str(10**25)] * 3
 
     def test_namespaces_and_timers_are_columns_too(self):
-        tables = states_by_plain_arrow(read_golden(2).stream.data)
+        tables = states_by_plain_arrow(read_golden(2).stream.data, 2)
         windows = tables["windowed"]
         assert windows.column_names == ["key", "namespace", "value"]
         assert windows.schema.field("namespace").type == pa.struct([("f0", pa.int64()), ("f1", pa.int64())])
@@ -369,9 +439,23 @@ class TestPlainArrow:
         assert len(fires) == len(KEYS) * len(WINDOWS)
 
     def test_times_to_live_stand_beside_their_values(self):
-        tables = states_by_plain_arrow(read_golden(2).stream.data)
+        tables = states_by_plain_arrow(read_golden(2).stream.data, 2)
         assert tables["ttl value"].column("value").to_pylist() == [{"timestamp_ms": 1_000, "value": 42}] * 3
         assert tables["ttl list"].column("value").to_pylist()[0][-1] == {
             "timestamp_ms": 2_000,
             "value": "\U0001f600",
         }
+
+    def test_an_increment_says_of_each_row_whether_it_is_gone(self):
+        tables = states_by_plain_arrow(read_golden(3, "_increment").stream.data)
+        for table in tables.values():
+            assert table.schema.field("removed").type == pa.bool_()
+            assert not table.schema.field("removed").nullable
+        assert tables["value"].column_names == ["key", "value", "removed"]
+        assert sorted(map(tuple, (row.values() for row in tables["value"].to_pylist()))) == [
+            (KEYS[0], 0, False),
+            (KEYS[1], None, True),
+            (NEW_KEY, -1, False),
+        ]
+        assert tables["windowed"].column_names == ["key", "namespace", "value", "removed"]
+        assert [row["removed"] for row in tables["windowed"].to_pylist()] == [True, False]

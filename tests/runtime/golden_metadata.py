@@ -26,7 +26,7 @@ from pyflinkstate.backends.state_handles import (
 )
 
 FOLDER = Path(__file__).parent / "golden"
-GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2)}
+GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3)}
 
 FILE = FileStateHandle("9f86d081884c7d659a2feaa0c55ad015", 1_048_576)
 INLINE = ByteStreamStateHandle(bytes(range(256)))
@@ -84,7 +84,42 @@ V2 = attrs.evolve(
     ),
 )
 
-METADATA = {1: V1, 2: V2}
+OLDER = FileStateHandle("../shared/2c26b46b68ffc68ff99b453c1d304134", 70_000_000_000)
+NEWER = FileStateHandle("../shared/fcde2b2edba56bf408601fb721fe9b5c", 4_096)
+
+#: Written at checkpoint 30, with what changed up to 40, inlined, and up to 42. Both lack a state.
+CHAIN = KeyGroupsStateHandle(
+    KeyGroupRange(0, 63),
+    OLDER,
+    {"total": {0: Section(17, 2**33, 4_294_967_295)}},
+    (
+        KeyGroupsStateHandle(KeyGroupRange(0, 63), INLINE, {"total": {7: Section(0, 1, 2)}}, (), 40),
+        KeyGroupsStateHandle(
+            KeyGroupRange(0, 63), NEWER, {"total": {}, "läufe": {63: Section(9, 8, 7)}}, (), 42
+        ),
+    ),
+    30,
+)
+
+#: What of keyed state is incremental: one subtask with a chain, one with a file of its own checkpoint.
+V3 = attrs.evolve(
+    V2,
+    operators=(
+        OperatorState(
+            "spend",
+            3,
+            128,
+            (
+                OperatorSubtaskState(CHAIN, RAW_KEYED, MANAGED_OPERATOR, RAW_OPERATOR),
+                OperatorSubtaskState(attrs.evolve(UPPER, checkpoint_id=42)),
+                OperatorSubtaskState(LOWER),
+            ),
+        ),
+        OperatorState("without state", 1, 32_768, ()),
+    ),
+)
+
+METADATA = {1: V1, 2: V2, 3: V3}
 
 if __name__ == "__main__":
     GOLDEN[VERSION].write_bytes(METADATA[VERSION].encode())

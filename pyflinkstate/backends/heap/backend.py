@@ -232,7 +232,7 @@ class HeapKeyedStateBackend:
         for state in self._registered().values():
             state.track_changes()
 
-    def take_changes(self) -> dict[str, list[set[Any]]]:
+    def take_changes(self) -> dict[str, list[Any]]:
         """Return, for each state and key group, what changed since the last call, and begin anew."""
         return {name: state.take_changes() for name, state in self._registered().items()}
 

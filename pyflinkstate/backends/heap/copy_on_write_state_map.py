@@ -268,6 +268,7 @@ class CopyOnWriteStateMap(StateMap):
         if self._size == 0 and self._rehash is None and not self._snapshot_versions:
             self._make_table(self._capacity_for(len(keys)))
             self._fill(keys, values)
+            self.note_changes(keys)
         else:
             for key, value in zip(keys, values, strict=True):
                 self.put(key, value)
@@ -412,15 +413,18 @@ class CopyOnWriteStateMap(StateMap):
         if self._changes is None:
             self._changes = set()
 
+    def note_changes(self, keys: Iterable[Hashable]) -> None:
+        """Count ``keys`` among those that changed, if anybody wants to know."""
+        if self._changes is not None:
+            self._changes.update(keys)
+
     def take_changes(self) -> set[Hashable]:
         """Return the keys that changed since the last call, and begin anew; none while not tracked."""
         taken = self._changes
-        if taken is None:
+        if not taken:
             return set()
-        if taken:
-            self._changes = set()
-            return taken
-        return set()
+        self._changes = set()
+        return taken
 
     # --- snapshots -----------------------------------------------------------------------------
 

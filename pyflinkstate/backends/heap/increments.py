@@ -12,8 +12,8 @@ from typing import Any
 
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 
-#: For each state, and there for each key group, the entry keys (or timers) that changed.
-Changes = dict[str, list[set[Any]]]
+#: For each state, and there for each key group, a set of the entry keys (or timers, in order) that changed.
+Changes = dict[str, list[Any]]
 
 
 class ChangeHistory:
@@ -44,7 +44,14 @@ def _united(cuts: Any) -> Changes:
     for changes in cuts:
         for name, groups in changes.items():
             if name in united:
-                united[name] = [mine | more for mine, more in zip(united[name], groups, strict=True)]
+                united[name] = list(map(_union, united[name], groups))
             else:
                 united[name] = groups
     return united
+
+
+def _union(mine: Any, later: Any) -> Any:
+    """Return both; what is in both has its later place, where there is an order."""
+    if isinstance(mine, set):
+        return mine | later
+    return {change: None for change in mine if change not in later} | later

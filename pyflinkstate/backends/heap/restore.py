@@ -127,8 +127,9 @@ class HeapRestoreOperation:
                 queue.load(group.key_group, timers)
                 continue
             for timer, gone in zip(timers, group.removed, strict=True):
-                change = queue.remove if gone else queue.add
-                change(timer, group.key_group)
+                queue.remove(timer, group.key_group)  # one that was added anew has a new place
+                if not gone:
+                    queue.add(timer, group.key_group)
 
     def _queue_of(self, meta: RegisteredQueueMeta) -> TimerQueue:
         queue = self.backend.registered_queues.get(meta.name)

@@ -93,6 +93,10 @@ class StateMap(ABC):
         """Note from now on which keys change; a map that cannot makes every checkpoint a full one."""
         raise NotImplementedError
 
+    def note_changes(self, keys: Iterable[Hashable]) -> None:
+        """Count ``keys`` among those that changed, if anybody wants to know."""
+        return
+
     def take_changes(self) -> set[Hashable]:
         """Return the keys that changed since the last call, and begin anew."""
         return set()

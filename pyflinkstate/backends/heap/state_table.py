@@ -49,8 +49,9 @@ class StateTable(ABC):
         """Give all maps another type of values; ``convert`` makes the new values out of the old."""
         new = self.new_maps(meta)
         if self._tracks_changes:
-            for state_map in new:
-                state_map.track_changes()  # all entries become changes as they are put
+            for before, after in zip(self.maps, new, strict=False):
+                after.track_changes()  # all entries become changes as they are put
+                after.note_changes(before.take_changes())
         for before, after in zip(self.maps, new, strict=False):
             # Iterating copies what an open snapshot shares, which new maps would not know of.
             for key, value in before.items():

@@ -37,8 +37,8 @@ class Timer:
 
 #: timestamp -> timers, as ordered set of key and namespace.
 _Timers = dict[int, dict[tuple[Hashable, Hashable], None]]
-#: Timestamp, key and namespace of a timer that was added or deleted.
-TimerChange = tuple[int, Hashable, Hashable]
+#: Timestamp, key and namespace of each timer that was added or deleted, as a set in the order of happening.
+TimerChanges = dict[tuple[int, Hashable, Hashable], None]
 
 
 class TimerQueue:
@@ -61,7 +61,7 @@ class TimerQueue:
         #: How many timestamps of the heap have no timers any more.
         self._empty = 0
         #: Timers that were added or deleted since changes were taken, by key group; None while not wanted.
-        self._changes: list[set[TimerChange]] | None = None
+        self._changes: list[TimerChanges] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -127,20 +127,22 @@ class TimerQueue:
 
     def _note(self, index: int, timestamp_ms: int, entry: tuple[Hashable, Hashable]) -> None:
         if self._changes is not None:
-            self._changes[index].add((timestamp_ms, *entry))
+            change = (timestamp_ms, *entry)
+            self._changes[index].pop(change, None)
+            self._changes[index][change] = None
 
     def track_changes(self) -> None:
         """Note from now on which timers are added and deleted."""
         if self._changes is None:
-            self._changes = [set() for _ in self.key_group_range]
+            self._changes = [{} for _ in self.key_group_range]
 
-    def take_changes(self) -> list[set[Any]]:
+    def take_changes(self) -> list[TimerChanges]:
         """Return, for each key group, what changed since the last call, and begin anew."""
         taken = self._changes
         if taken is None:
-            return [set() for _ in self.key_group_range]
-        self._changes = [set() for _ in self.key_group_range]
-        return list(taken)
+            return [{} for _ in self.key_group_range]
+        self._changes = [{} for _ in self.key_group_range]
+        return taken
 
     def _drop_empty(self) -> None:
         """Forget timestamps without timers. O(n), after as many deletions."""
@@ -163,7 +165,7 @@ class TimerQueue:
         for timer in timers:
             self.add(timer, key_group)
 
-    def increment(self, changes: list[set[Any]]) -> TimerQueueIncrement:
+    def increment(self, changes: list[TimerChanges]) -> TimerQueueIncrement:
         """Return what ``changes``, one set for each key group, have come to. O(changes)."""
         return TimerQueueIncrement(self, changes)
 
@@ -209,7 +211,7 @@ class TimerQueueSnapshot:
 class TimerQueueIncrement:
     """The timers that were added or deleted, and which of them were there at one moment."""
 
-    def __init__(self, queue: TimerQueue, changes: list[set[Any]]) -> None:
+    def __init__(self, queue: TimerQueue, changes: list[TimerChanges]) -> None:
         self.meta: StateMeta = queue.meta
         self.key_group_range = queue.key_group_range
         self._groups = [

@@ -1,0 +1,346 @@
+"""Increments of a backend: which changes they have, what is in their files, and what chains restore."""
+
+import threading
+
+import pytest
+from backend_support import (
+    MemoryStreams,
+    fill,
+    make_backend,
+    one_of_each_kind,
+    read,
+    rescale,
+    restore,
+    state_of,
+    take_snapshot,
+)
+from increment_support import Snapshot, chained, contents, rows_of
+from ttl_contract import ttl_config, with_ttl
+
+from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.heap.increments import ChangeHistory
+from pyflinkstate.backends.heap.snapshot import snapshot_runner
+from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.state_handles import FileStateHandle, KeyGroupsStateHandle
+from pyflinkstate.errors import CheckpointStorageError, SnapshotCancelledError
+
+LONG = Types.LONG()
+VALUE = ValueStateDescriptor("value", LONG)
+LIST = ListStateDescriptor("list", LONG)
+FULL_SNAPSHOT_CLEANUP = ttl_config(
+    cleanup=lambda builder: builder.disable_cleanup_in_background().cleanup_full_snapshot()
+)
+
+
+class Tracked:
+    """A backend whose changes are noted; its checkpoints are numbered from 1."""
+
+    def __init__(self, backend):
+        self.backend = backend
+        self.history = ChangeHistory(backend)
+        self.last = 0
+
+    def take(self, base_id=None):
+        """Both parts of a checkpoint on top of ``base_id``."""
+        self.last += 1
+        changes = self.history.cut(self.last, base_id)
+        assert (changes is None) is (base_id is None)
+        return Snapshot.of(self.backend, changes).write()
+
+
+@pytest.fixture
+def tracked():
+    return Tracked(make_backend())
+
+
+class TestHistory:
+    """Which changes an increment has: those since its base, whatever became of the checkpoints between."""
+
+    @pytest.fixture
+    def history(self, tracked):
+        """Five keys, one before each of the barriers 1 to 5; none of them had a base."""
+        for key in range(1, 6):
+            state_of(tracked.backend, VALUE, key).update(key)
+            assert tracked.history.cut(key, None) is None
+        return tracked.history
+
+    @staticmethod
+    def keys(changes):
+        return set().union(*changes["value"])
+
+    @pytest.mark.parametrize("base_id", range(1, 6))
+    def test_changes_since_any_earlier_barrier(self, tracked, history, base_id):
+        state_of(tracked.backend, VALUE, 6).update(6)
+        assert self.keys(history.cut(6, base_id)) == set(range(base_id + 1, 7))
+
+    @pytest.mark.parametrize("base_id", [None, 0, 6, 99])
+    def test_without_a_base_that_is_known_everything_must_be_written(self, history, base_id):
+        assert history.cut(7, base_id) is None
+
+    def test_a_base_that_was_not_known_changes_nothing(self, history):
+        history.cut(6, 99)
+        assert self.keys(history.cut(7, 3)) == {4, 5}
+
+    def test_a_base_can_be_used_again_when_what_was_on_top_of_it_was_aborted(self, tracked, history):
+        for checkpoint_id in (6, 7, 8):
+            state_of(tracked.backend, VALUE, checkpoint_id).update(0)
+            assert self.keys(history.cut(checkpoint_id, 4)) == set(range(5, checkpoint_id + 1))
+
+    def test_a_base_before_the_last_one_is_no_longer_known(self, history):
+        history.cut(6, 4)
+        for base_id in (1, 2, 3):
+            assert history.cut(6 + base_id, base_id) is None
+        assert self.keys(history.cut(10, 4)) == {5}
+
+    def test_changes_before_the_base_are_forgotten(self, history):
+        history.cut(6, 4)
+        assert sorted(history._cuts) == [5, 6]
+
+    def test_what_was_handed_out_stays_as_it_was(self, tracked, history):
+        state_of(tracked.backend, VALUE, "a").update(1)
+        first = history.cut(6, 5)
+        state_of(tracked.backend, VALUE, "b").update(1)
+        assert self.keys(history.cut(7, 5)) == {"a", "b"}
+        state_of(tracked.backend, VALUE, "c").update(1)
+        history.cut(8, 6)
+        assert self.keys(first) == {"a"}
+
+    def test_a_state_that_is_registered_late_has_changes_since_then(self, tracked, history):
+        state_of(tracked.backend, LIST, "a").add(1)
+        tracked.backend.create_timer_queue("t").add(Timer(1, "a"), tracked.backend.key_group_of("a"))
+        changes = history.cut(6, 5)
+        assert (set().union(*changes["list"]), self.keys(changes)) == ({"a"}, set())
+        assert set().union(*changes["_timer_state/t"]) == {(1, "a", VOID_NAMESPACE)}
+
+    def test_it_begins_where_it_is_made(self):
+        backend = make_backend()
+        state_of(backend, VALUE, "before").update(1)
+        tracked = Tracked(backend)
+        tracked.take()
+        state_of(backend, VALUE, "after").update(1)
+        assert self.keys(tracked.history.cut(2, 1)) == {"after"}
+
+
+class TestIncrementFiles:
+    def test_only_the_keys_that_changed_are_in_it(self, tracked, declared):
+        descriptors = one_of_each_kind(declared)
+        for number in range(100):
+            fill(tracked.backend, descriptors, number, number)
+        full = tracked.take()
+        for key in (3, 4, 100):
+            fill(tracked.backend, descriptors, key, key + 1)
+        for descriptor in descriptors.values():
+            state_of(tracked.backend, descriptor, 5).clear()
+            state_of(tracked.backend, descriptor, 101).clear()
+        increment = tracked.take(1)
+        assert rows_of(full) == dict.fromkeys(descriptors, dict.fromkeys(range(100)))
+        changed = {3: False, 4: False, 100: False, 5: True}
+        assert rows_of(increment) == dict.fromkeys(descriptors, changed)
+        assert increment.stream.size_bytes < full.stream.size_bytes / 2
+        restored = restore([chained(full, increment)])
+        assert contents(restored) == contents(tracked.backend)
+        assert read(restored, descriptors, 100) == read(tracked.backend, descriptors, 100)
+
+    def test_what_was_only_looked_at_is_not_in_it_unless_it_could_be_changed(self, tracked):
+        states = [VALUE, LIST]
+        for key in "abc":
+            state_of(tracked.backend, VALUE, key).update(1)
+            state_of(tracked.backend, LIST, key).add(1)
+        tracked.take()
+        assert [state_of(tracked.backend, state, "a").get_internal() for state in states] == [1, [1]]
+        assert set(tracked.backend.get_keys("list")) == set("abc")
+        assert rows_of(tracked.take(1)) == {"value": {}, "list": {"a": False}}
+
+    def test_timers_that_fired_are_gone(self, tracked):
+        queue = tracked.backend.create_timer_queue("t")
+        for time in range(10):
+            queue.add(Timer(time, "a"), tracked.backend.key_group_of("a"))
+        full = tracked.take()
+        while queue.poll(1) is not None:
+            pass
+        queue.add(Timer(99, "a"), tracked.backend.key_group_of("a"))
+        increment = tracked.take(1)
+        assert rows_of(increment) == {
+            "_timer_state/t": {Timer(0, "a"): True, Timer(1, "a"): True, Timer(99, "a"): False}
+        }
+        assert contents(restore([chained(full, increment)])) == contents(tracked.backend)
+
+    def test_timers_of_one_time_fire_in_the_order_in_which_they_were_added(self):
+        """As after a restore of a full snapshot; one that was put off and on again comes last."""
+        own = key_group_range(1, 1, 0)
+        tracked = Tracked(make_backend(own=own, max_parallelism=1))
+        queue = tracked.backend.create_timer_queue("t")
+        for key in "abcd":
+            queue.add(Timer(1, key), 0)
+        full = tracked.take()
+        for key in "ghijef":
+            queue.add(Timer(1, key), 0)
+        queue.remove(Timer(1, "b"), 0)
+        queue.add(Timer(1, "b"), 0)
+        restored = restore([chained(full, tracked.take(1))], own=own, max_parallelism=1)
+        fired = restored.create_timer_queue("t")
+        assert "".join(fired.poll(1).key for _ in range(len(fired))) == "acdghijefb"
+
+    def test_where_nothing_changed_no_file_is_made_and_nothing_is_held(self, tracked):
+        state_of(tracked.backend, VALUE, "a").update(1)
+        tracked.backend.create_timer_queue("t")
+        tracked.take()
+        streams = MemoryStreams()
+        snapshot = Snapshot.of(tracked.backend, tracked.history.cut(2, 1))
+        assert snapshot.write(streams) is None
+        assert streams.created == []
+        assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["value"].maps)
+
+    def test_a_full_snapshot_between_two_increments_takes_no_changes_away(self, tracked):
+        state_of(tracked.backend, VALUE, "a").update(1)
+        full = tracked.take()
+        state_of(tracked.backend, VALUE, "b").update(1)
+        take_snapshot(tracked.backend)
+        state_of(tracked.backend, VALUE, "c").update(1)
+        increment = tracked.take(1)
+        assert rows_of(increment) == {"value": {"b": False, "c": False}}
+        assert contents(restore([chained(full, increment)])) == contents(tracked.backend)
+
+    @pytest.mark.parametrize("end", ["written", "refused", "cancelled", "given up"])
+    def test_however_it_ends_nothing_stays_held_and_the_next_one_has_the_same_and_more(self, tracked, end):
+        state_of(tracked.backend, LIST, "a").add(1)
+        full = tracked.take()
+        state_of(tracked.backend, LIST, "a").add(2)
+        changes, streams, cancelled = tracked.history.cut(2, 1), MemoryStreams(), threading.Event()
+        snapshot = Snapshot.of(tracked.backend, changes)
+        if end == "written":
+            assert rows_of(snapshot.write()) == {"list": {"a": False}}
+        elif end == "refused":
+            with pytest.raises(CheckpointStorageError):
+                snapshot.write(MemoryStreams(fail_at_close=True))
+        elif end == "cancelled":
+            streams.on_write = cancelled.set
+            with pytest.raises(SnapshotCancelledError):
+                snapshot.write(streams, cancelled)
+        else:
+            snapshot.resources.release()
+        assert not any(held._snapshot_versions for held in tracked.backend.registered_kv_states["list"].maps)
+        state_of(tracked.backend, LIST, "b").add(3)
+        tracked.last = 2
+        increment = tracked.take(1)
+        assert rows_of(increment) == {"list": {"a": False, "b": False}}
+        assert contents(restore([chained(full, increment)])) == {"list": {"a": [1, 2], "b": [3]}}
+
+    def test_state_may_go_on_while_an_increment_is_written(self, tracked, declared):
+        descriptors = one_of_each_kind(declared)
+        for key in range(40):
+            fill(tracked.backend, descriptors, key, key)
+        full = tracked.take()
+        for key in range(0, 40, 2):
+            fill(tracked.backend, descriptors, key, key)
+        expected = contents(restore([take_snapshot(tracked.backend)]))
+
+        def go_on():
+            for key in range(0, 60, 3):
+                fill(tracked.backend, descriptors, key, -key)
+                state_of(tracked.backend, descriptors["list"], key + 1).clear()
+
+        increment = Snapshot.of(tracked.backend, tracked.history.cut(2, 1)).write(
+            MemoryStreams(on_write=go_on)
+        )
+        assert contents(restore([chained(full, increment)])) == expected
+
+    def test_a_runner_takes_increments_too(self, tracked):
+        state_of(tracked.backend, VALUE, "a").update(1)
+        tracked.take()
+        state_of(tracked.backend, VALUE, "b").update(1)
+        changes = tracked.history.cut(2, 1)
+        task = snapshot_runner(tracked.backend, None, changes).snapshot(MemoryStreams())
+        state_of(tracked.backend, VALUE, "b").update(2)
+        task.run()
+        assert contents(restore([task.result()])) == {"value": {"b": 1}}
+
+
+class TestChains:
+    def test_the_first_increment_of_a_subtask_without_state_is_all_there_is(self, tracked):
+        assert tracked.take() is None
+        state_of(tracked.backend, VALUE, "a").update(1)
+        first = tracked.take(1)
+        state_of(tracked.backend, VALUE, "a").clear()
+        state_of(tracked.backend, VALUE, "b").update(2)
+        assert contents(restore([chained(first, tracked.take(2))])) == {"value": {"b": 2}}
+
+    def test_an_increment_may_go_on_top_of_a_later_checkpoint_than_its_base(self, tracked):
+        parts = []
+        for number, base_id in enumerate([None, 1, 1], 1):
+            state_of(tracked.backend, VALUE, number).update(number)
+            state_of(tracked.backend, VALUE, number - 1).clear()
+            parts.append(tracked.take(base_id))
+        assert contents(restore([chained(*parts)])) == {"value": {3: 3}}
+        assert contents(restore([chained(parts[0], parts[2])])) == {"value": {3: 3}}
+
+    def test_chains_of_several_subtasks_are_put_together_and_taken_apart(self):
+        everywhere, owns = make_backend(), [key_group_range(128, 3, index) for index in range(3)]
+        subtasks = [Tracked(make_backend(own=own)) for own in owns]
+        chains = [[] for _ in subtasks]
+        for base_id in (None, 1, 2):
+            for subtask, chain in zip(subtasks, chains, strict=True):
+                for key in range(90):
+                    if everywhere.key_group_of(key) not in subtask.backend.key_group_range:
+                        continue
+                    if base_id is None or key % 7 == base_id:
+                        state_of(subtask.backend, LIST, key).add(key)
+                    elif key % 7 == base_id + 3:
+                        state_of(subtask.backend, LIST, key).clear()
+                chain.append(subtask.take(base_id))
+        handles = [chained(*chain) for chain in chains]
+        expected = contents(*(subtask.backend for subtask in subtasks))
+        assert len(expected["list"]) == len([key for key in range(90) if key % 7 not in (4, 5)])
+        for parallelism in (1, 2, 5):
+            assert contents(*rescale(handles, parallelism)) == expected
+
+    @pytest.mark.parametrize("to_ttl", [True, False], ids=["to time to live", "from time to live"])
+    def test_a_state_that_is_migrated_is_written_whole_and_restored_as_what_it_became(self, to_ttl):
+        plain, expiring = LIST, with_ttl(ListStateDescriptor("list", LONG))
+        before, after = (plain, expiring) if to_ttl else (expiring, plain)
+        backend = make_backend()
+        for key in "abc":
+            state_of(backend, before, key).add(1)
+        tracked = Tracked(restore([take_snapshot(backend)]))
+        full = tracked.take()
+        state_of(tracked.backend, after, "a").add(2)
+        state_of(tracked.backend, after, "b").clear()
+        migrated = tracked.take(1)
+        state_of(tracked.backend, after, "c").add(3)
+        last = tracked.take(2)
+        assert rows_of(migrated) == {"list": {"a": False, "b": True, "c": False}}
+        assert rows_of(last) == {"list": {"c": False}}
+        restored = restore([chained(full, migrated, last)])
+        for key, stored in {"a": [1, 2], "b": [], "c": [1, 3]}.items():
+            assert list(state_of(restored, after, key).get()) == stored
+
+    def test_what_a_full_snapshot_cleans_up_is_gone_when_it_changes(self):
+        now = [0]
+        descriptor = with_ttl(ValueStateDescriptor("value", LONG), FULL_SNAPSHOT_CLEANUP)
+        tracked = Tracked(make_backend(clock=lambda: now[0]))
+        for key in "ab":
+            state_of(tracked.backend, descriptor, key).update(1)
+        full = tracked.take()
+        state_of(tracked.backend, descriptor, "a").update(2)
+        now[0] = 50
+        state_of(tracked.backend, descriptor, "c").update(3)
+        now[0] = 100
+        increment = tracked.take(1)
+        assert rows_of(increment) == {"value": {"a": True, "c": False}}
+        assert contents(restore([chained(full, increment)])) == {"value": {"b": (0, 1), "c": (50, 3)}}
+
+    def test_the_handle_counts_and_lists_the_files_of_the_whole_chain(self, tracked):
+        state_of(tracked.backend, VALUE, "a").update(1)
+        full = tracked.take()
+        state_of(tracked.backend, VALUE, "a").update(2)
+        increment = tracked.take(1)
+        handle = chained(full, increment)
+        assert handle.size_bytes == full.size_bytes + increment.size_bytes
+        assert list(handle.files()) == []
+        files = [FileStateHandle(name, 10) for name in "abc"]
+        first, *rest = (KeyGroupsStateHandle(increment.key_group_range, file, {}) for file in files)
+        assert list(chained(first, increment, *rest).files()) == files
+        assert chained(first, increment, *rest).size_bytes == 30 + increment.size_bytes
