@@ -19,7 +19,7 @@ from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.metrics import OperatorMetrics
+from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
 from pyflinkstate.runtime.pickling import unshipped
 
 Records = Iterable[Any]
@@ -42,6 +42,16 @@ class TaskInfo:
     parallelism: int
     attempt: int
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+    report: Callable[[MetricValues], None] = lambda values: None
+
+    def report_metrics(self) -> None:
+        """Report what the metrics stand at, if there are any; raises what is right to report."""
+        try:
+            values = self.metrics.values()
+        except Exception as error:
+            raise user_failure(error, "metrics", "none: in a gauge") from error
+        if values:
+            self.report(values)
 
 
 def run_chain(
@@ -59,6 +69,7 @@ def run_chain(
             opened.append(operator)
             records = _RUNNERS[operator.kind](operator, records, counts)
         yield from records
+        info.report_metrics()
     finally:
         _close_all(opened)
 

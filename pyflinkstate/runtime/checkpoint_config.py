@@ -147,6 +147,10 @@ class CheckpointConfig:
         self._retention = retention_mode
         return self
 
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return whether checkpoints outlive a job that fails."""
+        return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
     def is_fall_back_enabled(self) -> bool:
         """Return whether a damaged checkpoint is passed over."""
         return self._fall_back

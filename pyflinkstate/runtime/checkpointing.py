@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -69,6 +70,16 @@ class SavepointRequest:
     stops_job: bool
     done: Future[str] = attrs.field(factory=Future, eq=False)
 
+    def succeed(self, uri: str) -> None:
+        """Tell whoever waits; nobody does any more when it was cancelled."""
+        with suppress(InvalidStateError):
+            self.done.set_result(uri)
+
+    def fail(self, error: PyFlinkStateError) -> None:
+        """Tell whoever waits; nobody does any more when it was cancelled."""
+        with suppress(InvalidStateError):
+            self.done.set_exception(error)
+
 
 class JobView:
     """What checkpointing asks of the job, and tells it."""
@@ -126,6 +137,8 @@ class Checkpointing:
         self._last_id_before = 0
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
+        #: What is known of a checkpoint's epoch; a later one may be committed before it is complete.
+        self._epoch_states: dict[int, tuple[object, dict[str, int]]] = {}
         #: Folders of savepoints that were given up: what comes late is deleted from there.
         self._failed_savepoints: dict[int, str] = {}
         last_id, completed = self._ids_in_use(restore)
@@ -168,7 +181,7 @@ class Checkpointing:
         self._registry.begin_attempt()
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
-        if self._settings.incremental and self._knows_all_files:
+        if self._knows_all_files:
             self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
@@ -235,7 +248,7 @@ class Checkpointing:
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
         except CheckpointError as error:
-            request.done.set_exception(error)
+            request.fail(error)
             return None
         target = SavepointTarget(uri, request.stops_job)
         pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target)
@@ -249,6 +262,13 @@ class Checkpointing:
             for operator in self._plan.operators
             for subtask in range(operator.parallelism)
         ]
+
+    def barrier_aligned(self, checkpoint_id: int) -> None:
+        """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
+        if checkpoint_id in epochs:
+            self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
+        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.now_ms()))
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -304,20 +324,22 @@ class Checkpointing:
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is None:
             self._registry.register(checkpoint_id, states)
+        else:
+            savepoint.succeed(uri)
+        if savepoint is not None and savepoint.stops_job:
+            self.abort_pending(CheckpointError(f"the job stops with savepoint {checkpoint_id}"))
         try:
             # The checkpoint exists. If a sink's commit fails now, the restart begins here, and commits again.
             if savepoint is None or savepoint.stops_job:
                 self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
         finally:
             self.execute(instructions)
-        if savepoint is not None:
-            savepoint.done.set_result(uri)
         self._tell_of(pending, states, uri)
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
     ) -> CheckpointMetadata:
-        position, counters = self._job.epoch_state(pending.epoch)
+        position, counters = self._epoch_states.pop(pending.checkpoint_id)
         return CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self._job_id,
@@ -371,6 +393,7 @@ class Checkpointing:
         pending = instruction.checkpoint
         checkpoint_id = pending.checkpoint_id
         self._tell_slots(AbortCheckpoint(checkpoint_id, self.coordinator.latest_completed or 0))
+        self._epoch_states.pop(checkpoint_id, None)
         uri = self._uris.pop(checkpoint_id, None)
         if uri is not None:
             self._quietly(lambda: self._storage.discard(uri))
@@ -380,7 +403,7 @@ class Checkpointing:
         if savepoint is not None:
             if uri is not None:
                 self._failed_savepoints[checkpoint_id] = uri
-            savepoint.done.set_exception(instruction.error)
+            savepoint.fail(instruction.error)
         stats = CheckpointStats(
             checkpoint_id,
             pending.epoch,

@@ -291,7 +291,8 @@ class StreamExecutionEnvironment:
             load: makes a DataFrame of what lies between two offsets, given as text: ``"earliest"``,
                 ``"latest"``, or JSON.
             latest: gives the newest offsets, a JSON value, from those reached. Without it they are found by
-                reading: the greatest ``offset`` of each ``topic`` and ``partition``, as Kafka has them.
+                reading: the greatest ``offset`` of each ``topic`` and ``partition``. Kafka wants every
+                partition named, so where one may be without records ask Kafka for them (``end_offsets``).
             max_records_per_epoch: without ``latest``, how many records an epoch has at most, about.
         """
         if latest is None:

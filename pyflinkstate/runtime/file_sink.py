@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -28,18 +29,24 @@ RECORDS_PER_WRITE = 4096
 _EPOCH_FOLDER = re.compile(r"epoch=(\d+)")
 
 
+#: What encoding a record may raise.
+ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
 @contextmanager
-def _sink_errors(what: str, records: list[Any] | None = None) -> Iterator[None]:
+def _sink_errors(what: str, culprit: Callable[[], Any] | None = None) -> Iterator[None]:
+    """Turn what goes wrong into the sink's error, or, where records are encoded, into the record's."""
     try:
         yield
     except PyFlinkStateError:
         raise
     except OSError as error:
         raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        if records is None:
+    except ENCODING_ERRORS as error:
+        if culprit is None:
             raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
-        raise BadRecordError(f"file sink: cannot {what}: {error}; records {shorten(records)}") from error
+        record = shorten(culprit())
+        raise BadRecordError(f"file sink: cannot {what}: {error}; record {record}", record=record) from error
 
 
 #: Names, or a schema; None leaves it to the records.
@@ -48,6 +55,10 @@ Columns = Any
 
 class _Encoder(Protocol):
     """Writes records into one open file."""
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns are, as far as is known."""
 
     def write(self, records: list[Any]) -> None:
         """Append records."""
@@ -62,6 +73,7 @@ class _LineEncoder:
     def __init__(self, stream: Any, columns: Columns, encode: Callable[[Any], str]) -> None:
         self._stream = stream
         self._encode = encode
+        self.columns = columns
 
     def write(self, records: list[Any]) -> None:
         self._stream.write("".join([self._encode(record) + "\n" for record in records]).encode())
@@ -79,16 +91,16 @@ class _CsvEncoder:
 
     def __init__(self, stream: Any, columns: Columns) -> None:
         self._stream = stream
-        self._columns = columns
+        self.columns = columns
 
     def write(self, records: list[Any]) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text)
-        if self._columns is None and isinstance(records[0], dict):
-            self._columns = list(records[0])
-        if self._stream.tell() == 0 and self._columns is not None:
-            writer.writerow(self._columns)
-        writer.writerows([_fields(record, self._columns) for record in records])
+        if self.columns is None and isinstance(records[0], dict):
+            self.columns = list(records[0])
+        if self._stream.tell() == 0 and self.columns is not None:
+            writer.writerow(self.columns)
+        writer.writerows([_fields(record, self.columns) for record in records])
         self._stream.write(text.getvalue().encode())
 
     def close(self) -> None:
@@ -100,28 +112,75 @@ class _ParquetEncoder:
 
     def __init__(self, stream: Any, columns: Columns) -> None:
         self._stream = stream
-        self._columns = columns
+        self.columns = columns
+        self._names = columns.names if isinstance(columns, pa.Schema) else columns
+        self._schema = columns if isinstance(columns, pa.Schema) else None
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, records: list[Any]) -> None:
-        schema = self._columns if isinstance(self._columns, pa.Schema) else None
-        names = self._columns if schema is None else schema.names
+        table = self.table(records)
+        if self._writer is None:
+            self._names, self._schema = table.schema.names, table.schema
+            self._writer = pq.ParquetWriter(self._stream, table.schema)
+        self._writer.write_table(table)
+
+    def table(self, records: list[Any]) -> pa.Table:
+        """Return the records as columns; raises ``ValueError`` where a value would be cut down."""
+        names = self._names
         if names is None and isinstance(records[0], dict):
             names = list(records[0])
-        if names is None:
-            raise ValueError("records of Parquet are dicts, or the sink is given columns")
-        rows = [dict(zip(names, _fields(record, names), strict=True)) for record in records]
-        if self._writer is None:
-            table = pa.Table.from_pylist(rows, schema=schema)
-            self._writer = pq.ParquetWriter(self._stream, table.schema)
-            self._columns = table.schema
-        else:
-            table = pa.Table.from_pylist(rows, schema=schema)
-        self._writer.write_table(table)
+        if not names:
+            raise ValueError("records of Parquet are dicts with fields, or the sink is given columns")
+        rows = [_fields(record, names) for record in records]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        if self._schema is None:
+            return pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
+        arrays = [_lossless(values, field.type) for values, field in zip(columns, self._schema, strict=True)]
+        return pa.table(arrays, schema=self._schema)
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _lossless(values: list[Any], wanted: pa.DataType) -> pa.Array:
+    """Return ``values`` as an array of ``wanted``; pyarrow itself would cut some down without a word."""
+    found = pa.array(values)
+    if found.type == wanted:
+        return found
+    if not _holds(wanted, found.type):
+        raise ValueError(f"values of {found.type} do not fit a column of {wanted}")
+    if pa.types.is_nested(wanted):
+        return pa.array(values, wanted)
+    return found.cast(wanted)  # raises where a value does not fit
+
+
+def _holds(wanted: pa.DataType, found: pa.DataType, nested: bool = False) -> bool:
+    """Return whether values of one type may be tried as another; inside of others nothing may be lost."""
+    types = pa.types
+    if types.is_null(found) or found == wanted:
+        return True
+    if types.is_struct(found) and types.is_struct(wanted):
+        fields = {field.name: field.type for field in wanted}
+        return all(field.name in fields and _holds(fields[field.name], field.type, True) for field in found)
+    if types.is_list(found) and (types.is_list(wanted) or types.is_large_list(wanted)):
+        return _holds(wanted.value_type, found.value_type, True)
+    if types.is_struct(found) and types.is_map(wanted):
+        return not nested
+    if types.is_integer(found):
+        return bool(types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted))
+    if types.is_floating(found):
+        return bool(types.is_floating(wanted) or (types.is_integer(wanted) and not nested))
+    kinds = (
+        (types.is_string, types.is_large_string),
+        (types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+        (types.is_timestamp,),
+        (types.is_decimal,),
+        (types.is_date,),
+        (types.is_time,),
+        (types.is_duration,),
+    )
+    return any(any(is_(found) for is_ in kind) and any(is_(wanted) for is_ in kind) for kind in kinds)
 
 
 def _fields(record: Any, columns: Any) -> list[Any]:
@@ -173,13 +232,35 @@ class FileWriter:
         encoder = make_encoder(stream, self.columns)
         # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
         while batch:
-            with _sink_errors(f"write {path}", batch):
+            with _sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
                 encoder.write(batch)
             batch = list(islice(records, RECORDS_PER_WRITE))
         with _sink_errors(f"close {path}"):
             encoder.close()
             stream.close()
         yield name
+
+    def _bad_record(self, encoder: _Encoder, batch: list[Any]) -> Any:
+        """Return the first record that cannot be written; the whole batch if each of them could."""
+        for record in batch:
+            try:
+                if isinstance(encoder, _ParquetEncoder):
+                    encoder.table([record])
+                else:
+                    _ENCODERS[self.format][1](io.BytesIO(), encoder.columns).write([record])
+            except ENCODING_ERRORS:
+                return record
+        return batch
+
+
+def _check_columns(format: str, columns: Columns) -> None:
+    if columns is None:
+        return
+    if isinstance(columns, pa.Schema) and format != "parquet":
+        raise SinkError(f"file sink: a schema is for Parquet; {format} takes names of columns")
+    names = columns.names if isinstance(columns, pa.Schema) else list(columns)
+    if len(set(names)) < len(names):
+        raise SinkError(f"file sink: a column stands twice in {names}")
 
 
 class FileSink:
@@ -207,9 +288,10 @@ class FileSink:
     ) -> None:
         if format not in _ENCODERS:
             raise SinkError(f"file sink: no format {format!r}; choose one of {', '.join(_ENCODERS)}")
-        self.directory = absolute(directory).rstrip("/")
+        self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
         self._format = format
         self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
+        _check_columns(format, self._columns)
         with _sink_errors(f"open {directory}"):
             self._fs, self._root = _opened(self.directory, file_system)
         self._own_file_system = file_system
@@ -270,7 +352,15 @@ class FileSink:
             for folder in ("/_pending", "/_prepared", ""):
                 for number in self._epochs(folder):
                     if number > epoch or folder == "/_pending":
-                        self._fs.delete_dir(f"{self._root}{folder}/epoch={number}")
+                        self._drop(f"{self._root}{folder}/epoch={number}")
+            dropped = f"{self._root}/_dropped"
+            if self._fs.get_file_info(dropped).type != fs.FileType.NotFound:
+                self._fs.delete_dir(dropped)
+
+    def _drop(self, folder: str) -> None:
+        """Take a folder out of sight at once; deleting it may be interrupted half-way."""
+        self._fs.create_dir(f"{self._root}/_dropped", recursive=True)
+        self._fs.move(folder, f"{self._root}/_dropped/{uuid.uuid4().hex}")
 
     def _set_owner(self, job_id: str) -> None:
         unfinished = f"{self._root}/{MARKER}.{uuid.uuid4().hex}"

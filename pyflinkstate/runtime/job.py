@@ -160,10 +160,13 @@ class Job(JobView):
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._planner = EpochPlanner(self._plan.source.source, log)
+        #: Where the source began; asked once, so that a restart without checkpoint begins there again.
+        self._initial: Any = None
         self._last_duration_ms = 0
         self._running = False
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
+        self._cancelled: JobCancelledError | None = None
         self._savepoint_requests: list[SavepointRequest] = []
         #: The savepoint that the job stops with, while it is being taken.
         self._stopping: SavepointRequest | None = None
@@ -262,21 +265,27 @@ class Job(JobView):
             _log.warning("job %r has ended, but: %s", self._settings.name, self._failure)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
-        self.status = status
+        began, self.status = self.status is not JobStatus.CREATED, status
+        if self._registry is not None:
+            self._registry.end()
         self._plan.source.source.close(cause)
-        self._end_checkpoints(status)
+        self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
 
-    def _end_checkpoints(self, status: JobStatus) -> None:
+    def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
         error = CheckpointError(f"the job ended: it is {status.name}")
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, SavepointRequest):
+                self._savepoint_requests.append(event)
         for request in self._savepoint_requests:
-            request.done.set_exception(error)
+            request.fail(error)
         self._savepoint_requests.clear()
         if self._checkpointing is None:
             return
         self._checkpointing.abort_pending(error)
-        if _deletes_checkpoints(self._settings.retention, status):
+        if began and _deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
             self._checkpointing.begin_attempt()  # there is none: what slots left half-written goes
@@ -286,14 +295,20 @@ class Job(JobView):
         metadata = None if self._restore is None else self._restore.metadata
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
         source = self._plan.source.source
-        position = source.initial_offset() if metadata is None else metadata.source_position
+        if metadata is not None:
+            position = metadata.source_position
+            source.commit(position)
+        else:
+            if self._initial is None:
+                self._initial = source.initial_offset()
+            position = self._initial
         self._planner.begin(self._epoch, position)
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
         self._registry = self._control.new_attempt(self._attempt)
         self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
         if self._checkpointing is not None:
             self._checkpointing.begin_attempt()
-        self._failure = None
+        self._failure = self._cancelled
         #: When the next timer of each slot is due. Restored ones are not known yet: an epoch finds them out.
         self._timers: dict[str, int] = {}
         if metadata is not None and self._plan.uses_timers:
@@ -377,7 +392,7 @@ class Job(JobView):
             return step
         is_last = self._planner.is_over
         if self._wants_barrier(is_last) or (not is_last and self._timers_are_due()):
-            return Step(None, is_last)
+            return self._planner.empty(self._epoch)
         return None
 
     def _timers_are_due(self) -> bool:
@@ -413,17 +428,15 @@ class Job(JobView):
         self._runner.start(self._request(number, step.epoch, barrier), self._events.put)
         self._running = True
         self._wait_until(lambda: not self._running)
-        self._epoch_ended(number, step, started_ms)
+        self._epoch_ended(number, started_ms)
         if barrier is not None and self._checkpointing is not None:
-            self._checkpointing.execute(
-                self._checkpointing.coordinator.barrier_aligned(barrier.checkpoint_id, self._clock.now_ms())
-            )
+            self._checkpointing.barrier_aligned(barrier.checkpoint_id)
         if self._checkpointing is None:
             self._commit(self._epoch)
         elif step.is_last or self._stopping is not None:
             self._wait_until(self._nothing_pending)
 
-    def _epoch_ended(self, number: int, step: Step, started_ms: int) -> None:
+    def _epoch_ended(self, number: int, started_ms: int) -> None:
         ended = self._ended
         assert ended is not None
         if ended.error is not None:
@@ -431,7 +444,7 @@ class Job(JobView):
         assert ended.results is not None
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
-        self._planner.ended(number, step)
+        self._planner.ended(number)
         self._epoch = number
         self._last_duration_ms = self._clock.now_ms() - started_ms
         self._tell_of_epoch(number)
@@ -537,7 +550,7 @@ class Job(JobView):
             self.fail(JobCancelledError(f"job {self._settings.name!r} was cancelled"))
         elif self._checkpointing is None:
             error = "a savepoint needs enable_checkpointing(): it is one more checkpoint"
-            request.done.set_exception(ConfigurationError(error))
+            request.fail(ConfigurationError(error))
         else:
             self._savepoint_requests.append(request)
 
@@ -568,7 +581,7 @@ class Job(JobView):
         """See :class:`JobView`."""
         self._restore = restore
         self._restarts.notify_progress()
-        self._stopped = stops_job
+        self._stopped = self._stopped or stops_job
         self._commit(restore.metadata.epoch)
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
@@ -581,7 +594,9 @@ class Job(JobView):
 
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`. The first failure counts; what follows is most often its consequence."""
-        self._failure = self._failure or error
+        if isinstance(error, JobCancelledError):
+            self._cancelled = error
+        self._failure = self._cancelled or self._failure or error
 
 
 def _deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:

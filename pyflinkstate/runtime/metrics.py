@@ -48,6 +48,12 @@ class MetricValue:
             _best(max, self.maximum, other.maximum),
         )
 
+    def then(self, later: MetricValue) -> MetricValue:
+        """Return what a task that runs again and again stands at: counts go on, the rest is the last."""
+        if self.kind == "gauge":
+            return later
+        return attrs.evolve(self.plus(later), rate=later.rate)
+
 
 #: By name, ``"<group>.<name>"``.
 MetricValues = dict[str, MetricValue]
@@ -124,10 +130,13 @@ class _Distribution(Distribution):
 class _Gauge:
     """Asks the user's function."""
 
+    name: str
     ask: Callable[[], Any]
 
     def value(self) -> MetricValue:
         found = self.ask()
+        if not isinstance(found, (int, float)):
+            raise ConfigurationError(f"gauge {self.name}: its function gave {found!r}, which is no number")
         return MetricValue("gauge", 1, 0.0, found, found, found)
 
 
@@ -152,8 +161,9 @@ class OperatorMetrics(MetricGroup):
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         if not callable(obj):
             raise ConfigurationError(f"gauge {self._prefix}{name}: a function is needed, not {obj!r}")
-        self.metrics.pop(self._prefix + name, None)
-        self._get_or_make(name, _Gauge, lambda: _Gauge(obj))
+        full = self._prefix + name
+        self._get_or_make(name, _Gauge, lambda: _Gauge(full, obj))
+        self.metrics[full] = _Gauge(full, obj)
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
         span_ms = time_span_in_seconds * 1000

@@ -149,12 +149,13 @@ class Accumulators:
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
         self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
-        #: By task; a slot's values replace its earlier ones, a Spark task's are added to them.
-        self._metrics: dict[str, MetricValues] = {}
+        #: By slot: what it ever counted. By Spark task: what its runs counted, added up.
+        self._slot_metrics: dict[str, MetricValues] = {}
+        self._task_metrics: dict[str, MetricValues] = {}
 
     def metrics(self) -> MetricValues:
         """Return the metrics of all tasks and slots, added up."""
-        return added_up(self._metrics.values())
+        return added_up([*self._slot_metrics.values(), *self._task_metrics.values()])
 
     def reset(self, epoch: int, counters: dict[str, int]) -> None:
         """Go (back) to the end of ``epoch``, where ``counters`` held."""
@@ -166,10 +167,11 @@ class Accumulators:
         """Take in what a task of the running attempt reports."""
         key = (report.epoch, report.task)
         if report.metrics and report.is_slot:
-            self._metrics[report.task] = report.metrics
+            self._slot_metrics[report.task] = report.metrics
         elif report.metrics:
-            known = self._metrics.get(report.task, {})
-            self._metrics[report.task] = added_up([known, report.metrics])
+            known = self._task_metrics.setdefault(report.task, {})
+            for name, value in report.metrics.items():
+                known[name] = known[name].then(value) if name in known else value
         if report.counts:
             self._counts[key] = report.counts
         if report.rejected:

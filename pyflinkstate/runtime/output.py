@@ -31,12 +31,14 @@ class OutputForwarder:
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._something = threading.Event()
+        self._tees: tuple[_Tee, ...] = ()
 
     def install(self) -> None:
         """Take hold of ``sys.stdout``, ``sys.stderr`` and the root logger; what they did, they still do."""
-        sys.stdout = _Tee(sys.stdout, lambda line: self.add(logging.INFO, line))
         stderr = sys.stderr
-        sys.stderr = _Tee(stderr, lambda line: self.add(logging.WARNING, line))
+        sys.stdout = out = _Tee(sys.stdout, lambda line: self.add(logging.INFO, line))
+        sys.stderr = err = _Tee(stderr, lambda line: self.add(logging.WARNING, line))
+        self._tees = (out, err)
         handler = _Handler(self, stderr)
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
@@ -53,7 +55,12 @@ class OutputForwarder:
         self._something.set()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send all there is, also a line that nobody ended."""
+        for tee in self._tees:
+            tee.end_line()
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
         with self._sending:
             with self._lock:
                 lines = list(self._lines)
@@ -71,7 +78,7 @@ class OutputForwarder:
                 self._something.wait()
                 pause.wait(INTERVAL_S)
                 self._something.clear()
-                self.flush()
+                self._send_waiting()
         except OSError:
             return
 
@@ -99,6 +106,16 @@ class _Tee(io.TextIOBase):
         """What takes bytes; they are not handed out as lines."""
         return self._stream.buffer
 
+    def end_line(self) -> None:
+        """Hand out what is there of a line."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._add(rest)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a stream's own is read-only too
+        return self._stream.encoding
+
     def writable(self) -> bool:
         return True
 
@@ -113,6 +130,10 @@ class _Handler(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record)
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - as the handlers of ``logging`` do
+            self.handleError(record)
+            return
         self._stream.write(line + "\n")
         self._forwarder.add(record.levelno, line)

@@ -50,15 +50,23 @@ class EpochPlanner:
         end = self._planned.get(epoch + 1, found.end)
         if end == start:
             self.is_over = found.is_last
-            return None
-        if epoch + 1 not in self._planned and self._log is not None:
-            self._log(epoch + 1, end)
-        self._planned[epoch + 1] = end
+            return Step(None, False) if epoch + 1 in self._planned else None
+        self._note(epoch + 1, end)
         return Step(self._source.plan(start, end), found.is_last and end == found.end)
 
-    def ended(self, number: int, step: Step) -> None:
+    def empty(self, epoch: int) -> Step:
+        """Return an epoch of nothing after ``epoch``; run again, it is one of nothing as well."""
+        self._note(epoch + 1, self._positions[epoch])
+        return Step(None, self.is_over)
+
+    def _note(self, number: int, end: Any) -> None:
+        if number not in self._planned and self._log is not None:
+            self._log(number, end)
+        self._planned[number] = end
+
+    def ended(self, number: int) -> None:
         """Epoch ``number`` has run."""
-        self._positions[number] = self._positions[number - 1] if step.epoch is None else self._planned[number]
+        self._positions[number] = self._planned[number]
 
     def position(self, epoch: int) -> Any:
         """Return where the source stood at the end of ``epoch``."""

@@ -31,15 +31,15 @@ class ProgressLine(JobListener):
         self._show()
 
     def on_restart(self, attempt: int, error: Exception) -> None:
-        self._note = f" | restarts {attempt}"
+        self._note = f"restarts {attempt}"
         self._show()
 
     def on_end(self, status: JobStatus) -> None:
-        self._show()
-        self._stream.write(f" | {status.name}\n")
+        self._show(status.name)
+        self._stream.write("\n")
         self._stream.flush()
 
-    def _show(self) -> None:
+    def _show(self, last: str = "") -> None:
         parts = []
         if self._epoch is not None:
             rate = self._epoch.records * 1000 / max(1, self._epoch.duration_ms)
@@ -52,7 +52,8 @@ class ProgressLine(JobListener):
                 f"{_size(self._checkpoint.checkpointed_bytes)} in "
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
-        self._stream.write("\r\x1b[K" + " | ".join(parts) + self._note)
+        parts += filter(None, [self._note, last])
+        self._stream.write("\r\x1b[K" + " | ".join(parts))
         self._stream.flush()
 
 

@@ -36,8 +36,10 @@ class RestartStrategy(ABC):
 
 
 def _check_not_negative(strategy: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value < 0:
-        raise ConfigurationError(f"{type(strategy).__name__}: {attribute.name} {value} must be 0 or more")
+    if type(value) is not int or value < 0:
+        raise ConfigurationError(
+            f"{type(strategy).__name__}: {attribute.name} {value!r}: a whole number, it must be 0 or more"
+        )
 
 
 def _at_least_0() -> int:
@@ -121,6 +123,13 @@ class ExponentialDelayRestart(RestartStrategy):
         default=0.1, validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)]
     )
     attempts: int | None = attrs.field(default=None)
+
+    @attempts.validator
+    def _check_attempts(self, _: object, value: int | None) -> None:
+        if value is not None and (type(value) is not int or value < 0):
+            raise ValueError(f"attempts {value!r}: a number, 0 or more, or None")
+        if self.max_backoff_ms < self.initial_backoff_ms:
+            raise ValueError(f"max_backoff {self.max_backoff_ms} is less than the initial one")
 
     def tracker(self, rng: random.Random | None = None) -> RestartTracker:
         """See :class:`RestartStrategy`; ``rng`` makes the jitter."""

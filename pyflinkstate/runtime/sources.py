@@ -95,7 +95,7 @@ class Source(ABC):
     def commit(self, end: Any) -> None:
         """Everything before ``end`` is in a completed checkpoint, and will never be asked for again.
 
-        Called once a checkpoint is complete and sinks have committed; not after a restore.
+        Called once a checkpoint is complete and sinks have committed, and when an attempt begins with one.
         """
         return
 
@@ -223,10 +223,12 @@ class FileSource(Source):
     max_files: int | None = None
     growing: bool = False
     poll_s = 1.0
+    #: The names seen so far: one that appears among them later is late.
+    _seen: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        return self._offset("", 0)
+        return self._offset("", 0, 0)
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
@@ -237,16 +239,22 @@ class FileSource(Source):
         chosen = later if whole and not self.growing else later[: self.files_per_epoch]
         if not chosen:
             return Available(start, is_last=not self.growing)
-        end = self._offset(chosen[-1], len(names) - len(later) + len(chosen))
+        end = self._offset(chosen[-1], len(names) - len(later) + len(chosen), len(chosen))
         return Available(end, is_last=not self.growing and len(chosen) == len(later))
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
         names = [name for name in self._names() if start["last"] < name <= end["last"]]
+        if len(names) != end.get("files", len(names)):
+            raise SourceError(
+                f"{self.directory} has {len(names)} files after {start['last']!r} and up to {end['last']!r}, "
+                f"and had {end['files']}: files of an epoch must stay as they are until it is committed"
+            )
         return SplitEpoch([self._path_of(name) for name in names], self.record_format.read)
 
-    def _offset(self, last: str, count: int) -> Any:
-        return {"last": last, "format": self.record_format.name, "count": count}
+    def _offset(self, last: str, count: int, files: int) -> Any:
+        """Return an offset: ``count`` files up to ``last``, and ``files`` in the epoch that ends there."""
+        return {"last": last, "format": self.record_format.name, "count": count, "files": files}
 
     def _check_start(self, start: Any, names: list[str]) -> None:
         last = start["last"]
@@ -255,11 +263,14 @@ class FileSource(Source):
                 f"the checkpoint was taken after file {last!r}, which is not in "
                 f"{self.directory}: restore with the input that the checkpoint was taken with"
             )
-        before = sum(name <= last for name in names)
-        if before > start.get("count", before):
+        before = [name for name in names if name <= last]
+        late = [name for name in before if name not in self._seen] if self._seen else []
+        self._seen.update(names)
+        if late or len(before) > start.get("count", len(before)):
             raise IncompatibleCheckpointError(
-                f"{self.directory} has {before} files up to {last!r}, and had {start['count']} when that was "
-                f"read: the others would never be read; give new files names that come later"
+                f"{self.directory} has {len(before)} files up to {last!r}, and had {start.get('count')} when "
+                f"that was read: {', '.join(late) or 'the others'} would never be read; give new files names "
+                f"that come later"
             )
 
     def _path_of(self, name: str) -> str:

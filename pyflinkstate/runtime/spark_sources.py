@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.errors import CheckpointNotFoundError, IncompatibleCheckpointError, SourceError
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    IncompatibleCheckpointError,
+    PyFlinkStateError,
+    SourceError,
+)
 from pyflinkstate.runtime.sources import Available, Epoch, RddEpoch, Source
 
 # --- batch readers -------------------------------------------------------------------------------
@@ -43,11 +49,23 @@ class BatchReaderSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        return Available(self.latest(start))
+        with _reader_errors("find its newest offsets"):
+            return Available(self.latest(start))
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return RddEpoch(self.load(as_option(start), as_option(end)).rdd)
+        with _reader_errors(f"read from {start} to {end}"):
+            return RddEpoch(self.load(as_option(start), as_option(end)).rdd)
+
+
+@contextmanager
+def _reader_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except Exception as error:
+        raise SourceError(f"the batch reader cannot {what}: {type(error).__name__}: {error}") from error
 
 
 def as_option(offset: Any) -> str:
@@ -67,8 +85,11 @@ class PartitionOffsets:
 
     def __call__(self, start: Any) -> Any:
         """Return ``{topic: {partition: offset}}``, the first offset that is not there yet."""
-        frame = self.load(as_option(start), LATEST)
-        ends = frame.groupBy("topic", "partition").agg({"offset": "max"}).collect()
+        partitions = self.load(as_option(start), LATEST).groupBy("topic", "partition")
+        ends = partitions.agg({"offset": "max"}).collect()
+        firsts: dict[tuple[str, int], int] = {}
+        if self.max_records is not None:
+            firsts = {(topic, part): int(n) for topic, part, n in partitions.agg({"offset": "min"}).collect()}
         begins = {} if isinstance(start, str) else start
         offsets = {topic: dict(partitions) for topic, partitions in begins.items()}
         limit = None if self.max_records is None else max(1, self.max_records // max(1, len(ends)))
@@ -76,7 +97,7 @@ class PartitionOffsets:
             known = offsets.setdefault(topic, {})
             end = int(last) + 1
             if limit is not None:
-                end = min(end, int(known.get(str(partition), 0)) + limit)
+                end = min(end, firsts.get((topic, partition), 0) + limit)
             known[str(partition)] = end
         return offsets if offsets else start
 
@@ -104,8 +125,10 @@ class StreamingSource(Source):
         self._changed = threading.Condition()
         self._query: Any = None
         self._batch: tuple[int, Any] | None = None
-        self._done = NO_BATCH
-        self._closed: BaseException | bool = False
+        #: Batches up to this one are in a completed checkpoint.
+        self._durable = NO_BATCH
+        self._closed = False
+        self._error: BaseException | None = None
         self._wake_up: Callable[[], None] = lambda: None
 
     # --- Spark's side ------------------------------------------------------------------------------
@@ -114,14 +137,14 @@ class StreamingSource(Source):
         """Hand a batch to the job, and return when it is durable. Called on a thread of Spark's."""
         with self._changed:
             self._batch = (batch_id, frame)
-            self._done = NO_BATCH
             self._changed.notify_all()
         self._wake_up()
         with self._changed:
-            self._changed.wait_for(lambda: self._done >= batch_id or self._closed is not False)
+            self._changed.wait_for(lambda: self._durable >= batch_id or self._closed)
             self._batch = None
-            if self._done < batch_id:
-                raise SourceError(f"the job that processes batch {batch_id} has ended: {self._closed}")
+            if self._durable < batch_id:
+                why = "" if self._error is None else f": {self._error}"
+                raise SourceError(f"the job that processes batch {batch_id} has ended{why}")
 
     # --- the job's side ----------------------------------------------------------------------------
 
@@ -147,7 +170,7 @@ class StreamingSource(Source):
     def close(self, error: BaseException | None) -> None:
         """See :class:`Source`. The query ends as well; with an error of its own if the job failed."""
         with self._changed:
-            self._closed = True if error is None else error
+            self._closed, self._error = True, error
             self._changed.notify_all()
         if self._query is not None and self._query.isActive:
             self._query.stop()
@@ -163,8 +186,7 @@ class StreamingSource(Source):
         if batch is None:
             return Available(start, is_last=self._is_over())
         if batch[0] <= start["batch"]:
-            self.commit(start)  # it was durable before the restart, and Spark had not heard of it
-            return Available(start)
+            return Available(start)  # it is on its way, or was durable before the restart
         return Available({**start, "batch": batch[0]})
 
     def _is_over(self) -> bool:
@@ -189,7 +211,7 @@ class StreamingSource(Source):
     def commit(self, end: Any) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""
         with self._changed:
-            self._done = end["batch"]
+            self._durable = end["batch"]
             self._changed.notify_all()
 
 
@@ -203,7 +225,8 @@ def checkpoint_before(
     * M is ``batch - 1``: Spark goes on where the state is.
     * M is ``batch``: the state was durable, and the program was killed before Spark heard so. The batch is
       skipped.
-    * M is newer: Spark's checkpoint location was set back. An older retained checkpoint that fits is taken.
+    * M is newer: Spark's checkpoint location was set back. A retained checkpoint of ``batch - 1`` is taken,
+      one of ``batch`` is not, since Spark may plan that batch with other records now.
     * M is older, or there is none: what lies between cannot be had any more.
 
     Raises:
@@ -225,7 +248,8 @@ def checkpoint_before(
                 f"checkpoint {metadata.checkpoint_id} belongs to another streaming query "
                 f"({position!r}, this is {query_id}): use the checkpoint location that belongs to it"
             )
-        if position["batch"] in (batch - 1, batch):
+        was_set_back = newest_first[0].source_position["batch"] > batch
+        if position["batch"] == batch - 1 or (position["batch"] == batch and not was_set_back):
             return metadata
     have = ", ".join(str(metadata.source_position["batch"]) for metadata in newest_first)
     raise IncompatibleCheckpointError(

@@ -21,7 +21,7 @@ from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.formats import Reject, RejectedRecord
 from pyflinkstate.runtime.frames import FrameKey, Router, decode_values
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
-from pyflinkstate.runtime.metrics import OperatorMetrics
+from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import Address
@@ -111,14 +111,12 @@ class ChainTask:
         if not self.operators:
             return records
         metrics = OperatorMetrics(SystemClock().now_ms)
-        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics)
-        return self._reporting(run_chain(self.operators, records, info, counts), partition, metrics)
 
-    def _reporting(self, records: Iterator[Any], partition: int, metrics: OperatorMetrics) -> Iterator[Any]:
-        yield from records
-        values = metrics.values()
-        if values:
+        def report(values: MetricValues) -> None:
             self.link.report(f"{self.stage}[{partition}]", metrics=values)
+
+        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
+        return run_chain(self.operators, records, info, counts)
 
 
 @attrs.frozen

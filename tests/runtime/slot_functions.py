@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterable
@@ -10,11 +12,12 @@ from typing import Any
 
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 
 
@@ -148,3 +151,79 @@ class Ledger(KeyedProcessFunction, CheckpointedFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         self.seen.add(ctx.get_current_key())
         yield self.restored, self.timestamps, [key for key in self.seen.get() if isinstance(key, str)]
+
+
+class Basket(KeyedProcessFunction):
+    """Keeps a value, a map and a list for each key; an amount of 0 clears them."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total"))
+        self.items = runtime_context.get_map_state(MapStateDescriptor("items"))
+        self.amounts = runtime_context.get_list_state(ListStateDescriptor("amounts"))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        key, item, amount = value
+        if amount == 0:
+            self.total.clear()
+            self.items.clear()
+            self.amounts.clear()
+        elif amount < 0:
+            self.items.remove(item)
+        else:
+            self.total.update((self.total.value() or 0) + amount)
+            self.items.put(item, amount)
+            self.amounts.add(amount)
+        amounts = tuple(self.amounts.get() or ())
+        yield key, self.total.value(), tuple(sorted(self.items.items())), amounts
+
+
+class Deadly:
+    """A value that cannot be written: whoever tries fails, or is killed when ``gate``, a FIFO, is opened."""
+
+    def __init__(self, gate: str | None) -> None:
+        self.gate = gate
+
+    def __deepcopy__(self, memo: Any) -> Deadly:
+        return self
+
+    def __reduce__(self) -> Any:
+        if self.gate is not None:
+            os.open(self.gate, os.O_RDONLY)
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise TypeError("nobody can write this")
+
+
+class Poisoned(Count):
+    """Counts, and where a record is ``"poison"`` keeps a deadly value until the key's next record."""
+
+    def __init__(self, gate: str | None = None) -> None:
+        super().__init__()
+        self.gate = gate
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        results = list(super().process_element(value, ctx))
+        if value[1] == "poison" and self.get_runtime_context().get_attempt_number() == 0:
+            self.count.update((results[0][1], Deadly(self.gate)))
+        return results
+
+
+class HearOfCheckpoints(Echo, CheckpointListener):
+    """Writes a line for each notification, and may fail in one."""
+
+    def __init__(self, path: str, fails_at: int | None = None) -> None:
+        self.path, self.fails_at = path, fails_at
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.note(f"complete {checkpoint_id}")
+        if checkpoint_id == self.fails_at:
+            raise TimeoutError("the index cannot be switched")
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.note(f"aborted {checkpoint_id}")
+
+    def close(self) -> None:
+        self.note("closed")
+
+    def note(self, line: str) -> None:
+        with Path(self.path).open("a") as file:
+            file.write(f"{line}\n")

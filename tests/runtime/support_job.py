@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -27,8 +27,8 @@ from pyflinkstate.runtime.job import Job, JobSettings
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
 from pyflinkstate.runtime.plan import KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
 from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
-from pyflinkstate.runtime.sinks import Sink
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.sinks import DriverSink, Sink
+from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, Source, SplitEpoch
 from pyflinkstate.runtime.storage import CheckpointStorage
 from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
 
@@ -118,10 +118,15 @@ class Heard(JobListener):
     restarts: list[tuple[int, PyFlinkStateError]] = attrs.Factory(list)
     ended: list[JobStatus] = attrs.Factory(list)
     _completed: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
+    _given_up: queue.SimpleQueue[CheckpointStats] = attrs.Factory(queue.SimpleQueue)
 
     def await_checkpoint(self) -> CheckpointStats:
         """Return the next completed checkpoint; called from the runner's thread."""
         return self._completed.get(timeout=PATIENCE_S)
+
+    def await_failed_checkpoint(self) -> CheckpointStats:
+        """Return the next checkpoint that was given up; called from the runner's thread."""
+        return self._given_up.get(timeout=PATIENCE_S)
 
     def on_epoch(self, stats: EpochStats) -> None:
         self.epochs.append(stats)
@@ -132,12 +137,31 @@ class Heard(JobListener):
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
         self.failed.append(stats)
+        self._given_up.put(stats)
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         self.restarts.append((attempt, error))
 
     def on_end(self, status: JobStatus) -> None:
         self.ended.append(status)
+
+
+class Mailbox(queue.SimpleQueue[Any]):
+    """A job's mailbox that also tells the test of events of one kind."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self._kind = kind
+        self._noted: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item)
+        if isinstance(item, self._kind):
+            self._noted.put(item)
+
+    def await_event(self) -> Any:
+        """Return the next event of the kind; the job gets it before whatever is put from now on."""
+        return self._noted.get(timeout=PATIENCE_S)
 
 
 def control(secret: bytes, events: queue.SimpleQueue[Any], deployments: Any) -> ControlServer:
@@ -165,6 +189,11 @@ class JobRun:
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
+    mailbox: queue.SimpleQueue[Any] | None = None
+
+    def settled(self) -> bool:
+        """Whether every epoch so far has had its checkpoint, completed or given up."""
+        return len(self.runner.requests) == len(self.heard.checkpoints) + len(self.heard.failed)
 
     def job(self) -> Job:
         plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
@@ -178,7 +207,7 @@ class JobRun:
             self.allow_non_restored_state,
             self.fall_back,
         )
-        return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore)
+        return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox)
 
     def run(self) -> Job:
         """Run to the end; returns the job that has ended."""
@@ -190,6 +219,84 @@ class JobRun:
 
 def numbers(count: int = 10, records_per_epoch: int = 3) -> SourceNode:
     return SourceNode(CollectionSource(list(range(count)), records_per_epoch), "numbers")
+
+
+@attrs.define
+class StubbornSink(DriverSink):
+    """A sink whose commit fails once."""
+
+    error: PyFlinkStateError
+    seen: list[Any] = attrs.Factory(list)
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(self._take)
+
+    def _take(self, _: int, values: Iterable[Any]) -> None:
+        self.seen.extend(values)
+
+    def commit(self, epoch: int) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        super().commit(epoch)
+
+
+class GrowingSource(Source):
+    """The numbers below ``available``; ``when_idle`` is called when it has said that there are none."""
+
+    def __init__(
+        self, available: int, when_idle: Callable[[GrowingSource], None], records_per_epoch: int = 3
+    ) -> None:
+        self.available = available
+        self.when_idle = when_idle
+        self.records_per_epoch = records_per_epoch
+        self.is_over = False
+        self.wake_up: Callable[[], None] = lambda: None
+        self.committed: list[int] = []
+        self.closed: list[BaseException | None] = []
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        self.wake_up = wake_up
+
+    def close(self, error: BaseException | None) -> None:
+        self.closed.append(error)
+
+    def initial_offset(self) -> int:
+        return 0
+
+    def latest_offset(self, start: int, whole: bool) -> Available:
+        end = min(start + self.records_per_epoch, self.available)
+        found = Available(end, self.is_over and end == self.available)
+        if end == start and not self.is_over:
+            self.when_idle(self)
+        return found
+
+    def plan(self, start: int, end: int) -> Epoch:
+        return SplitEpoch([range(start, end)], _read_numbers)
+
+    def commit(self, end: int) -> None:
+        self.committed.append(end)
+
+
+@attrs.define
+class PacedSource(Source):
+    """Gives no further epoch before it ``may``, so that a test has checkpoints and epochs in turns."""
+
+    inner: Source
+    may: Callable[[], bool]
+
+    def initial_offset(self) -> Any:
+        return self.inner.initial_offset()
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        return self.inner.latest_offset(start, whole) if self.may() else Available(start)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        return self.inner.plan(start, end)
+
+
+def _read_numbers(split: range, _: Any) -> Iterable[int]:
+    return split
 
 
 def latest(storage: CheckpointStorage, name: str = "orders") -> RestorePoint:

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection, wait
 
 import attrs
 import pytest
-from support_runtime import PATIENCE_S, ack, decline, next_event, raising, receive
+from support_runtime import PATIENCE_S, ack, decline, handle, next_event, raising, receive
 from support_slots import SLOT, ActedSlot, Driver, deployment, in_thread, outcome
 
 from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostError
@@ -20,8 +20,10 @@ from pyflinkstate.runtime.messages import (
     SlotClosed,
     SlotFailed,
     SlotId,
+    SlotOutput,
     SlotUnavailable,
     StartSlot,
+    StateMaterialized,
     TaskReport,
 )
 from pyflinkstate.runtime.transport import Address, connect
@@ -100,11 +102,13 @@ def test_a_slot_that_vanishes_is_lost(deployable: Driver, ready: bool) -> None:
     assert deployable.registry.addresses() == deployable.registry.pids() == {}
 
 
-def test_acknowledgements_and_refusals_of_checkpoints_become_events(deployable: Driver) -> None:
+def test_what_a_slot_tells_of_checkpoints_and_of_its_output_becomes_events(deployable: Driver) -> None:
     slot = act(deployable)
     slot.deployed()
     slot.ready()
-    for message in (ack(3, SLOT), ack(3, SLOT), ack(4, SLOT)):
+    materialized = StateMaterialized(4, SLOT, handle())
+    output = SlotOutput(SLOT, ((20, "a line"),))
+    for message in (ack(3, SLOT), ack(3, SLOT), ack(4, SLOT), materialized, output):
         slot.connection.send(message)
         assert deployable.events.get(timeout=PATIENCE_S) == message
     slot.connection.send(decline(5, SLOT))

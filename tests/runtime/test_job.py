@@ -64,7 +64,9 @@ def test_without_checkpoints_a_bounded_input_is_one_epoch(run: JobRun, out: list
     assert run.heard.checkpoints == []
 
 
-def test_with_checkpoints_each_epoch_is_committed_by_one(run: JobRun, out: list[Any]) -> None:
+def test_with_checkpoints_each_epoch_is_committed_by_one(
+    run: JobRun, storage: CheckpointStorage, out: list[Any]
+) -> None:
     job = run.job()
     seen = [(epoch, list(out)) for epoch in job.run()]
     assert seen == [(1, [0, 20]), (2, [0, 20, 40]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
@@ -73,7 +75,10 @@ def test_with_checkpoints_each_epoch_is_committed_by_one(run: JobRun, out: list[
     assert (result.epochs, result.restarts, result.rejected) == (4, 0, ())
     assert counts(job) == {READ: 10, EVEN: 5}
     assert result.checkpoints == tuple(run.heard.checkpoints)
-    assert result.checkpoints[0] == CheckpointStats(1, 1, 0.0, 0.0, 0)
+    assert result.failed_checkpoints == tuple(run.heard.failed) == ()
+    assert result.checkpoints[0] == CheckpointStats(
+        1, 1, triggered_ms=run.clock.time_ms, uri=storage.uri_of(job.job_id, 1)
+    )
 
 
 def test_listeners_hear_of_epochs_and_checkpoints(run: JobRun) -> None:

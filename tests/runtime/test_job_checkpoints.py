@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from support_job import JobRun, latest, numbers, once
+from slot_functions import Count, HearOfCheckpoints
+from support_job import (
+    NO_RESTART,
+    GrowingSource,
+    Heard,
+    JobRun,
+    LocalRunner,
+    PacedSource,
+    StubbornSink,
+    latest,
+    numbers,
+    once,
+)
+from support_runtime import PICKLED, wait_for_exit
 
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointError,
     CheckpointFailuresExceededError,
     CheckpointNotFoundError,
+    CorruptCheckpointError,
+    JobCancelledError,
     PyFlinkStateError,
     SinkError,
     SparkJobError,
+    UserFunctionError,
 )
+from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.observe import EpochStats
-from pyflinkstate.runtime.plan import ChainNode
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.messages import TaskReport
+from pyflinkstate.runtime.observe import EpochStats, JobStatus
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -111,26 +136,6 @@ def test_a_checkpoint_that_cannot_even_begin_is_one_that_failed(run: JobRun, out
     assert out == ALL
 
 
-@attrs.define
-class StubbornSink(DriverSink):
-    """A sink whose commit fails once."""
-
-    error: PyFlinkStateError
-    seen: list[Any] = attrs.Factory(list)
-
-    def __attrs_post_init__(self) -> None:
-        super().__init__(self._take)
-
-    def _take(self, _: int, values: Iterable[Any]) -> None:
-        self.seen.extend(values)
-
-    def commit(self, epoch: int) -> None:
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        super().commit(epoch)
-
-
 @pytest.mark.parametrize("error", [SinkError("disk full"), OSError("disk full")], ids=repr)
 def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
     run: JobRun, storage: CheckpointStorage, error: Any
@@ -178,3 +183,321 @@ def test_epoch_stats_count_the_attempts(run: JobRun) -> None:
     run.run()
     assert [(stats.epoch, stats.restarts) for stats in run.heard.epochs] == [(1, 0), (2, 1), (3, 1), (4, 1)]
     assert isinstance(run.heard.epochs[0], EpochStats)
+
+
+# --- what stays when the job ends ----------------------------------------------------------------------
+
+#: How a job may end, and under which retentions its checkpoints stay then.
+KEEPING: dict[JobStatus, set[Any]] = {
+    JobStatus.FINISHED: {None},
+    JobStatus.CANCELED: {None, ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION},
+    JobStatus.FAILED: {
+        None,
+        ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
+        ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION,
+    },
+}
+
+
+@pytest.mark.parametrize("status", KEEPING, ids=lambda status: status.name)
+@pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
+def test_retention_says_what_stays_after_each_way_to_end(
+    run: JobRun, storage: CheckpointStorage, status: JobStatus, retention: Any
+) -> None:
+    run.retention = retention
+    run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
+    job = run.job()
+    if status is JobStatus.FAILED:
+        run.runner.before = once(BadRecordError("no key"), 4)
+    elif status is JobStatus.CANCELED:
+        run.runner.before = lambda request: job.cancel() if request.link.epoch == 4 else None
+    with contextlib.nullcontext() if status is JobStatus.FINISHED else pytest.raises(PyFlinkStateError):
+        list(job.run())
+    assert (job.status, run.heard.ended) == (status, [status])
+    newest = [3, 4] if status is JobStatus.FINISHED else [2, 3]
+    assert storage.completed(job.job_id) == (newest if retention in KEEPING[status] else [])
+    assert storage.checkpoint_ids(job.job_id) == storage.completed(job.job_id)
+
+
+@pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
+def test_a_consumer_that_stops_is_one_that_cancels(
+    run: JobRun, storage: CheckpointStorage, retention: Any
+) -> None:
+    run.retention = retention
+    job = run.job()
+    epochs = job.run()
+    next(epochs)
+    epochs.close()  # type: ignore[attr-defined]
+    assert run.heard.ended == [JobStatus.CANCELED]
+    kept = retention is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    assert storage.completed(job.job_id) == ([1] if kept else [])
+
+
+# --- cancellation --------------------------------------------------------------------------------------
+
+
+class TestCancel:
+    def test_it_ends_the_epoch_that_runs_and_what_is_committed_stays(
+        self, run: JobRun, out: list[Any]
+    ) -> None:
+        job = run.job()
+        run.restart = FixedDelayRestart(10, 0)
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                job.cancel()
+
+        run.runner.before = before
+        with pytest.raises(JobCancelledError, match="job 'orders' was cancelled"):
+            list(job.run())
+        assert out == [0, 20]
+        assert (job.status, run.runner.cancelled) == (JobStatus.CANCELED, 1)
+        assert run.heard.restarts == []
+
+    def test_before_the_first_epoch_it_ends_the_job_at_once(self, run: JobRun, out: list[Any]) -> None:
+        job = run.job()
+        job.cancel()
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert (out, run.runner.requests) == ([], [])
+
+    def test_a_source_that_has_nothing_is_no_obstacle(self, run: JobRun, out: list[Any]) -> None:
+        source = GrowingSource(3, lambda _: job.cancel())
+        run.end = SourceNode(source, "numbers")
+        job = run.job()
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert out == [0, 1, 2]
+        (error,) = source.closed
+        assert isinstance(error, JobCancelledError)
+
+    @pytest.mark.parametrize("when", ["before the failure is seen", "after it"])
+    def test_a_failure_that_would_be_restarted_does_not_swallow_it(self, run: JobRun, when: str) -> None:
+        run.restart = FixedDelayRestart(10, 0)
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch != 2 or request.link.driver.attempt > 0:
+                return
+            if when == "before the failure is seen":
+                job.cancel()
+            else:
+                driver = request.link.driver
+                driver.report(TaskReport(driver.attempt, 2, "numbers[0]", error=SPARK_FAILED))
+                job.cancel()
+            raise SPARK_FAILED
+
+        run.runner.before = before
+        job = run.job()
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert job.status is JobStatus.CANCELED
+
+    def test_functions_in_slots_are_closed(self, storage: CheckpointStorage, tmp_path: Path) -> None:
+        path = tmp_path / "heard"
+        source = GrowingSource(3, lambda _: None if run.heard.checkpoints == [] else job.cancel())
+        run = hearing(SourceNode(source, "numbers"), storage, HearOfCheckpoints(str(path)))
+        job = run.job()
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert path.read_text().split("\n")[:-1] == ["complete 1", "closed"]
+
+
+# --- a source without end ------------------------------------------------------------------------------
+
+
+class TestSourceThatHasNothing:
+    def test_what_waits_is_committed_by_an_empty_epoch_when_a_checkpoint_is_due(
+        self, run: JobRun, out: list[Any], storage: CheckpointStorage
+    ) -> None:
+        def when_idle(source: GrowingSource) -> None:
+            asked.append(len(out))
+            run.clock.time_ms += 400
+            source.is_over = len(out) == 6
+            source.wake_up()
+
+        asked: list[int] = []
+        run.end = SourceNode(source := GrowingSource(6, when_idle), "numbers")
+        run.checkpoints = CheckpointSettings(interval_ms=1_000)
+        assert list(run.job().run()) == [1, 2, 3]
+        assert [request.epoch is None for request in run.runner.requests] == [False, False, True]
+        assert [request.barrier is not None for request in run.runner.requests] == [True, False, True]
+        assert asked == [3, 3, 3, 6], "nothing is committed before the interval is over"
+        assert source.committed == [3, 6]
+        assert storage.load_latest("orders").source_position == 6
+
+    def test_nothing_is_run_while_there_is_nothing_to_commit(self, run: JobRun, out: list[Any]) -> None:
+        def when_idle(source: GrowingSource) -> None:
+            asked.append(len(run.runner.requests))
+            run.clock.time_ms += 10**6
+            source.is_over = len(asked) == 10
+            source.wake_up()
+
+        asked: list[int] = []
+        run.end = SourceNode(GrowingSource(3, when_idle), "numbers")
+        run.run()
+        assert asked == [1] * 10
+        assert out == [0, 1, 2]
+
+    def test_it_wakes_the_job_up(self, run: JobRun) -> None:
+        def when_idle(source: GrowingSource) -> None:
+            source.available = 6
+            source.is_over = True
+            threading.Thread(target=source.wake_up).start()
+
+        run.end = SourceNode(source := GrowingSource(3, when_idle), "numbers")
+        source.poll_s = 10**6
+        run.run()
+        assert source.committed == [3, 6]
+
+    def test_what_is_run_again_after_an_empty_epoch_is_each_record_once(
+        self, run: JobRun, out: list[Any], tmp_path: Path
+    ) -> None:
+        def when_idle(source: GrowingSource) -> None:
+            asked.append(None)
+            if len(asked) == 1:
+                job.request_savepoint(SavepointRequest(str(tmp_path / "savepoints"), stops_job=False))
+            elif len(asked) == 2:
+                source.available = 9  # behind the empty epoch of the savepoint
+            else:
+                source.is_over = True
+
+        def before(request: EpochRequest) -> None:
+            if (request.link.driver.attempt, request.link.epoch) == (0, 3):
+                source.available = 20
+                raise SPARK_FAILED
+
+        asked: list[None] = []
+        run.end = SourceNode(source := GrowingSource(3, when_idle, records_per_epoch=100), "numbers")
+        run.checkpoints = CheckpointSettings(interval_ms=10**6)
+        run.restart = FixedDelayRestart(1, 0)
+        run.runner.before = before
+        job = run.job()
+        list(job.run())
+        assert [request.epoch is None for request in run.runner.requests[:3]] == [False, True, False]
+        assert out == list(range(20))
+
+
+# --- real slots: what functions hear -------------------------------------------------------------------
+
+
+def hearing(parent: Any, storage: CheckpointStorage, function: HearOfCheckpoints) -> JobRun:
+    node = KeyedNode(parent, lambda n: 0, PICKLED, function, "process")
+    return JobRun(node, DriverSink(lambda *_: None), storage)
+
+
+def paced(run: JobRun, *records: Any) -> SourceNode:
+    """Return a source of one record an epoch, with a checkpoint in between each."""
+    return SourceNode(PacedSource(CollectionSource(records, 1), run.settled), "records")
+
+
+class TestNotifications:
+    def test_a_function_hears_what_became_of_each_checkpoint_in_order(
+        self, storage: CheckpointStorage, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "heard"
+        run = hearing(numbers(0), storage, HearOfCheckpoints(str(path)))
+        run.end.parent = paced(run, *range(4))
+        run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=1)
+        run.runner.before = block_publication(2)
+        run.run()
+        heard = ["complete 1", "aborted 2", "complete 3", "complete 4", "closed"]
+        assert path.read_text().split("\n")[:-1] == heard
+
+    def test_an_error_in_a_notification_fails_the_job(
+        self, storage: CheckpointStorage, tmp_path: Path
+    ) -> None:
+        run = hearing(numbers(0), storage, HearOfCheckpoints(str(tmp_path / "heard"), fails_at=1))
+        run.end.parent = paced(run, *range(4))
+        job = run.job()
+        slots: list[int] = []
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                wait_for_exit(slots[0])
+
+        run.runner.before = before
+        run.runner.after = lambda request: slots.extend(map(os.pidfd_open, job.slot_pids().values()))
+        with pytest.raises(UserFunctionError, match=r"cannot be switched[\s\S]*checkpoint_complete\(1\)"):
+            list(job.run())
+        os.close(slots[0])
+
+
+# --- real slots: falling back --------------------------------------------------------------------------
+
+
+class TestFallBack:
+    """Counts in epochs of one record each, whose files a damage can be done to."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> CheckpointStorage:
+        return CheckpointStorage(FileSystemCheckpointStorage(str(tmp_path / "checkpoints"), 0))
+
+    @pytest.fixture
+    def run(self, storage: CheckpointStorage, tmp_path: Path) -> JobRun:
+        run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage)
+        run.end = KeyedNode(paced(run, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
+        run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
+        return run
+
+    @staticmethod
+    def damage(storage: CheckpointStorage, job_id: str, checkpoint_id: int) -> Callable[[], Any]:
+        """Cut the state file of a checkpoint short; returns what repairs it."""
+        folder = Path(storage.uri_of(job_id, checkpoint_id))
+        (file,) = (path for path in folder.iterdir() if path.name != "_metadata")
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-10])
+        return lambda: file.write_bytes(whole)
+
+    @staticmethod
+    def written(tmp_path: Path) -> list[Any]:
+        files = [file for folder in sorted((tmp_path / "out").glob("epoch=*")) for file in folder.iterdir()]
+        return [json.loads(line) for file in files for line in file.read_text().split("\n")[:-1]]
+
+    def again(self, run: JobRun, storage: CheckpointStorage, **changes: Any) -> JobRun:
+        made = attrs.evolve(run, runner=LocalRunner(), heard=Heard(), restore=latest(storage), **changes)
+        made.end = KeyedNode(paced(made, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
+        made.sink = FileSink(run.sink.directory)
+        return made
+
+    def test_a_restore_goes_on_from_the_newest_that_is_not_damaged_if_that_is_wanted(
+        self, run: JobRun, storage: CheckpointStorage, tmp_path: Path
+    ) -> None:
+        run.runner.before = once(BadRecordError("bad input"), 4)
+        job = run.job()
+        with pytest.raises(BadRecordError):
+            list(job.run())
+        assert storage.completed(job.job_id) == [2, 3]
+        self.damage(storage, job.job_id, 3)
+        with pytest.raises(CorruptCheckpointError, match="chk-3"):
+            self.again(run, storage).run()
+
+        repair = self.damage(storage, job.job_id, 2)
+        with pytest.raises(CorruptCheckpointError, match="chk-2"):
+            self.again(run, storage, fall_back=True).run()
+        assert storage.completed(job.job_id) == [2, 3]
+
+        repair()
+        again = self.again(run, storage, fall_back=True)
+        assert again.run().job_id == job.job_id
+        assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
+        ids = [stats.checkpoint_id for stats in again.heard.checkpoints]
+        assert ids == [5, 6, 7], "4 came to nothing with checkpoint 3, and no id is used twice"
+        ((_, error),) = again.heard.restarts
+        assert isinstance(error, CorruptCheckpointError)
+        assert again.restart is NO_RESTART, "it is not the strategy that allows it"
+
+    def test_so_does_a_restart(self, run: JobRun, storage: CheckpointStorage, tmp_path: Path) -> None:
+        def before(request: EpochRequest) -> None:
+            begun = (request.link.driver.attempt, request.link.epoch)
+            if begun == (0, 4):
+                self.damage(storage, job.job_id, 3)
+                raise SPARK_FAILED
+
+        run.restart = FixedDelayRestart(1, 0)
+        run.fall_back = True
+        run.runner.before = before
+        job = run.job()
+        list(job.run())
+        assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
+        assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4, 3, 4, 5]
+        assert [type(error) for _, error in run.heard.restarts] == [SparkJobError, CorruptCheckpointError]

@@ -5,21 +5,20 @@ Most tests act the slots; the last ones run real ones.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 from slot_functions import Count, Echo, TellOfClose
-from support_job import JobRun, LocalRunner, counts, latest, numbers, once
-from support_runtime import PATIENCE_S, PICKLED, ack, decline, handle, metadata, wait_for_exit
-from support_slots import ActedSlot
+from support_acted import SLOTS, ActingRunner, ServedSlot, acknowledge
+from support_job import JobRun, counts, latest, numbers, once
+from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 
 from pyflinkstate.backends.format.metadata import OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -48,75 +47,18 @@ from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,
     CloseSlot,
-    DeploySlot,
-    SlotClosed,
-    SlotId,
+    NotifyCheckpointComplete,
     TaskReport,
 )
-from pyflinkstate.runtime.plan import KeyedNode
+from pyflinkstate.runtime.plan import KeyedNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.slot_client import DriverLink
+from pyflinkstate.runtime.sources import Available
+from pyflinkstate.runtime.spark_sources import StreamingSource
 from pyflinkstate.runtime.storage import CheckpointStorage
 from pyflinkstate.runtime.transport import shut_down
 
 pytestmark = pytest.mark.timeout(60)
-
-SLOTS = [SlotId("process-1", 0), SlotId("process-1", 1)]
-
-
-class ServedSlot(ActedSlot):
-    """An acted slot that notes what the driver says, and answers when it shall close."""
-
-    def __init__(self, driver: DriverLink, slot: SlotId) -> None:
-        super().__init__(driver.address, driver.secret, slot, driver.attempt)
-        self.deployment = self.deployed()
-        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, daemon=True).start()
-        self.ready()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                self.heard.put(message := self.connection.recv())
-                if message == CloseSlot():
-                    self.connection.send(SlotClosed())
-        self.heard.put("cut off")
-
-    def next_heard(self) -> Any:
-        return self.heard.get(timeout=PATIENCE_S)
-
-
-Act = Callable[[EpochRequest, list[ServedSlot]], None]
-
-
-class ActingRunner(LocalRunner):
-    """Runs no task: in each epoch the test acts as the slots."""
-
-    def __init__(self, act: Act) -> None:
-        super().__init__()
-        self._act = act
-        self.slots: dict[int, list[ServedSlot]] = {}
-        self.before = self._serve
-
-    def _serve(self, request: EpochRequest) -> None:
-        driver = request.link.driver
-        if driver.attempt not in self.slots:
-            self.slots[driver.attempt] = [ServedSlot(driver, slot) for slot in SLOTS]
-        self._act(request, self.slots[driver.attempt])
-
-    def _sink(self, *_: Any) -> list[Any]:
-        return []
-
-    def deployed(self, attempt: int = 0) -> list[DeploySlot]:
-        return [slot.deployment for slot in self.slots[attempt]]
-
-
-def acknowledge(request: EpochRequest, slots: list[ServedSlot]) -> None:
-    """Be good slots."""
-    if request.barrier is not None:
-        for slot in slots:
-            slot.connection.send(ack(request.barrier.checkpoint_id, slot.slot_id))
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +88,9 @@ def test_a_checkpoint_holds_what_every_subtask_acknowledged(storage: CheckpointS
     assert {(stats.sync_ms, stats.async_ms, stats.size_bytes) for stats in job.result().checkpoints} == {
         (0.5, 1.5, 10)
     }
-    assert [slot.next_heard() for slot in run.runner.slots[0]] == [CloseSlot(), CloseSlot()]
+    completed = [NotifyCheckpointComplete(stats.checkpoint_id) for stats in job.result().checkpoints]
+    for slot in run.runner.slots[0]:
+        assert [slot.next_heard() for _ in range(len(completed) + 1)] == [*completed, CloseSlot()]
 
 
 def test_a_slot_is_told_what_to_run(storage: CheckpointStorage) -> None:
@@ -245,6 +189,69 @@ def test_a_checkpoint_that_nobody_acknowledges_expires(storage: CheckpointStorag
     with pytest.raises(CheckpointFailuresExceededError, match=r"expired after 1000 ms, waiting for process"):
         run.run()
     assert storage.checkpoint_ids(run.runner.requests[0].barrier.folder.split("/")[-2]) == []
+
+
+# --- a source that must hear when an epoch is durable --------------------------------------------------
+
+
+class Query:
+    """What Spark's streaming query is for the source."""
+
+    id = "query"
+    isActive = True
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class NotingSource(StreamingSource):
+    """Hears of durable batches; the slots of an epoch acknowledge when it is asked for the next one."""
+
+    def __init__(self, query: Query, heard: Callable[[int], None]) -> None:
+        super().__init__(lambda process_batch: query)
+        self.start_query = threading.Thread(target=self._stream, args=(query,), daemon=True).start
+        self._heard = heard
+        self.late: list[Callable[[], None]] = []
+
+    def _stream(self, query: Query) -> None:
+        for batch in range(3):
+            self.process_batch(SimpleNamespace(rdd=None), batch)
+        query.stop()
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        found = super().latest_offset(start, whole)
+        while self.late:
+            self.late.pop()()
+        return found
+
+    def commit(self, end: Any) -> None:
+        self._heard(end["batch"])
+        super().commit(end)
+
+
+def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_not_before(
+    storage: CheckpointStorage,
+) -> None:
+    def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+        source.late.append(lambda: acknowledge(request, slots))
+
+    def heard(batch: int) -> None:
+        completed = [storage.load(storage.uri_of(job.job_id, n)) for n in storage.completed(job.job_id)]
+        durable.append((batch, [metadata.source_position["batch"] for metadata in completed]))
+
+    durable: list[tuple[int, list[int]]] = []
+    source = NotingSource(Query(), heard)
+    run = acted(storage, act)
+    run.end.parent = SourceNode(source, "stream")
+    job = run.job()
+    source.start_query()
+    source.start()
+    list(job.run())
+    assert all(batch in completed for batch, completed in durable), durable
+    assert {batch for batch, _ in durable} == {0, 1, 2}
 
 
 # --- slots that are lost -------------------------------------------------------------------------------

@@ -1,13 +1,26 @@
-"""Record counts: exact over retries, replays and restores."""
+"""Record counts: exact over retries, replays and restores; what else a job tells of itself."""
 
 from __future__ import annotations
 
+import logging
+import pickle
 from typing import Any
 
+import attrs
 import pytest
 
-from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.observe import Accumulators, JobExecutionResult
+from pyflinkstate.errors import RuntimeFailure
+from pyflinkstate.runtime.messages import SlotId, SlotOutput, TaskReport
+from pyflinkstate.runtime.metrics import MetricValue
+from pyflinkstate.runtime.observe import (
+    Accumulators,
+    CheckpointStats,
+    EpochStats,
+    JobExecutionResult,
+    JobListener,
+    JobStatus,
+    log_output,
+)
 
 
 def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:
@@ -118,6 +131,14 @@ def test_rejected_rows_of_a_retry_or_replay_are_not_told_twice() -> None:
     assert made.rejected() == ("a", "b")
 
 
+def test_a_report_of_metrics_leaves_the_tasks_counts_alone(accumulators: Accumulators) -> None:
+    before = accumulators.total(3)
+    counted = {"map.seen": MetricValue("counter", 5)}
+    accumulators.add(TaskReport(0, 3, "map[0]", metrics=counted))
+    assert accumulators.total(3) == before
+    assert accumulators.metrics() == counted
+
+
 def test_a_result_answers_as_in_pyflink() -> None:
     result = JobExecutionResult("a" * 32, {"map.records_in": 5}, (), (), 3, 1)
     assert result.get_job_id() == "a" * 32
@@ -125,3 +146,55 @@ def test_a_result_answers_as_in_pyflink() -> None:
     assert result.get_accumulator_result("nothing") == 0
     result.get_all_accumulator_results()["map.records_in"] = 0
     assert result.get_all_accumulator_results() == {"map.records_in": 5}
+
+
+def test_a_result_has_no_failed_checkpoints_and_no_metrics_unless_it_is_told_of_some() -> None:
+    one, other = (JobExecutionResult("a" * 32, {}, (), (), 0, 0) for _ in range(2))
+    assert (one.failed_checkpoints, one.metrics) == ((), {})
+    assert one.metrics is not other.metrics
+
+
+def test_only_an_ended_job_is_terminal() -> None:
+    ended = {status for status in JobStatus if status.is_terminal}
+    assert ended == {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
+
+
+def test_states_have_the_numbers_of_pyflink() -> None:
+    assert {status.name: status.value for status in JobStatus} == {
+        "CREATED": 0,
+        "RUNNING": 1,
+        "FAILED": 3,
+        "CANCELED": 5,
+        "FINISHED": 6,
+        "RESTARTING": 7,
+    }
+
+
+def test_a_listener_that_wants_to_hear_nothing_needs_no_methods() -> None:
+    listener = JobListener()
+    listener.on_epoch(EpochStats(1, 10, 5, 0))
+    listener.on_checkpoint(CheckpointStats(1, 1))
+    listener.on_checkpoint_failed(CheckpointStats(2, 2, failure="disk full"))
+    listener.on_restart(1, RuntimeFailure("gone"))
+    listener.on_end(JobStatus.FINISHED)
+
+
+def test_statistics_are_values() -> None:
+    stats = CheckpointStats(3, 9, size_bytes=10, checkpointed_bytes=4, is_incremental=True, uri="file:///c")
+    assert stats.failure is None
+    assert pickle.loads(pickle.dumps(stats)) == stats
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        stats.epoch = 4  # type: ignore[misc]
+
+
+def test_what_a_slot_prints_is_logged_with_its_level_and_the_slots_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lines = ((logging.INFO, "100% of %s"), (logging.ERROR, ""), (logging.DEBUG, "detail"))
+    with caplog.at_level(logging.DEBUG, "pyflinkstate.slots"):
+        log_output(SlotOutput(SlotId("count-1", 2), lines))
+    assert caplog.record_tuples == [
+        ("pyflinkstate.slots", logging.INFO, "count-1[2]: 100% of %s"),
+        ("pyflinkstate.slots", logging.ERROR, "count-1[2]: "),
+        ("pyflinkstate.slots", logging.DEBUG, "count-1[2]: detail"),
+    ]

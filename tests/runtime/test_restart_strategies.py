@@ -170,9 +170,7 @@ class TestExponentialDelay:
 
     @pytest.mark.parametrize(("ran_ms", "expected"), [(4_999, 40), (5_000, 10), (50_000, 10)])
     def test_a_quiet_time_brings_the_first_delay_back(self, ran_ms: int, expected: int) -> None:
-        job = Failing(
-            without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000)
-        )
+        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000))
         assert job.fail(0, 0, ran_ms) == [10, 20, expected]
 
     def test_the_delay_itself_is_no_quiet_time(self) -> None:
@@ -182,9 +180,7 @@ class TestExponentialDelay:
         assert job.fail(0, 1, 1, 5_000) == [10_000, 20_000, 40_000, 10_000]
 
     def test_after_a_quiet_time_delays_grow_again(self) -> None:
-        job = Failing(
-            without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000)
-        )
+        job = Failing(without_jitter(initial_backoff_ms=10, backoff_multiplier=2.0, reset_threshold_ms=5_000))
         assert job.fail(0, 0, 5_000, 0, 0) == [10, 20, 10, 20, 40]
 
     def test_a_completed_checkpoint_is_no_quiet_time(self) -> None:

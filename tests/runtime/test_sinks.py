@@ -186,6 +186,16 @@ def test_a_rewind_keeps_prepared_epochs_that_the_checkpoint_covers(sink: FileSin
     assert visible(out) == {1: [1], 2: [2]}
 
 
+def test_a_rewind_clears_away_what_late_task_attempts_have_written(sink: FileSink, out: Path) -> None:
+    for number in (1, 2):
+        prepare(sink, number, [number])
+        write(sink, number, ["late"])
+    sink.commit(2)
+    sink.rewind(2)
+    assert epochs(out / "_pending") == []
+    assert visible(out) == {1: [1], 2: [2]}
+
+
 def test_a_replayed_epoch_takes_the_place_of_its_first_run(sink: FileSink, out: Path) -> None:
     prepare(sink, 1, ["a"])
     sink.commit(1)
@@ -309,11 +319,13 @@ def test_an_interrupted_commit_is_carried_on_by_the_next(sink: FileSink, out: Pa
 
 
 @pytest.mark.parametrize("bad", [{1, 2}, object(), "\ud800", {"a": b"bytes"}, {(1, 2): 3}], ids=repr)
-@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("before", [0, 2, 500])
 def test_a_record_that_cannot_be_written_is_named(sink: FileSink, out: Path, bad: Any, before: int) -> None:
-    with pytest.raises(BadRecordError, match="cannot write record") as caught:
+    with pytest.raises(BadRecordError, match="cannot write") as caught:
         write(sink, 1, [*range(before), bad])
     assert repr(bad)[:20] in str(caught.value)
+    assert not caught.value.recoverable
+    assert visible(out) == {}
     sink.rewind(0)
     assert epochs(out / "_pending") == []
 
@@ -328,10 +340,15 @@ def test_a_directory_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> N
 
 
 def test_unknown_formats_and_places_are_refused_at_once(out: Path) -> None:
-    with pytest.raises(SinkError, match="no format 'xml'; choose one of json, text"):
+    with pytest.raises(SinkError, match="no format 'xml'; choose one of json, text, csv, parquet"):
         FileSink(str(out), format="xml")
     with pytest.raises(SinkError, match="cannot open ftp://host"):
         FileSink("ftp://host/out")
+
+
+def test_storage_that_cannot_rename_a_folder_at_once_is_refused() -> None:
+    with pytest.raises(SinkError, match="renaming a folder, which mock storage cannot do"):
+        FileSink("mock:///out")
 
 
 def failing_upstream(error: Exception, records: int) -> Iterator[Any]:

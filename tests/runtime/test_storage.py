@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from support_runtime import metadata, tree
 
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
+from pyflinkstate.backends.state_handles import FileStateHandle
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage import CheckpointStorage, child_uri, load_checkpoint, open_checkpoint
 
 JOB = "0" * 32
 
@@ -150,6 +152,23 @@ def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: Checkp
         storage.load_latest("orders")
 
 
+def test_a_damaged_newest_checkpoint_is_passed_over_if_that_is_wanted(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
+    assert storage.load_latest("orders", fall_back=True) == metadata(1)
+    (Path(storage.uri_of(JOB, 1)) / "_metadata").write_bytes(b"")
+    with pytest.raises(CheckpointNotFoundError):
+        storage.load_latest("orders", fall_back=True)
+
+
+def test_what_is_retained_of_the_newest_run_is_found_in_order(storage: CheckpointStorage) -> None:
+    assert storage.load_retained("orders") == []
+    for number in (9, 10):
+        publish(storage, metadata(number, timestamp_ms=number))
+    publish(storage, metadata(20, "b" * 32, timestamp_ms=1))
+    assert [found.checkpoint_id for found in storage.load_retained("orders")] == [9, 10]
+
+
 @pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "{}/_metadata"])
 def test_a_checkpoint_is_loaded_from_its_folder_or_metadata(storage: CheckpointStorage, form: str) -> None:
     path = publish(storage, metadata())
@@ -183,13 +202,14 @@ def test_every_readable_version_has_a_golden_file() -> None:
 
 def test_this_release_writes_the_golden_bytes() -> None:
     assert METADATA[VERSION].encode() == GOLDEN[VERSION].read_bytes(), "a changed format needs a new version"
-    assert (MAGIC, VERSION) == (b"PFSCHKPT", 2)
+    assert (MAGIC, VERSION) == (b"PFSCHKPT", 3)
 
 
-def test_the_content_of_an_older_version_is_written_as_the_newest_and_read_back() -> None:
-    rewritten = METADATA[1].encode()
+@every_version
+def test_the_content_of_any_version_is_written_as_the_newest_and_read_back(version: int) -> None:
+    rewritten = METADATA[version].encode()
     assert rewritten[8:10] == VERSION.to_bytes(2, "big")
-    assert CheckpointMetadata.decode(rewritten, "chk-42") == METADATA[1]
+    assert CheckpointMetadata.decode(rewritten, "chk-42") == METADATA[version]
 
 
 @every_version
@@ -275,3 +295,91 @@ def test_an_unknown_kind_of_uri_is_a_storage_error() -> None:
 def test_a_local_uri_is_the_same_place_as_its_path(tmp_path: Path) -> None:
     publish(CheckpointStorage(f"file://{tmp_path}"), metadata())
     assert CheckpointStorage(str(tmp_path)).load_latest("orders") == metadata()
+
+
+# --- what checkpoints share --------------------------------------------------------------------------
+
+
+def share(storage: CheckpointStorage, checkpoint_id: int) -> FileStateHandle:
+    """Write a file that later checkpoints may need as well."""
+    folder = storage.begin(JOB, checkpoint_id, shared=True)
+    stream = storage.streams(folder, shared_by=checkpoint_id).create()
+    stream.write(bytes(100_000))
+    return stream.close_and_get_handle()
+
+
+def test_shared_files_lie_beside_the_checkpoints_and_are_found_from_each(storage: CheckpointStorage) -> None:
+    handles = [share(storage, number) for number in (1, 2)]
+    assert all(handle.path.startswith("../shared/") for handle in handles)
+    assert len(tree(Path(storage.uri, JOB, "shared"))) == 2
+    storage.discard(storage.uri_of(JOB, 1))
+    assert storage.streams(storage.uri_of(JOB, 2)).read(handles[0], 0, 3) == bytes(3)
+    assert storage.checkpoint_ids(JOB) == [2]
+
+
+def test_shared_files_are_deleted_by_name_and_a_second_time_is_quiet(storage: CheckpointStorage) -> None:
+    first, second = (share(storage, number) for number in (1, 2))
+    for _ in range(2):
+        storage.discard_shared(JOB, [first.path])
+        assert list(tree(Path(storage.uri, JOB, "shared"))) == [Path(second.path).name]
+
+
+def test_a_sweep_leaves_what_is_needed(storage: CheckpointStorage) -> None:
+    storage.sweep_shared(JOB, set())
+    _, second = (share(storage, number) for number in (1, 2))
+    storage.sweep_shared(JOB, {second.path, "../shared/of-a-checkpoint-elsewhere"})
+    assert list(tree(Path(storage.uri, JOB, "shared"))) == [Path(second.path).name]
+    storage.sweep_shared(JOB, set())
+    assert tree(Path(storage.uri, JOB, "shared")) == {}
+
+
+# --- savepoints, and what else lies there ------------------------------------------------------------
+
+
+def test_each_savepoint_has_a_folder_of_its_own_anywhere(storage: CheckpointStorage, tmp_path: Path) -> None:
+    folders = [storage.begin_savepoint(str(tmp_path / "elsewhere"), JOB) for _ in range(2)]
+    assert len({*folders}) == 2
+    for number, folder in enumerate(folders, start=1):
+        storage.complete(metadata(number), folder)
+        assert storage.load(folder).checkpoint_id == number
+        assert Path(folder).parent == tmp_path / "elsewhere"
+    assert storage.completed(JOB) == []
+    storage.discard(folders[0])
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [Path(folders[1]).name]
+
+
+def test_a_relative_savepoint_directory_is_where_the_driver_is(
+    storage: CheckpointStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Path(storage.begin_savepoint("made/here", JOB)).parent == tmp_path / "made" / "here"
+
+
+def test_ends_of_epochs_are_kept_until_they_are_final(storage: CheckpointStorage) -> None:
+    assert storage.read_planned(JOB) == {}
+    for epoch in (9, 10, 11):
+        storage.write_planned(JOB, epoch, {"index": epoch})
+    storage.write_planned(JOB, 11, {"index": 12})
+    assert storage.read_planned(JOB) == {9: {"index": 9}, 10: {"index": 10}, 11: {"index": 12}}
+    storage.forget_planned(JOB, 10)
+    assert storage.read_planned(JOB) == {11: {"index": 12}}
+    assert storage.checkpoint_ids(JOB) == []
+
+
+def test_the_history_is_json_beside_the_checkpoints(storage: CheckpointStorage) -> None:
+    for history in ([{"checkpoint_id": 1, "uri": None}], [{"checkpoint_id": 2, "uri": "chk-2"}]):
+        storage.write_history(JOB, history)
+        assert json.loads(Path(storage.uri, JOB, "checkpoints.json").read_text()) == history
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/a", "/a/b/c"),
+        ("/a/?", "/a/?/b/c"),
+        ("s3://bucket/a/", "s3://bucket/a/b/c"),
+        ("s3://bucket/a?region=eu&scheme=http", "s3://bucket/a/b/c?region=eu&scheme=http"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
+    assert child_uri(uri, "b", "c") == expected

@@ -1,0 +1,215 @@
+"""What the failure simulation runs: two keyed functions, a source, and the plain loop that they must equal.
+
+Each record makes one row, and the row tells all that its keys have seen, so that a record that is lost,
+comes twice or comes out of its key's order is seen in the output.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.runtime.formats import Reject
+from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch
+
+#: (number, key, amount, whether the key's state is cleared after it)
+Record = tuple[int, int, int, bool]
+Row = list[Any]
+
+TOTAL = ValueStateDescriptor("total", Types.LONG())
+HISTORY = ListStateDescriptor("history", Types.LONG())
+SEEN = MapStateDescriptor("seen", Types.LONG(), Types.PICKLED_BYTE_ARRAY())
+#: Keys of the first operator that meet under one key of the second.
+KEYS_PER_GROUP = 3
+MODULUS = 1_000_003
+
+
+class Poison:
+    """Records at which the function raises, once each."""
+
+    numbers: set[int] = set()  # noqa: RUF012 - one for all slots: functions are pickled by name
+
+    @classmethod
+    def bite(cls, number: int) -> None:
+        if number in cls.numbers:
+            cls.numbers.discard(number)
+            raise ValueError(f"record {number} was poisoned")
+
+
+def key_of(record: Record) -> int:
+    return record[1]
+
+
+def group_of(row: Row) -> int:
+    return row[0] // KEYS_PER_GROUP
+
+
+class Ledger(KeyedProcessFunction):
+    """The sum of a key's amounts, and its last records."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total = runtime_context.get_state(TOTAL)
+        self.history = runtime_context.get_list_state(HISTORY)
+
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        number, key, amount, clears = value
+        Poison.bite(number)
+        total = (self.total.value() or 0) + amount
+        self.total.update(total)
+        self.history.add(number)
+        history = list(self.history.get())
+        if len(history) > 3:
+            history = history[-2:]
+            self.history.update(history)
+        if clears:
+            self.total.clear()
+            self.history.clear()
+        yield [key, number, total, history]
+
+
+class Tally(KeyedProcessFunction):
+    """For each key of the ledger how many rows came, and a checksum of their order."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_map_state(SEEN)
+
+    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        key, number, total, _ = value
+        entry = self.seen.get(key) or [0, 0]
+        entry[0] += 1  # in place: a snapshot that is being written must not see it
+        entry[1] = (entry[1] * 31 + number) % MODULUS
+        self.seen.put(key, entry)
+        if total % 7 == 0:
+            self.seen.remove(key)
+        yield [*value, *entry]
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+class Model:
+    """What the rows must be, and the state after any number of records."""
+
+    def __init__(self, records: Sequence[Record], tallies: bool) -> None:
+        self.records = records
+        self.rows: list[Row] = []
+        #: After so many records: key -> (total, history).
+        self.ledgers: list[dict[int, tuple[int, list[int]]]] = [{}]
+        #: After so many records: group -> key -> [count, checksum].
+        self.tallies: list[dict[int, dict[int, list[int]]]] = [{}]
+        for record in records:
+            self._ledger(record)
+            if tallies:
+                self._tally()
+            else:
+                self.tallies.append({})
+
+    def _ledger(self, record: Record) -> None:
+        number, key, amount, clears = record
+        ledger = dict(self.ledgers[-1])
+        total, history = ledger.get(key, (0, []))
+        total, history = total + amount, [*history, number]
+        if len(history) > 3:
+            history = history[-2:]
+        ledger[key] = (total, history)
+        if clears:
+            del ledger[key]
+        self.ledgers.append(ledger)
+        self.rows.append([key, number, total, history])
+
+    def _tally(self) -> None:
+        row = self.rows[-1]
+        key, number, total, _ = row
+        tally = {group: dict(keys) for group, keys in self.tallies[-1].items()}
+        keys = tally.setdefault(group_of(row), {})
+        count, checksum = keys.get(key, [0, 0])
+        keys[key] = entry = [count + 1, (checksum * 31 + number) % MODULUS]
+        if total % 7 == 0:
+            del keys[key]
+        self.tallies.append({group: keys for group, keys in tally.items() if keys})
+        row.extend(entry)
+
+
+def make_records(rng: random.Random) -> list[Record]:
+    """Return some records of a few keys."""
+    keys = rng.randint(3, 8)
+    return [
+        (number, rng.randrange(keys), rng.randint(1, 9), rng.random() < 0.05)
+        for number in range(rng.randint(12, 36))
+    ]
+
+
+def ledger_of(backend: HeapKeyedStateBackend) -> dict[int, tuple[int, list[int]]]:
+    """Return what the state of a :class:`Ledger` holds."""
+    totals, histories = backend.get_partitioned_state(TOTAL), backend.get_partitioned_state(HISTORY)
+    found = {}
+    for key in {*backend.get_keys("total"), *backend.get_keys("history")}:
+        backend.set_current_key(key)
+        found[key] = (totals.value(), list(histories.get()))
+    return found
+
+
+def tally_of(backend: HeapKeyedStateBackend) -> dict[int, dict[int, list[int]]]:
+    """Return what the state of a :class:`Tally` holds."""
+    seen = backend.get_partitioned_state(SEEN)
+    found = {}
+    for group in set(backend.get_keys("seen")):
+        backend.set_current_key(group)
+        found[group] = dict(seen.items())
+    return found
+
+
+# --- the source ----------------------------------------------------------------------------------
+
+
+class SimulatedSource(Source):
+    """The records, in epochs of whatever size ``available`` says, each in up to three splits.
+
+    Args:
+        records: all of them.
+        available: how many there are at the moment for the next epoch; 0 where it has to wait.
+        tells_end: the last epoch is known to be the last.
+        commits_every_epoch: as Structured Streaming does.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        available: Callable[[], int],
+        tells_end: bool,
+        commits_every_epoch: bool,
+    ) -> None:
+        self.records = records
+        self.available = available
+        self.tells_end = tells_end
+        self.commits_every_epoch = commits_every_epoch  # type: ignore[misc]
+        self.committed: list[int] = []
+
+    def initial_offset(self) -> Any:
+        return {"index": 0}
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        begin, length = start["index"], len(self.records)
+        end = min(begin + self.available(), length)
+        return Available({"index": end}, end == length and (self.tells_end or begin == length))
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        begin, stop = start["index"], end["index"]
+        assert begin < stop, f"an epoch from {begin} to {stop}"
+        cuts = sorted({begin, begin + (stop - begin) // 3, begin + (stop - begin) // 2, stop})
+        return SplitEpoch(
+            [self.records[first:last] for first, last in zip(cuts, cuts[1:], strict=False)], _read
+        )
+
+    def commit(self, end: Any) -> None:
+        self.committed.append(end["index"])
+
+
+def _read(split: Sequence[Record], _: Reject) -> Iterable[Record]:
+    return split

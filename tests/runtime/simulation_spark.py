@@ -1,0 +1,285 @@
+"""Spark in the failure simulation: stages, tasks, retries, speculative copies, and tasks that linger.
+
+A stage begins when all tasks of the one before have ended. A task that fails is tried again, the result
+of the first copy that succeeds counts, and what has lost goes on for a while. The tasks are production's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+import attrs
+from simulation_cluster import Cluster, Mailbox, SimulatedControl
+from simulation_storage import Killed, Process
+
+from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.frames import FrameKey, Router
+from pyflinkstate.runtime.messages import AcquireSlot, SlotId, TaskReport
+from pyflinkstate.runtime.plan import KeyedNode, KeyedOperator
+from pyflinkstate.runtime.sinks import KeptRddSink
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink
+
+#: Steps of a task: it yields where others may go on, and returns its result.
+Steps = Generator[None, None, Any]
+Frames = dict[int, list[tuple[FrameKey, bytes]]]
+
+MAX_TASK_FAILURES = 3
+
+
+class SimulatedLink:
+    """A task's way to the driver; as a ``DriverLink``."""
+
+    def __init__(self, control: SimulatedControl, mailbox: Mailbox, attempt: int) -> None:
+        self.control = control
+        self.address = control.address
+        self.secret = b""
+        self.attempt = attempt
+        self._mailbox = mailbox
+
+    def report(self, report: TaskReport) -> None:
+        if self.control.driver.dead:
+            raise ConnectionRefusedError("the driver is gone")
+        self._mailbox.put(report)
+
+
+@attrs.frozen
+class KeptFrames:
+    """An RDD of frames that is kept on the cluster."""
+
+    frames: tuple[Any, ...]
+
+    def unpersist(self) -> None:
+        return
+
+
+class SimulatedSpark(EpochRunner):
+    """Runs epochs for one driver."""
+
+    def __init__(self, cluster: Cluster, control: SimulatedControl, mailbox: Mailbox) -> None:
+        self._cluster = cluster
+        self._control = control
+        self._mailbox = mailbox
+        self._running: SparkJob | None = None
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        self._control.driver.check()
+        assert self._running is None or self._running.is_over, "the epoch before has not ended"
+        attempt = request.link.driver.attempt
+        driver: Any = SimulatedLink(self._control, self._mailbox, attempt)
+        link = TaskLink(driver, request.link.epoch)
+        self._running = SparkJob(self._cluster, attrs.evolve(request, link=link), done)
+        self._running.start_stage(0)
+
+    def cancel(self) -> None:
+        self._control.driver.check()
+        if self._running is not None:
+            self._cluster.slowly(self._running.cancel)
+
+
+class SparkJob:
+    """The Spark job of one epoch: reading, then each keyed operator, the last one with the sinks."""
+
+    def __init__(self, cluster: Cluster, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        self.cluster = cluster
+        self._driver = cluster.driver
+        self._has_ended = False
+        self._request = request
+        self._done = done
+        self._operators = request.plan.operators
+        self._stage: Stage | None = None
+        self._writers = [sink.sink.writer(request.link.epoch) for sink in request.plan.sinks]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._has_ended or self._driver.dead
+
+    def start_stage(self, number: int, frames: Frames | None = None) -> None:
+        """Begin a stage; ``frames`` are what the one before wrote."""
+        splits = [] if self._request.epoch is None else list(self._request.epoch.splits)  # type: ignore[union-attr]
+        if number == 0:
+            tasks = [
+                lambda partition=partition: self._read(partition, splits, max(1, len(splits)))
+                for partition in range(max(1, len(splits)))
+            ]
+        else:
+            assert frames is not None
+            operator = self._operators[number - 1]
+            tasks = [
+                lambda subtask=subtask: self._process(operator, number, subtask, sorted(frames[subtask]))
+                for subtask in range(operator.parallelism)
+            ]
+        self._stage = Stage(self, number, tasks)
+
+    def stage_ended(self, number: int, results: list[Any]) -> None:
+        """All tasks of a stage have succeeded."""
+        if self.is_over:
+            return
+        if number < len(self._operators):
+            frames: Frames = defaultdict(list)
+            for key, data in chain.from_iterable(results):
+                frames[key[0]].append((key, data))
+            self.cluster.soon(lambda: None if self.is_over else self.start_stage(number + 1, frames))
+            return
+        collected: list[list[Any]] = []
+        for sink, parts in zip(self._request.plan.sinks, zip(*results, strict=True), strict=True):
+            whole = list(chain.from_iterable(parts))
+            collected.append([KeptFrames(tuple(whole))] if isinstance(sink.sink, KeptRddSink) else whole)
+        self.end(EpochEnded(collected, None))
+
+    def end(self, ended: EpochEnded) -> None:
+        """The job is over, well or not."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.cluster.soon(lambda: self._done(ended))
+
+    def cancel(self) -> None:
+        """Somebody wants no more of it."""
+        self.end(EpochEnded(None, SparkJobError("Spark job was cancelled")))
+
+    # --- what tasks do -----------------------------------------------------------------------------
+
+    def _read(self, partition: int, splits: list[Any], partitions: int) -> Steps:
+        request = self._request
+        stage = request.plan.source
+        records: Any = []
+        if request.epoch is not None:
+            read = SourceTask(request.link, stage.name, request.epoch.read)  # type: ignore[union-attr]
+            records = read(partition, [splits[partition]])
+        yield
+        return self._write(0, ChainTask(request.link, stage.name, (), partitions, False), partition, records)
+
+    def _process(self, operator: KeyedOperator, number: int, subtask: int, frames: list[Any]) -> Steps:
+        request = self._request
+        slot, addresses = SlotId(operator.operator_id, subtask), dict(request.addresses)
+        with request.link.reporting(str(slot)):
+            if slot not in addresses:
+                addresses[slot] = yield from self._acquire(slot)
+        task = SlotTask(request.link, operator.operator_id, operator.name, request.barrier, addresses)
+        results = []
+        for item in task(subtask, frames):
+            if item is None:
+                yield
+            else:
+                results.append(item)
+        chained = ChainTask(request.link, operator.node.name, (), operator.parallelism, True)
+        return self._write(number, chained, subtask, results)
+
+    def _acquire(self, slot: SlotId) -> Steps:
+        link: Any = self._request.link.driver
+        with closing(link.control.acquire(AcquireSlot(link.attempt, slot))) as answers:
+            while (address := next(answers)) is None:
+                yield
+        return address
+
+    def _write(self, number: int, chained: ChainTask, partition: int, records: Any) -> list[Any]:
+        """The map side of the next operator, or the sinks."""
+        request = self._request
+        if number == len(self._operators):
+            return [
+                list(SinkTask(chained, f"{sink.name}-{index}", writer)(partition, records))
+                for index, (sink, writer) in enumerate(zip(request.plan.sinks, self._writers, strict=True))
+            ]
+        operator = self._operators[number]
+        node: KeyedNode = operator.node
+        router = Router(
+            operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
+        )
+        return list(RouteTask(chained, operator.operator_id, router)(partition, records))
+
+
+class Stage:
+    """The tasks of one stage."""
+
+    def __init__(self, job: SparkJob, number: int, tasks: list[Callable[[], Steps]]) -> None:
+        self.job = job
+        self._number = number
+        self._tasks = tasks
+        self._results: dict[int, Any] = {}
+        self._failures = [0] * len(tasks)
+        self._running: list[set[TaskAttempt]] = [set() for _ in tasks]
+        for partition in range(len(tasks)):
+            self._launch(partition)
+            if job.cluster.chaos.strikes("copy a task"):
+                job.cluster.slowly(lambda partition=partition: self._launch(partition))
+
+    def _launch(self, partition: int) -> None:
+        if self.wants(partition):
+            attempt = TaskAttempt(self, partition, self._tasks[partition]())
+            self._running[partition].add(attempt)
+            self.job.cluster.soon(attempt.step)
+
+    def wants(self, partition: int) -> bool:
+        """Return whether a partition's result is still to come."""
+        return not self.job.is_over and partition not in self._results
+
+    def succeeded(self, attempt: TaskAttempt, result: Any) -> None:
+        """The first result of a partition counts."""
+        self._running[attempt.partition].discard(attempt)
+        if not self.wants(attempt.partition):
+            return
+        self._results[attempt.partition] = result
+        if len(self._results) == len(self._tasks):
+            self.job.stage_ended(self._number, [self._results[n] for n in range(len(self._tasks))])
+
+    def failed(self, attempt: TaskAttempt, reason: object) -> None:
+        """Try again, unless a copy still runs, or it has been tried often enough."""
+        partition = attempt.partition
+        self._running[partition].discard(attempt)
+        if not self.wants(partition):
+            return
+        self._failures[partition] += 1
+        if self._running[partition]:
+            return
+        if self._failures[partition] < MAX_TASK_FAILURES:
+            self.job.cluster.slowly(lambda: self._launch(partition))
+        else:
+            self.job.end(EpochEnded(None, SparkJobError(f"task {partition} failed too often: {reason}")))
+
+
+class TaskAttempt(Process):
+    """One try of one task, in a worker of its own."""
+
+    def __init__(self, stage: Stage, partition: int, steps: Steps) -> None:
+        super().__init__(f"task {partition}")
+        self.partition = partition
+        self._stage = stage
+        self._steps = steps
+        self._cluster = stage.job.cluster
+
+    def step(self) -> None:
+        """Go on a little."""
+        cluster = self._cluster
+        if self.dead:
+            return
+        if not self._stage.wants(self.partition):
+            self.cut_off = True
+            if cluster.rng.random() < 0.5:
+                self._stop()
+                return
+        elif cluster.chaos.strikes("kill a task"):
+            self._stop()
+            self._stage.failed(self, "its worker was lost")
+            return
+        try:
+            with cluster.disk.used_by(self):
+                next(self._steps)
+        except StopIteration as end:
+            self._stage.succeeded(self, end.value)
+        except Killed:
+            self._stop()
+            self._stage.failed(self, "its worker was killed")
+        except (PyFlinkStateError, OSError) as error:
+            assert not isinstance(error, SlotBusyError) or cluster.chaos.struck, error
+            self._stage.failed(self, error)
+        else:
+            cluster.soon(self.step)
+
+    def _stop(self) -> None:
+        self.dead = True
+        self._steps.close()

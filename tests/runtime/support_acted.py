@@ -1,0 +1,73 @@
+"""Slots that the test acts in jobs of the job master: no process, no state, every message under control."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from support_job import LocalRunner
+from support_runtime import PATIENCE_S, ack
+from support_slots import ActedSlot
+
+from pyflinkstate.runtime.epochs import EpochRequest
+from pyflinkstate.runtime.messages import CloseSlot, DeploySlot, SlotClosed, SlotId
+from pyflinkstate.runtime.slot_client import DriverLink
+
+SLOTS = [SlotId("process-1", 0), SlotId("process-1", 1)]
+
+
+class ServedSlot(ActedSlot):
+    """An acted slot that notes what the driver says, and answers when it shall close."""
+
+    def __init__(self, driver: DriverLink, slot: SlotId) -> None:
+        super().__init__(driver.address, driver.secret, slot, driver.attempt)
+        self.deployment = self.deployed()
+        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True).start()
+        self.ready()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self.heard.put(message := self.connection.recv())
+                if message == CloseSlot():
+                    self.connection.send(SlotClosed())
+        self.heard.put("cut off")
+
+    def next_heard(self) -> Any:
+        return self.heard.get(timeout=PATIENCE_S)
+
+
+Act = Callable[[EpochRequest, list[ServedSlot]], None]
+
+
+class ActingRunner(LocalRunner):
+    """Runs no task: in each epoch the test acts as the slots."""
+
+    def __init__(self, act: Act) -> None:
+        super().__init__()
+        self._act = act
+        self.slots: dict[int, list[ServedSlot]] = {}
+        self.before = self._serve
+
+    def _serve(self, request: EpochRequest) -> None:
+        driver = request.link.driver
+        if driver.attempt not in self.slots:
+            self.slots[driver.attempt] = [ServedSlot(driver, slot) for slot in SLOTS]
+        self._act(request, self.slots[driver.attempt])
+
+    def _sink(self, *_: Any) -> list[Any]:
+        return []
+
+    def deployed(self, attempt: int = 0) -> list[DeploySlot]:
+        return [slot.deployment for slot in self.slots[attempt]]
+
+
+def acknowledge(request: EpochRequest, slots: list[ServedSlot]) -> None:
+    """Be good slots."""
+    if request.barrier is not None:
+        for slot in slots:
+            slot.connection.send(ack(request.barrier.checkpoint_id, slot.slot_id))

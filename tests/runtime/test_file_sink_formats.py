@@ -1,0 +1,578 @@
+"""The formats of the file sink, read back with pyarrow; what a format cannot hold is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as ds
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+import pytest
+from simulation_storage import FINE, Disk, Operation, Process, Verdict
+from support_runtime import tree
+
+from pyflinkstate.errors import BadRecordError, SinkError
+from pyflinkstate.runtime.file_sink import RECORDS_PER_WRITE, FileSink
+
+JOB = "a" * 32
+FORMATS = ("json", "text", "csv", "parquet")
+SUFFIXES = {"json": ".jsonl", "text": ".txt", "csv": ".csv", "parquet": ".parquet"}
+
+
+def made(out: Path, format: str, columns: Any = None) -> FileSink:
+    """Return a sink that a new job has opened."""
+    sink = FileSink(str(out), format, columns)
+    sink.open(JOB, None)
+    return sink
+
+
+def write(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> list[str]:
+    """Run an epoch's writers as tasks would: pickled, each on its own."""
+    writer = pickle.loads(pickle.dumps(sink.writer(epoch)))
+    return [
+        name
+        for number, records in enumerate(partitions)
+        for name in writer.write(number, iter(list(records)))
+    ]
+
+
+def run(sink: FileSink, epoch: int, *partitions: Iterable[Any]) -> None:
+    """Run an epoch to its commit."""
+    sink.prepare(epoch, write(sink, epoch, *partitions))
+    sink.commit(epoch)
+
+
+def files(out: Path, epoch: int = 1) -> list[Path]:
+    return sorted((out / f"epoch={epoch}").iterdir())
+
+
+def rows_of(file: Path) -> list[Any]:
+    """Read one file as another program would."""
+    if file.suffix == ".parquet":
+        return pq.read_table(file, partitioning=None).to_pylist()
+    if file.suffix == ".csv":
+        options = pa_csv.ParseOptions(newlines_in_values=True)
+        return pa_csv.read_csv(file, parse_options=options).to_pylist()
+    if file.suffix == ".jsonl":
+        return pa_json.read_json(file).to_pylist()
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def visible(out: Path) -> dict[str, list[Any]]:
+    """Return what a reader sees, by epoch; names with an underscore are skipped, as everywhere on Spark."""
+    return {
+        folder.name: [row for file in sorted(folder.iterdir()) for row in rows_of(file)]
+        for folder in sorted(out.iterdir())
+        if folder.is_dir() and not folder.name.startswith("_")
+    }
+
+
+def dicts(*numbers: int) -> list[dict[str, Any]]:
+    return [{"id": number, "name": f"n{number}"} for number in numbers]
+
+
+def as_read(format: str, records: list[dict[str, Any]]) -> list[Any]:
+    """Return records as ``rows_of`` gives them."""
+    return [str(record) for record in records] if format == "text" else records
+
+
+MANY = RECORDS_PER_WRITE * 2 + 7
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestEveryFormat:
+    """What holds whatever the files look like."""
+
+    def test_records_come_back_in_their_order(self, tmp_path: Path, format: str) -> None:
+        run(made(tmp_path, format), 1, dicts(3, 1, 2), [], dicts(9, 8))
+        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(3, 1, 2, 9, 8))}
+        assert [file.suffix for file in files(tmp_path)] == [SUFFIXES[format]] * 2
+
+    def test_more_records_than_are_written_at_once_are_one_file(self, tmp_path: Path, format: str) -> None:
+        records = dicts(*range(MANY))
+        run(made(tmp_path, format), 1, records)
+        (file,) = files(tmp_path)
+        assert rows_of(file) == as_read(format, records)
+
+    @pytest.mark.parametrize("count", [RECORDS_PER_WRITE - 1, RECORDS_PER_WRITE, RECORDS_PER_WRITE + 1])
+    def test_no_record_is_lost_where_writes_meet(self, tmp_path: Path, format: str, count: int) -> None:
+        run(made(tmp_path, format), 1, dicts(*range(count)))
+        assert len(visible(tmp_path)["epoch=1"]) == count
+
+    def test_no_records_are_no_file(self, tmp_path: Path, format: str) -> None:
+        sink = made(tmp_path, format, ["id", "name"])
+        before = tree(tmp_path)
+        run(sink, 1, [], [])
+        assert tree(tmp_path) == before
+
+    def test_text_of_any_language_comes_back(self, tmp_path: Path, format: str) -> None:
+        records = [{"name": text} for text in ("käse", "日本", "\U0001f600", 'say "hi", then go')]
+        run(made(tmp_path, format), 1, records)
+        assert visible(tmp_path) == {"epoch=1": as_read(format, records)}
+
+    def test_a_replayed_epoch_takes_the_place_of_its_first_run(self, tmp_path: Path, format: str) -> None:
+        sink = made(tmp_path, format)
+        run(sink, 1, dicts(1))
+        sink.prepare(2, write(sink, 2, dicts(20), dicts(21)))
+        write(sink, 3, dicts(30))
+        sink.rewind(1)
+        sink.prepare(2, write(sink, 2, dicts(22)))
+        sink.commit(2)
+        assert visible(tmp_path) == {
+            "epoch=1": as_read(format, dicts(1)),
+            "epoch=2": as_read(format, dicts(22)),
+        }
+        assert len(files(tmp_path, 2)) == 1
+
+    def test_a_restored_job_takes_back_what_comes_after_its_checkpoint(
+        self, tmp_path: Path, format: str
+    ) -> None:
+        sink = made(tmp_path, format)
+        for epoch in (1, 2, 3):
+            run(sink, epoch, dicts(epoch))
+        again = FileSink(str(tmp_path), format)
+        again.open(JOB, 1)
+        run(again, 2, dicts(22))
+        assert visible(tmp_path) == {
+            "epoch=1": as_read(format, dicts(1)),
+            "epoch=2": as_read(format, dicts(22)),
+        }
+
+    def test_an_epoch_is_seen_whole_or_not_at_all(self, tmp_path: Path, format: str) -> None:
+        sink = made(tmp_path, format)
+        results = write(sink, 1, dicts(1), dicts(2))
+        assert visible(tmp_path) == {}
+        sink.prepare(1, results)
+        assert visible(tmp_path) == {}
+        sink.commit(1)
+        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(1, 2))}
+
+    def test_an_epoch_becomes_visible_by_one_rename(self, tmp_path: Path, format: str) -> None:
+        """Were its files moved one by one, a reader could see some of them."""
+        sink = made(tmp_path, format)
+        sink.prepare(1, write(sink, 1, dicts(1), dicts(2)))
+        prepared = (tmp_path / "_prepared" / "epoch=1").stat().st_ino
+        sink.commit(1)
+        assert (tmp_path / "epoch=1").stat().st_ino == prepared
+
+    def test_half_a_prepare_is_not_seen_and_made_good(self, tmp_path: Path, format: str) -> None:
+        sink = made(tmp_path, format)
+        results = write(sink, 1, dicts(1), dicts(2))
+        with pytest.raises(SinkError, match="cannot prepare epoch 1"):
+            sink.prepare(1, [results[0], f"part-of-nobody{SUFFIXES[format]}"])
+        assert visible(tmp_path) == {}
+        sink.rewind(0)
+        run(sink, 1, dicts(1), dicts(2))
+        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(1, 2))}
+
+
+#: What each format cannot hold; the record has the id -77.
+BAD: dict[str, Any] = {
+    "json": {"id": -77, "name": dt.datetime(2026, 1, 1)},
+    "text": "-77 is no \ud800 Unicode",
+    "csv": {"id": -77, "name": "a", "extra": 1},
+    "parquet": {"id": -77, "name": 5},
+}
+COLUMNS: dict[str, Any] = {
+    "json": None,
+    "text": None,
+    "csv": ["id", "name"],
+    "parquet": pa.schema([("id", pa.int64()), ("name", pa.string())]),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestBadRecords:
+    """They fail the job, and what is told of them must lead to them."""
+
+    @pytest.mark.parametrize("place", [0, 1, 300, RECORDS_PER_WRITE, RECORDS_PER_WRITE + 300])
+    def test_a_bad_record_is_named_wherever_it_stands(self, tmp_path: Path, format: str, place: int) -> None:
+        records: list[Any] = dicts(*range(MANY))
+        records[place] = BAD[format]
+        with pytest.raises(BadRecordError, match="-77"):
+            write(made(tmp_path, format, COLUMNS[format]), 1, records)
+
+    @pytest.mark.parametrize("place", [0, MANY - 1])
+    def test_nothing_of_its_epoch_is_seen_and_nothing_before_it_is_lost(
+        self, tmp_path: Path, format: str, place: int
+    ) -> None:
+        sink = made(tmp_path, format, COLUMNS[format])
+        run(sink, 1, dicts(1))
+        records: list[Any] = dicts(*range(MANY))
+        records[place] = BAD[format]
+        with pytest.raises(BadRecordError):
+            write(sink, 2, dicts(2), records)
+        assert visible(tmp_path) == {"epoch=1": as_read(format, dicts(1))}
+        sink.rewind(1)
+        run(sink, 2, dicts(2, 3))
+        assert visible(tmp_path) == {
+            "epoch=1": as_read(format, dicts(1)),
+            "epoch=2": as_read(format, dicts(2, 3)),
+        }
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+class TestColumns:
+    """Tables: dicts by name, tuples and lists by place."""
+
+    @pytest.mark.parametrize("row", [(1, "a"), [1, "a"], {"id": 1, "name": "a"}, {"name": "a", "id": 1}])
+    def test_records_may_be_tuples_lists_or_dicts(self, tmp_path: Path, format: str, row: Any) -> None:
+        run(made(tmp_path, format, ["id", "name"]), 1, [row])
+        assert visible(tmp_path) == {"epoch=1": [{"id": 1, "name": "a"}]}
+
+    def test_they_stand_in_the_order_asked_for(self, tmp_path: Path, format: str) -> None:
+        run(made(tmp_path, format, ("name", "id")), 1, dicts(1))
+        (file,) = files(tmp_path)
+        assert list(rows_of(file)[0]) == ["name", "id"]
+
+    def test_without_them_the_first_record_says_what_they_are(self, tmp_path: Path, format: str) -> None:
+        run(made(tmp_path, format), 1, [{"b": 1, "a": 2}, {"a": 4, "b": 3}])
+        (file,) = files(tmp_path)
+        assert rows_of(file) == [{"b": 1, "a": 2}, {"b": 3, "a": 4}]
+        assert list(rows_of(file)[0]) == ["b", "a"]
+
+    def test_names_may_be_used_up_only_once(self, tmp_path: Path, format: str) -> None:
+        run(made(tmp_path, format, iter(["id", "name"])), 1, [(1, "a")], [(2, "b")])
+        assert visible(tmp_path) == {"epoch=1": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]}
+
+    def test_a_column_twice_is_refused(self, tmp_path: Path, format: str) -> None:
+        """A reader could not tell them apart, and one would be lost."""
+        with pytest.raises((SinkError, BadRecordError)):
+            run(made(tmp_path, format, ["a", "a"]), 1, [(1, 2)])
+
+    @pytest.mark.parametrize("place", [0, 1, RECORDS_PER_WRITE])
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"id": -77},
+            {"id": -77, "name": "a", "extra": 1},
+            {"id": -77, "nom": "a"},
+            (-77,),
+            (-77, "a", 3),
+            "-77",
+            -77,
+            None,
+        ],
+        ids=repr,
+    )
+    def test_a_record_of_another_form_is_named(
+        self, tmp_path: Path, format: str, bad: Any, place: int
+    ) -> None:
+        sink = made(tmp_path, format, ["id", "name"])
+        records: list[Any] = dicts(*range(MANY))
+        records[place] = bad
+        with pytest.raises(BadRecordError) as caught:
+            write(sink, 1, records)
+        assert repr(bad) in str(caught.value)
+        assert visible(tmp_path) == {}
+
+    def test_without_columns_too(self, tmp_path: Path, format: str) -> None:
+        sink = made(tmp_path, format)
+        with pytest.raises(BadRecordError, match="extra"):
+            write(sink, 1, [{"id": 1}, {"id": 2, "extra": 3}])
+
+
+class TestCsv:
+    def text(self, out: Path, columns: Any, *records: Any) -> str:
+        run(made(out, "csv", columns), 1, records)
+        (file,) = files(out)
+        return file.read_bytes().decode()
+
+    def test_a_header_comes_first_and_once(self, tmp_path: Path) -> None:
+        text = self.text(tmp_path, ["id", "name"], *[(number, "x") for number in range(MANY)])
+        lines = text.split("\r\n")
+        assert lines[:2] == ["id,name", "0,x"]
+        assert lines.count("id,name") == 1
+        assert len(lines) == 1 + MANY + 1
+
+    def test_every_file_has_its_header(self, tmp_path: Path) -> None:
+        run(made(tmp_path, "csv"), 1, dicts(1), dicts(2))
+        assert [file.read_text().splitlines()[0] for file in files(tmp_path)] == ["id,name"] * 2
+
+    def test_tuples_without_columns_have_no_header(self, tmp_path: Path) -> None:
+        assert self.text(tmp_path, None, (1, "a"), (2, "b")) == "1,a\r\n2,b\r\n"
+
+    def test_what_needs_quotes_gets_them(self, tmp_path: Path) -> None:
+        values = ["a,b", 'say "hi"', "two\nlines", " kept ", "plain"]
+        run(made(tmp_path, "csv", ["text"]), 1, [(value,) for value in values])
+        assert [row["text"] for row in visible(tmp_path)["epoch=1"]] == values
+
+    def test_none_and_an_empty_text_are_empty_fields(self, tmp_path: Path) -> None:
+        assert self.text(tmp_path, ["a", "b"], (None, ""), (1, 2)) == "a,b\r\n,\r\n1,2\r\n"
+
+    def test_a_schema_is_for_parquet(self, tmp_path: Path) -> None:
+        with pytest.raises(SinkError, match="csv"):
+            FileSink(str(tmp_path), "csv", pa.schema([("id", pa.int64())]))
+
+    def test_text_that_is_no_unicode_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(BadRecordError, match="ud800"):
+            write(made(tmp_path, "csv"), 1, [{"a": "\ud800"}])
+
+
+class TestJsonLines:
+    def test_nested_records_come_back(self, tmp_path: Path) -> None:
+        records = [{"a": {"b": [1, 2], "c": None}, "d": True}, {"a": {"b": [], "c": "x"}, "d": False}]
+        run(made(tmp_path, "json"), 1, records)
+        assert visible(tmp_path) == {"epoch=1": records}
+
+    def test_each_line_is_one_value(self, tmp_path: Path) -> None:
+        records = [1, "a\nb", None, [1, {"x": 2.5}], {"a": "ä"}]
+        run(made(tmp_path, "json"), 1, records)
+        (file,) = files(tmp_path)
+        assert [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] == records
+
+    @pytest.mark.parametrize(
+        "bad", [{1, 2}, object(), b"raw", {(1, 2): 3}, {"at": dt.date(2026, 1, 1)}], ids=repr
+    )
+    def test_what_is_no_json_is_a_bad_record(self, tmp_path: Path, bad: Any) -> None:
+        with pytest.raises(BadRecordError, match=r"not JSON serializable|keys must be"):
+            write(made(tmp_path, "json"), 1, [bad])
+
+    def test_a_record_that_holds_itself_is_a_bad_record(self, tmp_path: Path) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        with pytest.raises(BadRecordError):
+            write(made(tmp_path, "json"), 1, [endless])
+
+
+class TestText:
+    def test_each_record_is_its_str(self, tmp_path: Path) -> None:
+        run(made(tmp_path, "text"), 1, ["a", 5, None, ("x", 1.0), dt.date(2026, 1, 2)])
+        assert visible(tmp_path) == {"epoch=1": ["a", "5", "None", "('x', 1.0)", "2026-01-02"]}
+
+    def test_a_line_end_stands_as_it_is(self, tmp_path: Path) -> None:
+        run(made(tmp_path, "text"), 1, ["a\nb", "c"])
+        (file,) = files(tmp_path)
+        assert file.read_bytes() == b"a\nb\nc\n"
+
+    def test_text_that_is_no_unicode_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(BadRecordError, match="ud800"):
+            write(made(tmp_path, "text"), 1, ["a", "\ud800"])
+
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("raw", pa.binary()),
+        ("place", pa.struct([("x", pa.float64()), ("y", pa.float64())])),
+    ]
+)
+ROW = {
+    "id": 1,
+    "price": decimal.Decimal("12.50"),
+    "at": dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.timezone.utc),
+    "tags": ["a", None],
+    "raw": b"\x00\xff",
+    "place": {"x": 1.5, "y": -1.0},
+}
+
+
+class TestParquet:
+    def test_a_schema_is_the_files(self, tmp_path: Path) -> None:
+        nulls = dict.fromkeys(ROW)
+        run(made(tmp_path, "parquet", SCHEMA), 1, [ROW, nulls], [tuple(ROW.values())])
+        assert [pq.read_schema(file) for file in files(tmp_path)] == [SCHEMA] * 2
+        assert visible(tmp_path) == {"epoch=1": [ROW, nulls, ROW]}
+
+    def test_readers_take_the_directory_for_a_table_by_epoch(self, tmp_path: Path) -> None:
+        sink = made(tmp_path, "parquet", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        for epoch in (1, 2):
+            run(sink, epoch, dicts(epoch), dicts(epoch * 10))
+        sink.prepare(3, write(sink, 3, dicts(3)))
+        write(sink, 4, dicts(4))
+        table = ds.dataset(tmp_path, format="parquet", partitioning="hive").to_table().sort_by("id")
+        assert table.column("id").to_pylist() == [1, 2, 10, 20]
+        assert table.column("epoch").to_pylist() == [1, 2, 1, 2]
+
+    def test_without_a_schema_types_are_found(self, tmp_path: Path) -> None:
+        records = [{"n": 1, "x": 0.5, "s": "a", "b": True, "l": [1], "t": dt.datetime(2026, 1, 1)}]
+        run(made(tmp_path, "parquet"), 1, records)
+        (file,) = files(tmp_path)
+        assert pq.read_schema(file).types == [
+            pa.int64(),
+            pa.float64(),
+            pa.string(),
+            pa.bool_(),
+            pa.list_(pa.int64()),
+            pa.timestamp("us"),
+        ]
+        assert rows_of(file) == records
+
+    def test_tuples_need_columns(self, tmp_path: Path) -> None:
+        with pytest.raises(BadRecordError, match="given columns"):
+            write(made(tmp_path, "parquet"), 1, [(1, "a")])
+
+    @pytest.mark.parametrize("place", [0, RECORDS_PER_WRITE])
+    @pytest.mark.parametrize("value", ["text", 2**70, [1], object], ids=repr)
+    def test_a_value_of_another_type_is_a_bad_record(self, tmp_path: Path, value: Any, place: int) -> None:
+        sink = made(tmp_path, "parquet", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        records = dicts(*range(MANY))
+        records[place] = {"id": value, "name": "bad one"}
+        with pytest.raises(BadRecordError, match="bad one"):
+            write(sink, 1, records)
+
+    def test_a_number_beyond_64_bits_is_a_bad_record_without_a_schema_too(self, tmp_path: Path) -> None:
+        with pytest.raises(BadRecordError, match=str(2**70)):
+            write(made(tmp_path, "parquet"), 1, [{"id": 2**70}])
+
+    def test_a_null_where_the_schema_has_none_is_a_bad_record(self, tmp_path: Path) -> None:
+        sink = made(tmp_path, "parquet", pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+        with pytest.raises(BadRecordError, match="None"):
+            write(sink, 1, [{"id": 1}, {"id": None}])
+
+    def test_a_struct_without_fields_is_a_bad_record(self, tmp_path: Path) -> None:
+        with pytest.raises(BadRecordError):
+            write(made(tmp_path, "parquet"), 1, [{"a": {}}])
+
+
+LOSSY = [
+    (pa.int64(), 1.5),
+    (pa.struct([("x", pa.int64())]), {"x": 1, "y": 2}),
+    (pa.list_(pa.int64()), [1, 2.5]),
+    (pa.timestamp("s"), dt.datetime(2026, 1, 1, 0, 0, 0, 5)),
+    (pa.date32(), dt.datetime(2026, 1, 1, 12)),
+    (pa.decimal128(5, 2), decimal.Decimal("1.234")),
+    (pa.int8(), 300),
+    (pa.float64(), 2**53 + 1),
+]
+
+
+class TestParquetLosesNothing:
+    """pyarrow cuts some values down without a word; a sink must not."""
+
+    @pytest.mark.parametrize(("type_", "value"), LOSSY, ids=repr)
+    def test_a_value_that_the_schema_cannot_hold_is_refused(
+        self, tmp_path: Path, type_: pa.DataType, value: Any
+    ) -> None:
+        with pytest.raises(BadRecordError):
+            write(made(tmp_path, "parquet", pa.schema([("a", type_)])), 1, [{"a": value}])
+
+    def test_a_fraction_after_whole_numbers_is_not_cut_off(self, tmp_path: Path) -> None:
+        records = [{"price": number} for number in range(RECORDS_PER_WRITE)]
+        self.assert_kept_or_refused(tmp_path, [*records, {"price": 0.75}])
+
+    def test_a_field_that_a_nested_record_gains_later_is_not_dropped(self, tmp_path: Path) -> None:
+        records: list[Any] = [{"place": {"x": number}} for number in range(RECORDS_PER_WRITE)]
+        self.assert_kept_or_refused(tmp_path, [*records, {"place": {"x": 1, "y": 2}}])
+
+    def test_a_value_after_nothing_but_nulls_is_not_dropped(self, tmp_path: Path) -> None:
+        records: list[Any] = [{"note": None} for _ in range(RECORDS_PER_WRITE)]
+        self.assert_kept_or_refused(tmp_path, [*records, {"note": "at last"}])
+
+    def test_records_without_fields_are_not_dropped(self, tmp_path: Path) -> None:
+        self.assert_kept_or_refused(tmp_path, [{}, {}])
+
+    def assert_kept_or_refused(self, out: Path, records: list[Any]) -> None:
+        sink = made(out, "parquet")
+        try:
+            run(sink, 1, records)
+        except BadRecordError:
+            return
+        found = visible(out)["epoch=1"]
+        assert (len(found), found[-1]) == (len(records), records[-1])
+
+
+OUT = "/out"
+
+
+class Faulty:
+    """A sink on a disk that fails at one operation; a reader looks after every other."""
+
+    def __init__(self) -> None:
+        self.disk = Disk(Process("driver"))
+        self.disk.make_folder(OUT, recursive=True)
+        self.disk.decide = self.decide
+        self.disk.observe = lambda operation: self.look()
+        self.operations: list[str] = []
+        self.fails_at = -1
+        self.verdict = FINE
+        self.done = 0
+
+    def decide(self, operation: Operation) -> Verdict:
+        self.operations.append(operation.name)
+        return self.verdict if len(self.operations) - 1 == self.fails_at else FINE
+
+    def fail(self, at: int, verdict: Verdict) -> None:
+        """From now on, have the ``at``-th operation end so."""
+        self.operations, self.fails_at, self.verdict = [], at, verdict
+
+    def seen(self) -> dict[int, list[Any]]:
+        """Return what a reader sees, by epoch."""
+        found: dict[int, list[Any]] = {}
+        for path in self.disk.below(OUT):
+            folder, _, name = path.removeprefix(f"{OUT}/").partition("/")
+            if name and not folder.startswith("_"):
+                lines = self.disk.read(path).decode().splitlines()
+                found.setdefault(int(folder.removeprefix("epoch=")), []).extend(map(json.loads, lines))
+        return {epoch: sorted(records) for epoch, records in found.items()}
+
+    def look(self) -> None:
+        for epoch, records in self.seen().items():
+            assert records == [epoch, epoch * 10], f"half of epoch {epoch} is seen: {records}"
+
+    def opened(self, restored_epoch: int | None) -> FileSink:
+        sink = FileSink(OUT, file_system=self.disk.file_system)
+        sink.open(JOB, restored_epoch)
+        return sink
+
+    def run(self) -> None:
+        """Run from the last checkpoint to epoch 3, with a checkpoint after each epoch."""
+        sink = self.opened(self.done or None)
+        for epoch in range(self.done + 1, 4):
+            writer = sink.writer(epoch)
+            results = [name for n in (0, 1) for name in writer.write(n, iter([epoch * 10**n]))]
+            sink.prepare(epoch, results)
+            self.done = epoch
+            sink.commit(epoch)
+
+
+ALL = {1: [1, 10], 2: [2, 20], 3: [3, 30]}
+BROKEN = OSError(5, "input/output error")
+#: Not begun; done, but told as failed; done by half where that can be.
+FAULTS = [Verdict(0.0, BROKEN), Verdict(1.0, BROKEN), Verdict(0.5, BROKEN)]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["not begun", "done", "by half"])
+class TestFaultyDisk:
+    """Wherever it fails: no reader ever sees half an epoch, and the next run makes it good."""
+
+    def test_a_run_that_fails_anywhere_is_carried_on(self, fault: Verdict) -> None:
+        whole = Faulty()
+        whole.run()
+        assert whole.seen() == ALL
+        for at in range(len(whole.operations)):
+            job = Faulty()
+            job.fail(at, fault)
+            with pytest.raises(SinkError):
+                job.run()
+            job.look()
+            job.run()
+            assert job.seen() == ALL, f"failed at operation {at}: {job.operations[at]}"
+
+    def test_going_back_to_an_older_checkpoint_may_fail_anywhere_too(self, fault: Verdict) -> None:
+        whole = Faulty()
+        whole.run()
+        whole.fail(-1, FINE)
+        whole.opened(1)
+        assert whole.seen() == {1: [1, 10]}
+        for at in range(len(whole.operations)):
+            job = Faulty()
+            job.run()
+            job.fail(at, fault)
+            with pytest.raises(SinkError):
+                job.opened(1)
+            job.look()
+            job.done = 1
+            job.run()
+            assert job.seen() == ALL, f"failed at operation {at}: {job.operations[at]}"

@@ -1,0 +1,199 @@
+"""The memory guard: when it looks, what it minds, and what it says."""
+
+from __future__ import annotations
+
+import resource
+
+import attrs
+import pytest
+from slot_functions import Echo
+from support_runtime import raising
+from support_slots import SLOT, deployment, frames_for
+
+from pyflinkstate.errors import SlotMemoryError
+from pyflinkstate.runtime.memory import (
+    CHECK_INTERVAL_S,
+    RESERVE_BYTES,
+    RESERVE_SHARE,
+    MemoryGuard,
+    available_bytes,
+    resident_bytes,
+)
+from pyflinkstate.runtime.messages import BeginEpoch
+from pyflinkstate.runtime.slot_service import SlotHost, SlotService
+
+MIB = 1024**2
+GIB = 1024**3
+NOTHING_TO_TELL = raising(AssertionError("the slot told the driver something"))
+
+
+class Machine:
+    """What the guard is told, to be changed by the test; it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.used = 100 * MIB
+        self.room: tuple[int, int] | None = (8 * GIB, 16 * GIB)
+        self.now_s = 1_000.0
+        self.looks = 0
+
+    def read_used(self) -> int:
+        return self.used
+
+    def read_room(self) -> tuple[int, int] | None:
+        self.looks += 1
+        return self.room
+
+    def guard(self, limit_bytes: int | None = None) -> MemoryGuard:
+        return MemoryGuard("slot p-1[0]", limit_bytes, self.read_used, self.read_room, lambda: self.now_s)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+class TestLimit:
+    def test_up_to_the_limit_is_allowed(self, machine: Machine) -> None:
+        machine.used = 200 * MIB
+        machine.guard(200 * MIB).check()
+
+    def test_more_is_not(self, machine: Machine) -> None:
+        machine.used = 200 * MIB + 1
+        with pytest.raises(SlotMemoryError):
+            machine.guard(200 * MIB).check()
+
+    def test_without_a_limit_only_the_machine_counts(self, machine: Machine) -> None:
+        machine.used = 10**15
+        machine.guard().check()
+
+    def test_a_machine_that_does_not_tell_is_no_reason_to_fail(self, machine: Machine) -> None:
+        machine.room, machine.used = None, 0
+        machine.guard(1).check()
+
+    def test_the_limit_counts_where_the_machine_does_not_tell(self, machine: Machine) -> None:
+        machine.room = None
+        with pytest.raises(SlotMemoryError):
+            machine.guard(100 * MIB - 1).check()
+
+
+class TestRoom:
+    """A part of the machine is left to others, and never less than a fixed amount."""
+
+    @pytest.mark.parametrize(("total", "reserve"), [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)])
+    def test_the_reserve_must_stay(self, machine: Machine, total: int, reserve: int) -> None:
+        machine.room = (reserve + 1, total)
+        machine.guard().check()
+        machine.room = (reserve - 1, total)
+        with pytest.raises(SlotMemoryError):
+            machine.guard().check()
+
+    def test_the_reserve_is_what_the_documentation_says(self) -> None:
+        assert (RESERVE_SHARE, RESERVE_BYTES) == (0.02, 64 * MIB)
+
+    def test_it_counts_below_the_limit_too(self, machine: Machine) -> None:
+        machine.room = (MIB, 16 * GIB)
+        with pytest.raises(SlotMemoryError, match="host"):
+            machine.guard(10 * GIB).check()
+
+
+class TestWhenItLooks:
+    def test_the_first_check_looks(self, machine: Machine) -> None:
+        machine.guard().check()
+        assert machine.looks == 1
+
+    def test_then_not_before_the_interval_has_passed(self, machine: Machine) -> None:
+        guard = machine.guard()
+        guard.check()
+        for _ in range(5):
+            machine.now_s += CHECK_INTERVAL_S / 8
+            guard.check()
+        assert machine.looks == 1
+        machine.now_s += CHECK_INTERVAL_S / 2
+        guard.check()
+        guard.check()
+        assert machine.looks == 2
+
+    def test_what_is_gone_at_the_next_look_is_forgiven(self, machine: Machine) -> None:
+        guard = machine.guard(200 * MIB)
+        guard.check()
+        machine.used = GIB
+        guard.check()
+        machine.now_s += 1
+        machine.used = 100 * MIB
+        guard.check()
+
+    def test_what_is_still_there_is_not(self, machine: Machine) -> None:
+        guard = machine.guard(200 * MIB)
+        guard.check()
+        machine.used = GIB
+        guard.check()
+        machine.now_s += 1
+        with pytest.raises(SlotMemoryError):
+            guard.check()
+
+    def test_a_clock_that_begins_at_nothing_is_looked_at_too(self, machine: Machine) -> None:
+        machine.now_s = 0.0
+        machine.guard().check()
+        assert machine.looks == 1
+
+
+class TestMessage:
+    def test_it_says_who_has_how_much_and_what_the_limit_is(self, machine: Machine) -> None:
+        machine.used = 1_536 * MIB
+        with pytest.raises(SlotMemoryError) as caught:
+            machine.guard(GIB).check()
+        assert str(caught.value).startswith("slot p-1[0] holds 1,536 MiB, and its limit is 1,024 MiB: ")
+
+    def test_it_says_how_much_the_host_has_left(self, machine: Machine) -> None:
+        machine.room = (10 * MIB, 4 * GIB)
+        with pytest.raises(SlotMemoryError, match="holds 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
+            machine.guard().check()
+
+    def test_it_says_what_to_do(self, machine: Machine) -> None:
+        machine.used = GIB
+        with pytest.raises(SlotMemoryError) as caught:
+            machine.guard(MIB).check()
+        for help_ in ("more hosts or memory", "StateTtlConfig", "set_slot_memory_limit"):
+            assert help_ in str(caught.value)
+
+    def test_the_same_records_would_need_as_much_again(self, machine: Machine) -> None:
+        assert not SlotMemoryError("full").recoverable
+        assert isinstance(SlotMemoryError("full"), MemoryError)
+
+
+class TestInASlot:
+    def slot(self, memory_bytes: int | None) -> SlotService:
+        made = SlotService(SLOT, 0, SlotHost(NOTHING_TO_TELL, lambda run: run(), lambda: 0))
+        assert made.deploy(attrs.evolve(deployment(Echo()), memory_bytes=memory_bytes)) is None
+        made.begin(BeginEpoch(0, 1, None))
+        return made
+
+    def test_its_limit_comes_with_the_deployment(self) -> None:
+        slot = self.slot(memory_bytes=1)
+        with pytest.raises(SlotMemoryError, match=r"slot count-1\[0\] holds .* and its limit is 0 MiB"):
+            slot.process(frames_for([("a", 1)])[0][0])
+
+    def test_none_leaves_it_to_the_host(self) -> None:
+        slot = self.slot(memory_bytes=None)
+        assert slot.process(frames_for([("a", 1)])[0][0]) is not None
+
+
+class TestRealReaders:
+    """What the machine that runs the tests says of itself."""
+
+    def test_resident_memory_is_plausible(self) -> None:
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        assert 5 * MIB < resident_bytes() <= peak_bytes + 16 * MIB
+
+    def test_resident_memory_grows_with_what_is_held(self) -> None:
+        before = resident_bytes()
+        held = b"\x01" * (64 * MIB)
+        grown = resident_bytes() - before
+        assert len(held) // 2 < grown < len(held) * 2
+
+    def test_room_is_plausible(self) -> None:
+        room = available_bytes()
+        assert room is not None
+        left, total = room
+        assert 0 < left <= total
+        assert total > resident_bytes()

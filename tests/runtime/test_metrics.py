@@ -1,0 +1,516 @@
+"""Metrics: what functions keep about themselves, how tasks and slots report it, how the driver adds it up."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slot_functions import Echo
+from support_job import JobRun, numbers
+from support_runtime import PICKLED, ManualClock, raising
+from support_slots import SLOT, Driver, deployment, frames_for
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
+from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
+from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.frames import Router
+from pyflinkstate.runtime.messages import BeginEpoch, EpochDone, EpochFailed, TaskReport
+from pyflinkstate.runtime.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.observe import Accumulators
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.sinks import DriverSink, FrameWriter
+from pyflinkstate.runtime.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, TaskLink
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(0)
+
+
+@pytest.fixture
+def group(clock: ManualClock) -> OperatorMetrics:
+    """The metrics of one subtask."""
+    return OperatorMetrics(clock.now_ms)
+
+
+class TestCounter:
+    def test_it_counts_up_and_down(self, group: OperatorMetrics) -> None:
+        counter = group.counter("open")
+        counter.inc()
+        counter.inc(5)
+        counter.dec(2)
+        counter.dec()
+        assert counter.get_count() == 3
+        assert group.values() == {"open": MetricValue("counter", 3)}
+
+    def test_it_may_be_below_zero(self, group: OperatorMetrics) -> None:
+        group.counter("balance").dec(4)
+        assert group.values()["balance"].count == -4
+
+
+class TestMeter:
+    def rate(self, group: OperatorMetrics) -> float:
+        return group.values()["m"].rate
+
+    def test_it_tells_how_many_events_there_are_in_a_second(
+        self, group: OperatorMetrics, clock: ManualClock
+    ) -> None:
+        meter = group.meter("m")
+        meter.mark_event()
+        meter.mark_event(9)
+        clock.time_ms += 4_000
+        assert group.values() == {"m": MetricValue("meter", 10, 2.5)}
+        assert meter.get_count() == 10
+
+    def test_no_time_has_no_rate(self, group: OperatorMetrics) -> None:
+        group.meter("m").mark_event(100)
+        assert self.rate(group) == 0.0
+
+    def test_the_clock_may_be_set_back(self, group: OperatorMetrics, clock: ManualClock) -> None:
+        group.meter("m").mark_event(100)
+        clock.time_ms -= 5_000
+        assert self.rate(group) == 0.0
+
+    def test_the_rate_is_that_of_the_last_time_span(self, group: OperatorMetrics, clock: ManualClock) -> None:
+        meter = group.meter("m", time_span_in_seconds=10)
+        meter.mark_event(1_000)
+        rates = []
+        for _ in range(20):
+            clock.time_ms += 1_000
+            meter.mark_event(3)
+            rates.append(self.rate(group))
+        assert rates[0] == 1_003.0
+        assert rates[-1] == 3.0
+        assert meter.get_count() == 1_060
+
+    def test_a_meter_that_is_seldom_looked_at_tells_the_rate_since_then(
+        self, group: OperatorMetrics, clock: ManualClock
+    ) -> None:
+        meter = group.meter("m", time_span_in_seconds=10)
+        self.rate(group)
+        clock.time_ms += 100_000
+        meter.mark_event(500)
+        assert self.rate(group) == 5.0
+
+    def test_silence_brings_the_rate_down_to_nothing(
+        self, group: OperatorMetrics, clock: ManualClock
+    ) -> None:
+        meter = group.meter("m", time_span_in_seconds=2)
+        meter.mark_event(100)
+        for _ in range(4):
+            clock.time_ms += 1_000
+            last = self.rate(group)
+        assert last == 0.0
+
+    def test_the_span_is_a_minute_unless_it_is_named(
+        self, group: OperatorMetrics, clock: ManualClock
+    ) -> None:
+        group.meter("m").mark_event(120)
+        for passed_s, rate in ((30, 4.0), (30, 2.0), (30, 0.0)):
+            clock.time_ms += passed_s * 1_000
+            assert self.rate(group) == rate
+
+
+class TestDistribution:
+    def test_it_keeps_number_sum_and_both_ends(self, group: OperatorMetrics) -> None:
+        distribution = group.distribution("size")
+        for value in (4, -1, 9):
+            distribution.update(value)
+        value = group.values()["size"]
+        assert value == MetricValue("distribution", 3, total=12, minimum=-1, maximum=9)
+        assert value.mean == 4.0
+
+    def test_without_values_there_are_no_ends(self, group: OperatorMetrics) -> None:
+        group.distribution("size")
+        value = group.values()["size"]
+        assert (value.count, value.minimum, value.maximum, value.mean) == (0, None, None, 0.0)
+
+
+class TestGauge:
+    def test_it_is_asked_whenever_metrics_are_gathered(self, group: OperatorMetrics) -> None:
+        waiting: list[int] = []
+        group.gauge("waiting", lambda: len(waiting))
+        assert group.values()["waiting"] == MetricValue("gauge", 1, total=0, minimum=0, maximum=0)
+        waiting.append(1)
+        assert group.values()["waiting"].maximum == 1
+
+    def test_the_later_function_is_asked(self, group: OperatorMetrics) -> None:
+        group.gauge("g", lambda: 1)
+        group.gauge("g", lambda: 2)
+        assert group.values()["g"].total == 2
+
+    @pytest.mark.parametrize("not_callable", [5, None, "len"])
+    def test_a_function_is_needed(self, group: OperatorMetrics, not_callable: Any) -> None:
+        with pytest.raises(ConfigurationError, match="gauge g: a function is needed"):
+            group.gauge("g", not_callable)
+
+    @pytest.mark.parametrize("value", [None, "many", [1], object()], ids=repr)
+    def test_what_is_no_number_is_refused_where_it_is_found(self, group: OperatorMetrics, value: Any) -> None:
+        """The driver could not add it up, and would fail a job that had gone well."""
+        group.gauge("g", lambda: value)
+        with pytest.raises(PyFlinkStateError, match="g"):
+            group.values()
+
+
+MAKERS: dict[str, Callable[[MetricGroup], Any]] = {
+    "counter": lambda group: group.counter("x"),
+    "meter": lambda group: group.meter("x"),
+    "distribution": lambda group: group.distribution("x"),
+    "gauge": lambda group: group.gauge("x", lambda: 1),
+}
+
+
+class TestGroups:
+    def test_a_group_goes_before_the_name(self, group: OperatorMetrics) -> None:
+        group.add_group("db").counter("calls").inc()
+        group.add_group("db").add_group("shard", "7").counter("calls").inc(2)
+        group.add_group("kind", "slow").counter("calls").inc(3)
+        assert {name: value.count for name, value in group.values().items()} == {
+            "db.calls": 1,
+            "db.shard.7.calls": 2,
+            "kind.slow.calls": 3,
+        }
+
+    @pytest.mark.parametrize("kind", ["counter", "meter", "distribution"])
+    def test_the_same_name_gives_the_same_metric(self, group: OperatorMetrics, kind: str) -> None:
+        assert MAKERS[kind](group) is MAKERS[kind](group)
+        inner = MAKERS[kind](group.add_group("g"))
+        assert inner is MAKERS[kind](group.add_group("g"))
+        assert inner is not MAKERS[kind](group)
+
+    @pytest.mark.parametrize("first", MAKERS)
+    @pytest.mark.parametrize("second", MAKERS)
+    def test_a_name_has_one_kind_of_metric(self, group: OperatorMetrics, first: str, second: str) -> None:
+        inner = group.add_group("g")
+        MAKERS[first](inner)
+        if first == second:
+            MAKERS[second](inner)
+        else:
+            with pytest.raises(ConfigurationError, match=r"metric g\.x is there already"):
+                MAKERS[second](inner)
+        assert group.values()["g.x"].kind == first
+
+    def test_they_are_what_the_contract_says(self, group: OperatorMetrics) -> None:
+        assert isinstance(group, MetricGroup)
+        assert isinstance(group.add_group("g"), MetricGroup)
+        assert isinstance(group.counter("c"), Counter)
+        assert isinstance(group.meter("m"), Meter)
+        assert isinstance(group.distribution("d"), Distribution)
+
+    def test_two_subtasks_share_nothing(self, group: OperatorMetrics, clock: ManualClock) -> None:
+        other = OperatorMetrics(clock.now_ms)
+        group.counter("c").inc()
+        assert other.values() == {}
+
+
+VALUES = st.builds(
+    lambda values: added_up([{"d": MetricValue("distribution", 1, 0.0, v, v, v)} for v in values]),
+    st.lists(st.integers(-99, 99), max_size=6),
+)
+
+
+class TestAddingUp:
+    def test_counts_rates_and_sums_are_added_and_ends_are_the_outermost(self) -> None:
+        one = MetricValue("meter", 3, 1.5)
+        assert one.plus(MetricValue("meter", 4, 2.0)) == MetricValue("meter", 7, 3.5)
+        low = MetricValue("distribution", 2, total=10, minimum=3, maximum=7)
+        high = MetricValue("distribution", 1, total=90, minimum=90, maximum=90)
+        assert low.plus(high) == MetricValue("distribution", 3, total=100, minimum=3, maximum=90)
+
+    def test_gauges_of_subtasks_have_a_least_a_greatest_and_a_mean(self) -> None:
+        total = added_up([{"g": MetricValue("gauge", 1, 0.0, n, n, n)} for n in (4, 1, 7)])["g"]
+        assert (total.minimum, total.maximum, total.mean) == (1, 7, 4.0)
+
+    def test_zero_is_an_end_like_any_other(self) -> None:
+        nothing = MetricValue("distribution")
+        zero = MetricValue("distribution", 1, total=0, minimum=0, maximum=0)
+        above = MetricValue("distribution", 1, total=5, minimum=5, maximum=5)
+        assert zero.plus(nothing) == nothing.plus(zero) == zero
+        assert (zero.plus(above).minimum, zero.plus(above).maximum) == (0, 5)
+
+    def test_a_metric_that_one_subtask_has_is_there(self) -> None:
+        one, other = {"a": MetricValue("counter", 1)}, {"b": MetricValue("counter", 2)}
+        assert added_up([one, other]) == {**one, **other}
+        assert added_up([]) == {}
+
+    def test_what_is_added_up_stays_as_it_is(self) -> None:
+        one = {"a": MetricValue("counter", 1)}
+        added_up([one, one])
+        assert one == {"a": MetricValue("counter", 1)}
+
+    @given(VALUES, VALUES, VALUES)
+    def test_the_order_does_not_matter(self, a: MetricValues, b: MetricValues, c: MetricValues) -> None:
+        assert added_up([a, b, c]) == added_up([c, added_up([b, a])])
+
+    def test_values_travel(self) -> None:
+        value = MetricValue("distribution", 3, total=1, minimum=0, maximum=1)
+        assert pickle.loads(pickle.dumps(value)) == value
+
+
+def counted(count: int) -> MetricValues:
+    return {"x": MetricValue("counter", count)}
+
+
+def of_slot(epoch: int, slot: str, metrics: MetricValues) -> TaskReport:
+    return TaskReport(0, epoch, slot, metrics=metrics, is_slot=True)
+
+
+def of_task(epoch: int, task: str, metrics: MetricValues) -> TaskReport:
+    return TaskReport(0, epoch, task, metrics=metrics)
+
+
+class TestAccumulators:
+    """A slot tells what it ever counted, a Spark task what it counted in its one run."""
+
+    def total(self, *reports: TaskReport) -> MetricValues:
+        accumulators = Accumulators()
+        for report in reports:
+            accumulators.add(report)
+        return accumulators.metrics()
+
+    def test_a_slots_values_take_the_place_of_its_earlier_ones(self) -> None:
+        assert self.total(of_slot(1, "p-1[0]", counted(5)), of_slot(2, "p-1[0]", counted(7))) == counted(7)
+
+    def test_slots_are_added_up(self) -> None:
+        reports = [of_slot(1, f"p-1[{subtask}]", counted(5 + subtask)) for subtask in range(3)]
+        assert self.total(*reports) == counted(18)
+
+    def test_a_spark_tasks_counts_are_added_over_epochs(self) -> None:
+        assert self.total(of_task(1, "rdd[0]", counted(5)), of_task(2, "rdd[0]", counted(7))) == counted(12)
+
+    def test_a_spark_tasks_distribution_goes_on_over_epochs(self) -> None:
+        sizes = [{"d": MetricValue("distribution", 1, 0.0, n, n, n)} for n in (4, 8)]
+        total = self.total(of_task(1, "rdd[0]", sizes[0]), of_task(2, "rdd[0]", sizes[1]))["d"]
+        assert total == MetricValue("distribution", 2, 0.0, 12, 4, 8)
+
+    def test_a_spark_tasks_rate_does_not_grow_with_the_number_of_epochs(self) -> None:
+        reports = [of_task(epoch, "rdd[0]", {"m": MetricValue("meter", 10, 5.0)}) for epoch in range(1, 9)]
+        total = self.total(*reports)["m"]
+        assert (total.count, total.rate) == (80, 5.0)
+
+    def test_a_spark_tasks_gauge_is_what_it_stands_at(self) -> None:
+        gauges = [{"g": MetricValue("gauge", 1, 0.0, n, n, n)} for n in (9, 4)]
+        total = self.total(of_task(1, "rdd[0]", gauges[0]), of_task(2, "rdd[0]", gauges[1]))["g"]
+        assert (total.minimum, total.maximum, total.mean) == (4, 4, 4.0)
+
+    def test_a_task_and_a_slot_of_one_name_do_not_get_into_each_others_way(self) -> None:
+        """A user may well give an operator its name as uid."""
+        reports = [
+            of_slot(1, "count[0]", counted(5)),
+            of_task(1, "count[0]", {"y": MetricValue("counter", 1)}),
+            of_slot(2, "count[0]", counted(7)),
+            of_task(2, "count[0]", {"y": MetricValue("counter", 1)}),
+        ]
+        assert self.total(*reports) == {**counted(7), "y": MetricValue("counter", 2)}
+
+    def test_a_report_without_metrics_forgets_none(self) -> None:
+        silent = TaskReport(0, 2, "p-1[0]", {"p.records_in": 3})
+        assert self.total(of_slot(1, "p-1[0]", counted(5)), silent) == counted(5)
+
+    def test_after_a_restart_a_slot_begins_anew(self) -> None:
+        accumulators = Accumulators()
+        accumulators.add(of_slot(1, "p-1[0]", counted(5)))
+        accumulators.reset(0, {})
+        accumulators.add(of_slot(1, "p-1[0]", counted(2)))
+        assert accumulators.metrics() == counted(2)
+
+
+class Measured(MapFunction):
+    """Keeps metrics of several kinds; its gauge tells whether it was asked in time."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.is_open = True
+        group = runtime_context.get_metrics_group().add_group("own")
+        self.seen = group.counter("seen")
+        self.sizes = group.distribution("sizes")
+        group.gauge("is_open", lambda: int(self.is_open))
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def map(self, value: Any) -> Any:
+        self.seen.inc()
+        self.sizes.update(value)
+        return value
+
+
+class BadGauge(MapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        runtime_context.get_metrics_group().gauge("pool", raising(ConnectionResetError("no pool")))
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+def forty_two() -> int:
+    return 42
+
+
+def no_pool() -> int:
+    raise ConnectionResetError("no pool")
+
+
+class KeyedMeasured(KeyedProcessFunction):
+    """As ``Measured``, on a keyed stream."""
+
+    def __init__(self, gauge: Callable[[], Any] = forty_two) -> None:
+        self.gauge = gauge
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        group = runtime_context.get_metrics_group()
+        self.count = group.counter("seen")
+        group.add_group("own").gauge("answer", self.gauge)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.count.inc()
+        return (value,)
+
+
+@pytest.fixture
+def link(driver: Driver) -> TaskLink:
+    return TaskLink(driver.link, 3)
+
+
+def reports(driver: Driver) -> Iterator[TaskReport]:
+    while not driver.events.empty():
+        event = driver.events.get_nowait()
+        if isinstance(event, TaskReport):
+            yield event
+
+
+def chain(link: TaskLink, function: Any, name: str = "measure") -> ChainTask:
+    return ChainTask(link, "numbers", (ChainedOperator("map", name, function),), 2, False)
+
+
+class TestTasks:
+    """A chain's metrics are told when its partition is through, under the operator's name."""
+
+    def test_a_sink_task_reports_its_chains_metrics(self, driver: Driver, link: TaskLink) -> None:
+        list(SinkTask(chain(link, Measured()), "sink", FrameWriter())(1, iter([4, 8])))
+        (report,) = reports(driver)
+        assert (report.epoch, report.attempt, report.is_slot, report.error) == (3, 0, False, None)
+        assert report.metrics["measure.own.seen"] == MetricValue("counter", 2)
+        assert report.metrics["measure.own.sizes"] == MetricValue("distribution", 2, 0.0, 12, 4, 8)
+
+    def test_a_route_task_does_too(self, driver: Driver, link: TaskLink) -> None:
+        router = Router("count", str, PICKLED, 1, 128)
+        list(RouteTask(chain(link, Measured()), "count-1", router)(0, [1, 2, 3]))
+        (report,) = reports(driver)
+        assert report.metrics["measure.own.seen"].count == 3
+
+    def test_a_gauge_is_asked_before_the_function_is_closed(self, driver: Driver, link: TaskLink) -> None:
+        list(SinkTask(chain(link, Measured()), "sink", FrameWriter())(0, iter([1])))
+        (report,) = reports(driver)
+        assert report.metrics["measure.own.is_open"].total == 1
+
+    def test_a_gauge_that_raises_is_the_functions_error(self, driver: Driver, link: TaskLink) -> None:
+        task = SinkTask(chain(link, BadGauge()), "sink", FrameWriter())
+        with pytest.raises(UserFunctionError, match="ConnectionResetError: no pool"):
+            list(task(0, iter([1])))
+        (report,) = reports(driver)
+        assert isinstance(report.error, UserFunctionError)
+
+    def test_every_run_of_a_task_counts_anew(self, driver: Driver, link: TaskLink) -> None:
+        task = SinkTask(chain(link, Measured()), "sink", FrameWriter())
+        for _ in range(2):
+            list(pickle.loads(pickle.dumps(task))(0, iter([1])))
+        assert [report.metrics["measure.own.seen"].count for report in reports(driver)] == [1, 1]
+
+    def test_a_task_that_nobody_reads_to_the_end_tells_nothing(self, driver: Driver, link: TaskLink) -> None:
+        running = SinkTask(chain(link, Measured()), "sink", FrameWriter())(0, iter(range(10_000)))
+        next(running)
+        running.close()
+        assert list(reports(driver)) == []
+
+    def test_two_operators_of_a_chain_have_their_own(self, driver: Driver, link: TaskLink) -> None:
+        operators = tuple(ChainedOperator("map", name, Measured()) for name in ("one", "two"))
+        list(SinkTask(ChainTask(link, "numbers", operators, 1, False), "s", FrameWriter())(0, iter([1, 2])))
+        (report,) = reports(driver)
+        assert {name: value.count for name, value in report.metrics.items() if name.endswith("seen")} == {
+            "one.own.seen": 2,
+            "two.own.seen": 2,
+        }
+
+
+class TestSlots:
+    """A slot tells with every epoch what its metrics stand at."""
+
+    def serve(self, function: KeyedProcessFunction, epochs: int = 1) -> list[EpochDone | EpochFailed]:
+        """Feed epochs of three records to a slot without process and sockets."""
+        host = SlotHost(raising(AssertionError("nothing to tell")), lambda run: run(), ManualClock().now_ms)
+        slot = SlotService(SLOT, 0, host)
+        assert slot.deploy(deployment(function)) is None
+        ends = []
+        for epoch in range(1, epochs + 1):
+            slot.begin(BeginEpoch(0, epoch, None))
+            for frame in frames_for([("a", 1), ("b", 2), ("a", 3)])[0]:
+                slot.process(frame)
+            ends.append(slot.end())
+        return ends
+
+    def test_they_live_as_long_as_the_slot(self) -> None:
+        ends = self.serve(KeyedMeasured(), epochs=3)
+        assert [end.metrics["seen"].count for end in ends] == [3, 6, 9]
+        assert ends[-1].metrics["own.answer"] == MetricValue("gauge", 1, 0.0, 42, 42, 42)
+
+    def test_a_function_without_metrics_tells_none(self) -> None:
+        (end,) = self.serve(Echo())
+        assert end.metrics == {}
+
+    def test_a_gauge_that_raises_fails_the_epoch(self) -> None:
+        (end,) = self.serve(KeyedMeasured(no_pool))
+        assert isinstance(end, EpochFailed)
+        assert isinstance(end.error, UserFunctionError)
+        assert "no pool" in str(end.error)
+        assert "in a gauge" in str(end.error)
+
+    def test_its_task_reports_them_under_the_operators_name(self, driver: Driver, link: TaskLink) -> None:
+        slot = driver.start_slot(KeyedMeasured())
+        for epoch, records in enumerate(([("a", 1)], [("b", 2), ("c", 3)]), start=1):
+            task = SlotTask(
+                TaskLink(driver.link, epoch), SLOT.operator_id, "count", None, {SLOT: slot.address}
+            )
+            list(task(0, [((0, 0, n), data) for n, data in enumerate(frames_for(records)[0])]))
+        told = [report for report in reports(driver) if report.metrics]
+        assert [report.metrics["count.seen"].count for report in told] == [1, 3]
+        assert {report.task for report in told} == {str(SLOT)}
+        assert all(report.is_slot for report in told)
+        assert told[0].metrics["count.own.answer"].total == 42
+
+
+class TestWholeJob:
+    def test_a_result_has_the_metrics_of_tasks_and_slots(self) -> None:
+        seen: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        mapped = ChainNode(numbers(10), "map", Measured(), "measure", None)
+        keyed = KeyedNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
+        keyed.uid = "count"
+        end = ChainNode(keyed, "map", Measured(), "after", None)
+        run = JobRun(end, DriverSink(lambda _, values: seen.put(list(values))), parallelism=2)
+        metrics = run.run().result().metrics
+        assert metrics["measure.own.seen"].count == 10
+        assert metrics["measure.own.sizes"] == MetricValue("distribution", 10, 0.0, 45, 0, 9)
+        assert metrics["count.seen"].count == 10
+        assert metrics["count.own.answer"] == MetricValue("gauge", 2, 0.0, 84, 42, 42)
+        assert metrics["after.own.seen"].count == 10
+
+    def test_they_add_up_over_epochs(self, storage: Any) -> None:
+        mapped = ChainNode(numbers(10, 3), "map", Measured(), "measure", None)
+        keyed = KeyedNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
+        keyed.uid = "count"
+        end = ChainNode(keyed, "map", Measured(), "after", None)
+        run = JobRun(end, DriverSink(lambda _, values: None), storage)
+        metrics = run.run().result().metrics
+        assert len(run.heard.epochs) == 4
+        assert {name: value.count for name, value in metrics.items() if name.endswith("seen")} == {
+            "measure.own.seen": 10,
+            "count.seen": 10,
+            "after.own.seen": 10,
+        }

@@ -1,0 +1,316 @@
+"""What user code in a slot prints and logs: whole lines, in order, with levels, never in its way."""
+
+from __future__ import annotations
+
+import io
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support_runtime import PATIENCE_S, raising
+
+from pyflinkstate.runtime.output import MAX_WAITING, Lines, OutputForwarder
+
+INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
+
+
+class Sent:
+    """The driver's end; ``batches`` is what came, one item for each message."""
+
+    def __init__(self) -> None:
+        self.batches: list[Lines] = []
+
+    def __call__(self, lines: Lines) -> None:
+        self.batches.append(lines)
+
+    @property
+    def lines(self) -> list[tuple[int, str]]:
+        return [line for batch in self.batches for line in batch]
+
+
+@pytest.fixture
+def sent() -> Sent:
+    return Sent()
+
+
+@pytest.fixture
+def forwarder(sent: Sent) -> OutputForwarder:
+    """Nothing is taken hold of, and nothing sends but ``flush``."""
+    return OutputForwarder(sent)
+
+
+class TestSending:
+    def test_lines_go_together_in_their_order_with_their_levels(
+        self, forwarder: OutputForwarder, sent: Sent
+    ) -> None:
+        lines = ((INFO, "one"), (ERROR, "two"), (INFO, ""), (WARNING, "zwei, 二"))
+        for level, line in lines:
+            forwarder.add(level, line)
+        assert sent.batches == []
+        forwarder.flush()
+        assert sent.batches == [lines]
+
+    def test_a_line_is_sent_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        forwarder.add(INFO, "one")
+        forwarder.flush()
+        forwarder.flush()
+        forwarder.add(INFO, "two")
+        forwarder.flush()
+        assert sent.batches == [((INFO, "one"),), ((INFO, "two"),)]
+
+    def test_nothing_is_no_message(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        forwarder.flush()
+        assert sent.batches == []
+
+    def test_threads_may_add_and_flush_at_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        threads = [
+            threading.Thread(target=lambda name=name: self.chatter(forwarder, name)) for name in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        forwarder.flush()
+        for name in range(4):
+            own = [line for _, line in sent.lines if line.startswith(f"{name} ")]
+            assert own == [f"{name} {number}" for number in range(200)]
+        assert len(sent.lines) == 800
+
+    def chatter(self, forwarder: OutputForwarder, name: int) -> None:
+        for number in range(200):
+            forwarder.add(INFO, f"{name} {number}")
+            if number % 7 == 0:
+                forwarder.flush()
+
+    def test_what_is_added_while_others_are_sent_comes_after_them(self) -> None:
+        """The driver is slow: meanwhile the next lines wait their turn, and are not lost."""
+        sent: list[Lines] = []
+        second = threading.Thread(target=lambda: forwarder.flush())
+        second_is_sent = threading.Event()
+
+        def send(lines: Lines) -> None:
+            if lines == ((INFO, "two"),):
+                second_is_sent.set()
+            else:
+                forwarder.add(INFO, "two")
+                second.start()
+                assert not second_is_sent.wait(0.1), "it went ahead of the first"
+            sent.append(lines)
+
+        forwarder = OutputForwarder(send)
+        forwarder.add(INFO, "one")
+        forwarder.flush()
+        second.join(PATIENCE_S)
+        assert sent == [((INFO, "one"),), ((INFO, "two"),)]
+
+
+class TestTooMany:
+    """A driver that is slower than the user's code is no reason to run out of memory."""
+
+    def fill(self, forwarder: OutputForwarder, count: int) -> None:
+        for number in range(count):
+            forwarder.add(INFO, str(number))
+
+    def test_as_many_as_may_wait_are_all_sent(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        self.fill(forwarder, MAX_WAITING)
+        forwarder.flush()
+        assert [line for _, line in sent.lines] == [str(number) for number in range(MAX_WAITING)]
+
+    def test_the_oldest_are_dropped_and_their_number_is_told(
+        self, forwarder: OutputForwarder, sent: Sent
+    ) -> None:
+        self.fill(forwarder, MAX_WAITING + 3)
+        forwarder.flush()
+        assert sent.lines[0] == (WARNING, "(3 lines were dropped)")
+        assert [line for _, line in sent.lines[1:]] == [str(n) for n in range(3, MAX_WAITING + 3)]
+
+    def test_it_is_told_once(self, forwarder: OutputForwarder, sent: Sent) -> None:
+        self.fill(forwarder, MAX_WAITING + 1)
+        forwarder.flush()
+        forwarder.add(INFO, "later")
+        forwarder.flush()
+        assert sent.batches[1] == ((INFO, "later"),)
+
+
+class TestBrokenDriver:
+    def test_the_sender_hears_of_it_and_the_printer_does_not(self) -> None:
+        forwarder = OutputForwarder(raising(BrokenPipeError("the driver is gone")))
+        forwarder.add(INFO, "one")
+        with pytest.raises(BrokenPipeError):
+            forwarder.flush()
+        forwarder.add(INFO, "two")
+
+    def test_lines_do_not_pile_up(self) -> None:
+        held: list[Lines] = []
+
+        def send(lines: Lines) -> None:
+            held.append(lines)
+            raise ConnectionResetError("the driver is gone")
+
+        forwarder = OutputForwarder(send)
+        for number in range(MAX_WAITING * 2):
+            forwarder.add(INFO, str(number))
+        with pytest.raises(ConnectionResetError):
+            forwarder.flush()
+        assert len(held[0]) == MAX_WAITING + 1
+
+
+class Process:
+    """A slot's process, as far as its output goes: streams, root logger, and a driver."""
+
+    def __init__(self) -> None:
+        self.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        self.stderr = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        self.messages: queue.SimpleQueue[Lines] = queue.SimpleQueue()
+        self.forwarder = OutputForwarder(self.messages.put)
+
+    def lines(self, count: int) -> list[tuple[int, str]]:
+        """Return the next lines that the background thread sends."""
+        found: list[tuple[int, str]] = []
+        while len(found) < count:
+            found += self.messages.get(timeout=PATIENCE_S)
+        return found
+
+    @staticmethod
+    def text(stream: io.TextIOWrapper) -> str:
+        buffer = stream.buffer
+        assert isinstance(buffer, io.BytesIO)
+        return buffer.getvalue().decode()
+
+    @staticmethod
+    def log(message: Any, *args: Any, level: int = INFO, error: Any = None) -> None:
+        """Log as user code does; pytest's own handlers of the root logger do not hear of it."""
+        record = logging.LogRecord("users.code", level, "file.py", 1, message, args, error)
+        logging.getLogger().handlers[-1].handle(record)
+
+
+@contextmanager
+def installed(made: Process) -> Iterator[Process]:
+    """Install the forwarder; afterwards the real streams and the root logger are back."""
+    root = logging.getLogger()
+    before = sys.stdout, sys.stderr, list(root.handlers), root.level
+    sys.stdout, sys.stderr = made.stdout, made.stderr
+    try:
+        made.forwarder.install()
+        yield made
+    finally:
+        sys.stdout, sys.stderr, root.handlers[:], _ = before
+        root.setLevel(before[3])
+
+
+class TestInstalled:
+    """The slot's standard streams and root logger; lines go out in the background."""
+
+    def test_what_is_printed_is_sent_and_still_printed(self) -> None:
+        with installed(Process()) as process:
+            print("hello", 5)
+            print("oh no", file=sys.stderr)
+        assert process.lines(2) == [(INFO, "hello 5"), (WARNING, "oh no")]
+        assert process.text(process.stdout) == "hello 5\n"
+        assert process.text(process.stderr) == "oh no\n"
+
+    def test_a_line_is_sent_when_it_is_whole(self) -> None:
+        with installed(Process()) as process:
+            print("a", end="")
+            print("b", end="")
+            print("c\nd\n\ne", end="")
+            print()
+        assert process.lines(4) == [(INFO, line) for line in ("abc", "d", "", "e")]
+
+    def test_both_streams_have_their_own_lines(self) -> None:
+        with installed(Process()) as process:
+            print("out", end="")
+            print("err", end="", file=sys.stderr)
+            print("put")
+            print("or", file=sys.stderr)
+        assert process.lines(2) == [(INFO, "output"), (WARNING, "error")]
+
+    def test_what_is_logged_keeps_its_level(self) -> None:
+        with installed(Process()) as process:
+            process.log("half %d%%", 50, level=ERROR)
+        assert process.lines(1) == [(ERROR, "users.code: half 50%")]
+        assert process.text(process.stderr) == "users.code: half 50%\n"
+
+    def test_what_is_logged_is_sent_once(self) -> None:
+        """It is written to standard error as well, which is listened to too."""
+        with installed(Process()) as process:
+            process.log("once")
+            print("end")
+        assert process.lines(2) == [(INFO, "users.code: once"), (INFO, "end")]
+
+    def test_the_root_logger_lets_information_through(self) -> None:
+        with installed(Process()):
+            assert logging.getLogger().level == INFO
+            assert logging.getLogger("users.code").isEnabledFor(INFO)
+            assert not logging.getLogger("users.code").isEnabledFor(logging.DEBUG)
+
+    def test_a_traceback_comes_with_its_line(self) -> None:
+        with installed(Process()) as process:
+            try:
+                raise ZeroDivisionError("by zero")
+            except ZeroDivisionError:
+                process.log("failed", level=ERROR, error=sys.exc_info())
+        text = "\n".join(line for _, line in process.lines(1))
+        assert text.startswith("users.code: failed\nTraceback")
+        assert text.endswith("ZeroDivisionError: by zero")
+
+    def test_a_log_line_that_cannot_be_made_fails_nobody(self) -> None:
+        """``logging`` itself tells of it on standard error and goes on."""
+        with installed(Process()) as process:
+            process.log("%d records", "many")
+        assert "Logging error" in process.text(process.stderr)
+
+    def test_what_a_stream_could_do_it_still_can(self) -> None:
+        with installed(Process()) as process:
+            assert sys.stdout.writable()
+            sys.stdout.flush()
+            assert not sys.stdout.isatty()
+            assert sys.stdout.write("abc\nde") == 6
+            assert sys.stdout.encoding == process.stdout.encoding
+
+    def test_bytes_can_still_be_written(self) -> None:
+        with installed(Process()) as process:
+            sys.stdout.buffer.write(b"raw\n")
+        assert process.text(process.stdout) == "raw\n"
+
+    def test_what_is_no_text_is_refused_as_ever(self) -> None:
+        with installed(Process()) as process, pytest.raises(TypeError):
+            sys.stdout.write(b"raw")  # type: ignore[arg-type]
+        assert process.text(process.stdout) == ""
+
+    def test_flush_sends_at_once_what_waits(self) -> None:
+        with installed(Process()) as process:
+            print("closing")
+            process.forwarder.flush()
+            assert not process.messages.empty()
+        assert process.lines(1) == [(INFO, "closing")]
+
+    def test_the_last_line_is_sent_although_nobody_ended_it(self) -> None:
+        with installed(Process()) as process:
+            print("almost done", end="")
+            process.forwarder.flush()
+        assert not process.messages.empty()
+        assert process.lines(1) == [(INFO, "almost done")]
+
+    def test_a_driver_that_breaks_ends_the_sending_and_nothing_else(self) -> None:
+        made, broken = Process(), threading.Event()
+
+        def send(_: Lines) -> None:
+            broken.set()
+            raise BrokenPipeError("the driver is gone")
+
+        made.forwarder = OutputForwarder(send)
+        before = set(threading.enumerate())
+        with installed(made) as process:
+            (sender,) = set(threading.enumerate()) - before
+            print("one")
+            assert broken.wait(PATIENCE_S)
+            sender.join(PATIENCE_S)
+            assert not sender.is_alive()
+            print("two")
+        assert process.text(process.stdout) == "one\ntwo\n"

@@ -1,0 +1,600 @@
+"""Sources that read through Spark, without Spark: offsets, the hand-over of batches, what is restored."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+from support_runtime import PATIENCE_S, metadata
+from support_slots import in_thread, outcome
+from test_sources import as_kept
+
+from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    IncompatibleCheckpointError,
+    SlotLostError,
+    SourceError,
+)
+from pyflinkstate.runtime.sources import Available, RddEpoch
+from pyflinkstate.runtime.spark_sources import (
+    EARLIEST,
+    LATEST,
+    NO_BATCH,
+    BatchReaderSource,
+    PartitionOffsets,
+    StreamingSource,
+    as_option,
+    checkpoint_before,
+)
+
+QUERY = "8b1f"
+
+
+def kept(checkpoint_id: int, batch: int, query: str = QUERY) -> CheckpointMetadata:
+    """Return a retained checkpoint of the state after ``batch``."""
+    return metadata(checkpoint_id, source_position={"batch": batch, "query": query})
+
+
+class TestCheckpointBefore:
+    """Spark goes on with batch 5; which checkpoint has the state before it?"""
+
+    def restored(self, *retained: CheckpointMetadata, batch: int = 5) -> int | None:
+        found = checkpoint_before(batch, QUERY, retained)
+        return None if found is None else found.checkpoint_id
+
+    def test_the_batch_before_is_where_spark_goes_on(self) -> None:
+        assert self.restored(kept(9, 4)) == 9
+
+    def test_the_batch_itself_was_durable_and_spark_had_not_heard_so(self) -> None:
+        assert self.restored(kept(9, 5)) == 9
+
+    @pytest.mark.parametrize("newest", [6, 7, 100])
+    def test_if_spark_was_set_back_an_older_checkpoint_is_taken(self, newest: int) -> None:
+        assert self.restored(kept(7, 4), kept(9, newest)) == 7
+
+    @pytest.mark.parametrize("newest", [6, 100])
+    def test_if_spark_was_set_back_too_far_nothing_fits(self, newest: int) -> None:
+        with pytest.raises(
+            IncompatibleCheckpointError, match=f"retained checkpoints are of batches {newest}"
+        ):
+            self.restored(kept(9, newest))
+
+    @pytest.mark.parametrize("newest", [3, 0, NO_BATCH])
+    def test_what_lies_between_an_older_state_and_the_batch_cannot_be_had(self, newest: int) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match=r"batch 5.*lost or counted twice"):
+            self.restored(kept(9, newest))
+
+    def test_without_a_checkpoint_only_the_first_batch_may_begin(self) -> None:
+        assert self.restored(batch=0) is None
+        with pytest.raises(CheckpointNotFoundError, match="goes on with batch 1"):
+            self.restored(batch=1)
+
+    def test_the_first_batch_goes_on_from_a_state_before_any(self) -> None:
+        """As where a job was stopped before a record came."""
+        assert self.restored(kept(1, NO_BATCH), batch=0) == 1
+
+    def test_the_first_batch_may_be_durable_already(self) -> None:
+        assert self.restored(kept(1, 0), batch=0) == 1
+
+    def test_the_newest_is_the_one_with_the_greatest_id(self) -> None:
+        assert self.restored(kept(8, 4), kept(10, 5), kept(9, 4)) == 10
+        assert self.restored(kept(10, 4), kept(8, 3), kept(9, 3)) == 10
+
+    def test_if_spark_was_set_back_the_batch_is_not_skipped(self) -> None:
+        """Spark plans it anew, perhaps with other records than those that the state has seen."""
+        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6)) == 7
+
+    def test_all_retained_batches_are_named(self) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match="are of batches 9, 8, 7"):
+            self.restored(kept(3, 8), kept(2, 7), kept(4, 9))
+
+    def test_another_querys_state_is_refused_even_if_its_batch_fits(self) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match=r"another streaming query.*this is 8b1f"):
+            self.restored(kept(9, 4, "other"))
+
+    def test_another_query_does_not_hide_behind_an_older_checkpoint(self) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match="checkpoint 9 belongs to another"):
+            self.restored(kept(8, 4), kept(9, 4, "other"))
+
+    @pytest.mark.parametrize("position", [{"index": 4, "length": 9}, [4], None, "earliest"], ids=repr)
+    def test_the_state_of_another_source_is_refused(self, position: Any) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match="another streaming query"):
+            self.restored(metadata(9, source_position=position))
+
+
+# --- batch readers -----------------------------------------------------------------------------------
+
+
+@attrs.define
+class Log:
+    """A topic, as Spark's batch reader shows it: records by partition, the first offsets perhaps gone."""
+
+    partitions: dict[int, range] = attrs.Factory(dict)
+    topic: str = "orders"
+    loads: list[tuple[str, str]] = attrs.Factory(list)
+
+    def load(self, start: str, end: str) -> Frame:
+        self.loads.append((start, end))
+        return Frame([row for row in self.rows() if self._lies_between(row, start, end)])
+
+    def rows(self) -> Iterator[tuple[str, int, int]]:
+        for partition, offsets in self.partitions.items():
+            yield from ((self.topic, partition, offset) for offset in offsets)
+
+    def _lies_between(self, row: tuple[str, int, int], start: str, end: str) -> bool:
+        return self._bound(row, start, 0) <= row[2] < self._bound(row, end, 10**9)
+
+    def _bound(self, row: tuple[str, int, int], option: str, otherwise: int) -> int:
+        if option in (EARLIEST, LATEST):
+            return otherwise
+        found: int = json.loads(option).get(row[0], {}).get(str(row[1]), otherwise)
+        return found
+
+
+@attrs.frozen
+class Frame:
+    """As much of a DataFrame as these sources use."""
+
+    rows: list[tuple[str, int, int]]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def rdd(self) -> list[tuple[str, int, int]]:
+        return self.rows
+
+    def groupBy(self, *keys: str) -> Frame:
+        return attrs.evolve(self, keys=keys)
+
+    def agg(self, exprs: dict[str, str]) -> Frame:
+        assert self.keys == ("topic", "partition")
+        ((column, how),) = exprs.items()
+        assert column == "offset"
+        groups: dict[tuple[str, int], list[int]] = {}
+        for topic, partition, offset in self.rows:
+            groups.setdefault((topic, partition), []).append(offset)
+        choose = {"min": min, "max": max}[how]
+        return Frame([(*key, choose(offsets)) for key, offsets in groups.items()])
+
+    def collect(self) -> list[tuple[str, int, int]]:
+        return self.rows
+
+
+class TestOptions:
+    @pytest.mark.parametrize("word", [EARLIEST, LATEST])
+    def test_words_stay_as_they_are(self, word: str) -> None:
+        assert as_option(word) == word
+
+    def test_offsets_are_json(self) -> None:
+        assert as_option({"orders": {"0": 5}}) == '{"orders": {"0": 5}}'
+
+
+class TestPartitionOffsets:
+    def test_the_end_is_one_after_the_last_offset_of_each_partition(self) -> None:
+        log = Log({0: range(5), 1: range(3, 9)})
+        assert PartitionOffsets(log.load)(EARLIEST) == {"orders": {"0": 5, "1": 9}}
+        assert log.loads == [(EARLIEST, LATEST)]
+
+    def test_only_what_is_new_is_looked_at(self) -> None:
+        log, start = Log({0: range(5)}), {"orders": {"0": 5}}
+        log.partitions[0] = range(8)
+        assert PartitionOffsets(log.load)(start) == {"orders": {"0": 8}}
+        assert log.loads == [('{"orders": {"0": 5}}', LATEST)]
+
+    def test_nothing_new_is_where_it_was(self) -> None:
+        start = {"orders": {"0": 5}}
+        assert PartitionOffsets(Log({0: range(5)}).load)(start) == start
+
+    def test_an_empty_topic_is_still_at_its_beginning(self) -> None:
+        assert PartitionOffsets(Log().load)(EARLIEST) == EARLIEST
+
+    def test_a_partition_without_news_keeps_its_offset(self) -> None:
+        log = Log({0: range(5), 1: range(9)})
+        start = {"orders": {"0": 5, "1": 2}}
+        assert PartitionOffsets(log.load)(start) == {"orders": {"0": 5, "1": 9}}
+
+    def test_a_new_partition_is_read_from_its_beginning(self) -> None:
+        log = Log({0: range(5), 1: range(2)})
+        assert PartitionOffsets(log.load)({"orders": {"0": 5}}) == {"orders": {"0": 5, "1": 2}}
+
+    def test_the_start_is_left_as_it_is(self) -> None:
+        start = {"orders": {"0": 1}}
+        PartitionOffsets(Log({0: range(9)}).load)(start)
+        assert start == {"orders": {"0": 1}}
+
+    @pytest.mark.parametrize(("max_records", "each"), [(10, 5), (11, 5), (2, 1), (1, 1), (1_000, 100)])
+    def test_an_epoch_may_be_bounded_all_partitions_together(self, max_records: int, each: int) -> None:
+        log = Log({0: range(100), 1: range(100)})
+        end = PartitionOffsets(log.load, max_records)(EARLIEST)
+        assert end == {"orders": {"0": each, "1": each}}
+
+    def test_a_bounded_epoch_goes_on_from_its_start(self) -> None:
+        log = Log({0: range(100), 1: range(7)})
+        end = PartitionOffsets(log.load, 10)({"orders": {"0": 50, "1": 5}})
+        assert end == {"orders": {"0": 55, "1": 7}}
+
+    def test_a_partition_without_news_does_not_use_up_the_bound(self) -> None:
+        log = Log({0: range(100), 1: range(7)})
+        end = PartitionOffsets(log.load, 10)({"orders": {"0": 50, "1": 7}})
+        assert end == {"orders": {"0": 60, "1": 7}}
+
+    def test_bounded_epochs_reach_the_end_and_lose_nothing(self) -> None:
+        log, start, seen = Log({0: range(23), 1: range(4)}), EARLIEST, []
+        source = BatchReaderSource(log.load, PartitionOffsets(log.load, 6))
+        while (found := source.latest_offset(as_kept(start), False)).end != start:
+            epoch = source.plan(as_kept(start), as_kept(found.end))
+            assert isinstance(epoch, RddEpoch)
+            assert 0 < len(epoch.rdd) <= 6
+            seen += epoch.rdd
+            start = found.end
+        assert sorted(seen) == sorted(log.rows())
+
+    def test_records_that_the_topic_has_deleted_do_not_count(self) -> None:
+        """An end before the first record that is left would be an epoch of nothing, or a refused read."""
+        log = Log({0: range(1_000, 1_100)})
+        end = PartitionOffsets(log.load, 10)(EARLIEST)
+        assert end == {"orders": {"0": 1_010}}
+
+
+class TestBatchReader:
+    def source(self, log: Log) -> BatchReaderSource:
+        return BatchReaderSource(log.load, PartitionOffsets(log.load))
+
+    def test_it_begins_with_the_earliest(self) -> None:
+        assert self.source(Log()).initial_offset() == EARLIEST
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_it_never_ends(self, whole: bool) -> None:
+        source = self.source(Log({0: range(5)}))
+        assert source.latest_offset(EARLIEST, whole) == Available({"orders": {"0": 5}})
+        end = {"orders": {"0": 5}}
+        assert source.latest_offset(end, whole) == Available(end)
+
+    def test_an_epoch_is_what_lies_between(self) -> None:
+        log = Log({0: range(9)})
+        epoch = self.source(log).plan({"orders": {"0": 2}}, {"orders": {"0": 5}})
+        assert isinstance(epoch, RddEpoch)
+        assert [offset for _, _, offset in epoch.rdd] == [2, 3, 4]
+        assert epoch.partitions is None
+        assert log.loads == [('{"orders": {"0": 2}}', '{"orders": {"0": 5}}')]
+
+    def test_the_same_offsets_ask_for_the_same_again(self) -> None:
+        log = Log({0: range(9)})
+        source = self.source(log)
+        end = source.latest_offset(EARLIEST, False).end
+        first = source.plan(EARLIEST, end)
+        log.partitions[0] = range(50)
+        again = self.source(log).plan(as_kept(EARLIEST), as_kept(end))
+        assert again == first
+
+    def test_a_users_function_may_tell_the_newest_offsets(self) -> None:
+        asked: list[Any] = []
+
+        def latest(start: Any) -> Any:
+            asked.append(start)
+            return {"version": 7}
+
+        source = BatchReaderSource(Log().load, latest)
+        assert source.latest_offset({"version": 3}, False) == Available({"version": 7})
+        assert asked == [{"version": 3}]
+
+    @pytest.mark.parametrize("error", [ConnectionError("no brokers"), RuntimeError("py4j")], ids=repr)
+    def test_a_reader_that_fails_is_a_source_that_cannot_be_read(self, error: Exception) -> None:
+        """A restart may help, as it may against any other source's failure."""
+
+        def fail(*_: Any) -> Any:
+            raise error
+
+        source = BatchReaderSource(fail, PartitionOffsets(fail))
+        with pytest.raises(SourceError, match=str(error)):
+            source.latest_offset(EARLIEST, False)
+        with pytest.raises(SourceError, match=str(error)):
+            source.plan(EARLIEST, {"orders": {"0": 5}})
+
+
+# --- Structured Streaming ----------------------------------------------------------------------------
+
+
+class Query:
+    """A streaming query, as far as the source asks; the test gives its batches, on a thread as Spark does."""
+
+    def __init__(self) -> None:
+        self.id = QUERY
+        self.runs = True
+        self.before_answer: Callable[[], object] = lambda: None
+        self.failure: Exception | None = None
+        self.stops = 0
+        self._process: Callable[[Any, int], None] | None = None
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def start(self, process_batch: Callable[[Any, int], None]) -> Query:
+        self._process = process_batch
+        return self
+
+    @property
+    def isActive(self) -> bool:
+        self.before_answer()
+        return self.runs
+
+    def exception(self) -> Exception | None:
+        return self.failure
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.runs = False
+
+    def end(self, failure: Exception | None = None) -> None:
+        self.failure, self.runs = failure, False
+
+    def wake_up(self) -> None:
+        """What the source is opened with."""
+        self._wake_ups.put(None)
+
+    def give(self, batch_id: int) -> queue.SimpleQueue[Any]:
+        """As ``give_early``, to a source that is open; returns when that has woken the job."""
+        given = self.give_early(batch_id)
+        self._wake_ups.get(timeout=PATIENCE_S)
+        return given
+
+    def give_early(self, batch_id: int) -> queue.SimpleQueue[Any]:
+        """Call the function of ``foreachBatch``; what it ended with comes in the queue."""
+        assert self._process is not None
+        process = self._process
+        return in_thread(lambda: process(self.frame(batch_id), batch_id))
+
+    @staticmethod
+    def frame(batch_id: int) -> Frame:
+        return Frame([("rate", 0, batch_id)])
+
+
+@pytest.fixture
+def query() -> Query:
+    return Query()
+
+
+def start_of(batch: int) -> dict[str, Any]:
+    """Return the offset after ``batch``."""
+    return {"batch": batch, "query": QUERY}
+
+
+@pytest.fixture
+def source(query: Query) -> Iterator[StreamingSource]:
+    """A source whose query runs; batch 0 is done, and no other has come."""
+    given: list[queue.SimpleQueue[Any]] = []
+
+    def start(process_batch: Callable[[Any, int], None]) -> Query:
+        query.start(process_batch)
+        given.append(query.give_early(0))
+        return query
+
+    made = StreamingSource(start)
+    assert made.start() == 0
+    made.commit(start_of(0))
+    assert outcome(given[0]) is None
+    made.open(query.wake_up)
+    yield made
+    made.close(None)
+
+
+def still_runs(results: queue.SimpleQueue[Any]) -> bool:
+    """Whether nothing comes, also in the next moment: a thread that must wait may be about to go on."""
+    try:
+        results.get(timeout=0.05)
+    except queue.Empty:
+        return True
+    return False
+
+
+class TestHandOver:
+    """Spark's thread waits until the batch is durable; the job's thread asks, plans and commits."""
+
+    def test_it_begins_before_any_batch_and_each_takes_a_checkpoint(self, source: StreamingSource) -> None:
+        assert source.commits_every_epoch
+        assert source.initial_offset() == {"batch": -1, "query": QUERY}
+
+    def test_without_a_batch_there_is_nothing_yet(self, source: StreamingSource) -> None:
+        assert source.latest_offset(start_of(0), False) == Available(start_of(0))
+
+    def test_a_batch_wakes_the_job_and_is_its_next_epoch(self, source: StreamingSource, query: Query) -> None:
+        given = query.give(1)
+        assert source.latest_offset(start_of(0), False) == Available(start_of(1))
+        assert source.plan(start_of(0), start_of(1)) == RddEpoch(Query.frame(1).rdd)
+        assert still_runs(given)
+
+    def test_the_first_batch_of_all_is_an_epoch_too(self, source: StreamingSource, query: Query) -> None:
+        query.give(1)
+        assert source.latest_offset(source.initial_offset(), False) == Available(start_of(1))
+
+    def test_spark_hears_of_its_end_when_it_is_durable_and_not_before(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given = query.give(1)
+        end = source.latest_offset(start_of(0), False).end
+        source.plan(start_of(0), end)
+        assert still_runs(given)
+        source.commit(as_kept(end))
+        assert outcome(given) is None
+
+    def test_the_commit_of_the_batch_before_does_not_end_the_wait(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given = query.give(4)
+        source.commit(start_of(3))
+        assert source.latest_offset(start_of(3), False) == Available(start_of(4))
+        assert still_runs(given)
+        source.commit(start_of(4))
+        assert outcome(given) is None
+
+    def test_batches_follow_each_other(self, source: StreamingSource, query: Query) -> None:
+        start = start_of(0)
+        for number in range(1, 6):
+            given = query.give(number)
+            found = source.latest_offset(start, False)
+            assert found == Available(start_of(number))
+            assert source.plan(start, found.end) == RddEpoch(Query.frame(number).rdd)
+            source.commit(found.end)
+            assert outcome(given) is None
+            start = found.end
+            assert source.latest_offset(start, False) == Available(start)
+
+    def test_spark_may_leave_out_numbers(self, source: StreamingSource, query: Query) -> None:
+        """A batch without data is not given."""
+        given = query.give(7)
+        assert source.latest_offset(start_of(3), False) == Available(start_of(7))
+        source.commit(start_of(7))
+        assert outcome(given) is None
+
+    def test_a_failed_attempt_gets_the_same_batch_again(self, source: StreamingSource, query: Query) -> None:
+        given = query.give(2)
+        plans = [source.plan(start_of(1), source.latest_offset(start_of(1), False).end) for _ in range(3)]
+        assert plans == [RddEpoch(Query.frame(2).rdd)] * 3
+        assert still_runs(given)
+        source.commit(start_of(2))
+        assert outcome(given) is None
+
+    def test_a_batch_that_is_gone_cannot_be_planned(self, source: StreamingSource, query: Query) -> None:
+        with pytest.raises(SourceError, match="no longer has batch 0"):
+            source.plan(start_of(-1), start_of(0))
+        query.give(1)
+        with pytest.raises(SourceError, match="no longer has batch 0"):
+            source.plan(start_of(-1), start_of(0))
+
+
+class TestDurableAlready:
+    """The program was killed after the checkpoint, before Spark heard of it: Spark gives the batch again."""
+
+    @pytest.mark.parametrize("batch", [3, 4])
+    def test_it_is_skipped(self, source: StreamingSource, query: Query, batch: int) -> None:
+        source.commit(start_of(4))  # the attempt begins with it
+        given = query.give(batch)
+        assert source.latest_offset(start_of(4), False) == Available(start_of(4))
+        assert outcome(given) is None
+
+    def test_the_next_one_is_not(self, source: StreamingSource, query: Query) -> None:
+        source.commit(start_of(4))
+        skipped = query.give(4)
+        source.latest_offset(start_of(4), False)
+        assert outcome(skipped) is None
+        given = query.give(5)
+        assert source.latest_offset(start_of(4), False) == Available(start_of(5))
+        assert still_runs(given)
+        source.commit(start_of(5))
+        assert outcome(given) is None
+
+
+class TestEnd:
+    """The job ends, or the query does; the other side hears of it."""
+
+    def test_a_job_that_fails_makes_the_batch_raise(self, source: StreamingSource, query: Query) -> None:
+        given = query.give(1)
+        source.close(SlotLostError("slot p-1[0] died"))
+        error = outcome(given)
+        assert isinstance(error, SourceError)
+        assert "batch 1 has ended: slot p-1[0] died" in str(error)
+
+    def test_a_job_that_ends_without_error_says_no_nonsense(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given = query.give(1)
+        source.close(None)
+        error = outcome(given)
+        assert isinstance(error, SourceError)
+        assert "batch 1 has ended" in str(error)
+        assert "True" not in str(error)
+
+    def test_a_batch_after_the_end_raises_at_once(self, source: StreamingSource, query: Query) -> None:
+        source.close(None)
+        assert isinstance(outcome(query.give(1)), SourceError)
+
+    def test_a_batch_that_was_durable_when_the_job_ended_is_done(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given = query.give(1)
+        source.commit(start_of(0))
+        source.close(SlotLostError("later"))
+        assert outcome(given) is None
+
+    @pytest.mark.parametrize("error", [None, SlotLostError("gone")])
+    def test_the_query_ends_with_the_job(
+        self, source: StreamingSource, query: Query, error: Exception | None
+    ) -> None:
+        source.close(error)
+        source.close(error)
+        assert query.stops == 1
+
+    def test_a_query_that_has_ended_is_not_stopped(self, source: StreamingSource, query: Query) -> None:
+        query.end()
+        source.close(None)
+        assert query.stops == 0
+
+    def test_a_source_that_was_never_started_may_be_closed(self, query: Query) -> None:
+        StreamingSource(query.start).close(None)
+        assert query.stops == 0
+
+    def test_the_end_of_the_query_is_the_end_of_the_input(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        query.end()
+        assert source.latest_offset(start_of(4), False) == Available(start_of(4), is_last=True)
+
+    def test_a_query_that_was_stopped_with_a_batch_open_is_not_over_yet(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given = query.give(5)
+        query.end()
+        assert source.latest_offset(start_of(4), False) == Available(start_of(5))
+        source.commit(start_of(5))
+        assert outcome(given) is None
+        assert source.latest_offset(start_of(5), False) == Available(start_of(5), is_last=True)
+
+    def test_a_batch_that_comes_while_the_query_is_asked_is_not_missed(
+        self, source: StreamingSource, query: Query
+    ) -> None:
+        given: list[queue.SimpleQueue[Any]] = []
+        query.end()
+        query.before_answer = lambda: given.append(query.give(1))
+        assert source.latest_offset(start_of(0), False) == Available(start_of(0))
+        query.before_answer = lambda: None
+        assert source.latest_offset(start_of(0), False) == Available(start_of(1))
+        source.commit(start_of(1))
+        assert outcome(given[0]) is None
+
+    def test_a_query_that_fails_fails_the_job(self, source: StreamingSource, query: Query) -> None:
+        query.end(ConnectionResetError("no brokers"))
+        with pytest.raises(SourceError, match="streaming query failed: no brokers"):
+            source.latest_offset(start_of(4), False)
+
+
+class TestStart:
+    """The job is built when the first batch is known, as that says what to restore."""
+
+    def test_it_returns_the_first_batchs_number_and_that_batch_waits_for_the_job(self, query: Query) -> None:
+        given: list[queue.SimpleQueue[Any]] = []
+
+        def start(process_batch: Callable[[Any, int], None]) -> Query:
+            query.start(process_batch)
+            given.append(query.give_early(3))
+            return query
+
+        source = StreamingSource(start)
+        assert source.start() == 3
+        assert source.query_id == QUERY
+        source.open(query.wake_up)
+        assert source.latest_offset(start_of(2), False) == Available(start_of(3))
+        assert still_runs(given[0])
+        source.commit(start_of(3))
+        assert outcome(given[0]) is None
+        source.close(None)
+
+    def test_a_query_that_ends_before_has_none(self, query: Query) -> None:
+        query.end()
+        assert StreamingSource(query.start).start() is None
+
+    def test_a_query_that_fails_before_is_a_source_error(self, query: Query) -> None:
+        query.end(ConnectionResetError("no brokers"))
+        with pytest.raises(SourceError, match="streaming query failed: no brokers"):
+            StreamingSource(query.start).start()
