@@ -514,7 +514,7 @@ class TestEnd:
         self, source: StreamingSource, query: Query
     ) -> None:
         given = query.give(1)
-        source.commit(start_of(0))
+        source.commit(start_of(1))
         source.close(SlotLostError("later"))
         assert outcome(given) is None
 
