@@ -9,6 +9,7 @@ import attrs
 
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.observe import JobStatus
 
 
 class CheckpointingMode(enum.Enum):
@@ -172,3 +173,15 @@ class CheckpointConfig:
         changes: dict[str, Any] = {name: value}
         self._settings = attrs.evolve(self._settings, **changes)
         return self
+
+
+def deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:
+    """Return whether a job that has ended so leaves no checkpoint."""
+    if retention is None:
+        return False
+    if status is JobStatus.FAILED:
+        return retention is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    return (
+        status is JobStatus.FINISHED
+        or retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+    )

@@ -202,9 +202,18 @@ class Checkpointing:
         """The attempt, or the job, is over."""
         self.execute(self.coordinator.abort_pending(error))
 
-    def planned(self) -> dict[int, Any]:
-        """Return where epochs ended that an earlier run may not have completed."""
-        return self._storage.read_planned(self._job_id)
+    def planned(self, restored: int) -> dict[int, Any]:
+        """Return where the epochs after ``restored`` ended that an earlier run may not have completed.
+
+        One that comes after a gap is of a run that went another way, and counts no more.
+        """
+        found = self._storage.read_planned(self._job_id)
+        kept: dict[int, Any] = {}
+        while restored + 1 in found:
+            restored += 1
+            kept[restored] = found.pop(restored)
+        self._storage.forget_planned(self._job_id, found)
+        return kept
 
     def plan(self, epoch: int, end: object) -> None:
         """Note where ``epoch`` will end; raises ``CheckpointStorageError``."""
@@ -212,14 +221,20 @@ class Checkpointing:
 
     def forget_planned(self, epoch: int) -> None:
         """Epochs up to ``epoch`` are committed."""
-        self._quietly(lambda: self._storage.forget_planned(self._job_id, epoch))
+        self._quietly(lambda: self._storage.forget_planned(self._job_id, range(epoch + 1)))
+
+    def forget_all_planned(self) -> None:
+        """The job goes back further than to its last checkpoint, and may cut epochs anew."""
+        self._storage.forget_planned(self._job_id, self._storage.read_planned(self._job_id))
 
     def discard_all(self) -> None:
         """Delete every checkpoint of the job; savepoints stay."""
         for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
             uri = self._storage.uri_of(self._job_id, checkpoint_id)
-            self._quietly(lambda uri=uri: self._storage.discard(uri))  # type: ignore[misc]
-        self._quietly(lambda: self._storage.sweep_shared(self._job_id, set()))
+            if self._quietly(lambda uri=uri: self._storage.discard(uri)):  # type: ignore[misc]
+                self._registry.unregister(checkpoint_id)
+        self._registry.begin_attempt()
+        self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
 
     # --- barriers ----------------------------------------------------------------------------------
 
@@ -395,10 +410,11 @@ class Checkpointing:
         self._tell_slots(AbortCheckpoint(checkpoint_id, self.coordinator.latest_completed or 0))
         self._epoch_states.pop(checkpoint_id, None)
         uri = self._uris.pop(checkpoint_id, None)
-        if uri is not None:
-            self._quietly(lambda: self._storage.discard(uri))
-        written = shared_files(ack.state for ack in pending.acks.values())
-        self._discard_shared(written - self._registry.needed())
+        written = {ack.slot: ack.state for ack in pending.acks.values()}
+        if uri is not None and not self._quietly(lambda: self._storage.discard(uri)):
+            # It may be complete after all: an error may come after the deed.
+            self._registry.keep(checkpoint_id, self._chains_of(pending))
+        self._discard_shared(shared_files(written.values()) - self._registry.needed())
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is not None:
             if uri is not None:
@@ -414,11 +430,20 @@ class Checkpointing:
         )
         self._note(stats)
 
+    def _chains_of(self, pending: PendingCheckpoint) -> list[OperatorSubtaskState]:
+        states = []
+        for ack in pending.acks.values():
+            try:
+                states.append(self._registry.whole(ack))
+            except CheckpointError:
+                states.append(ack.state)
+        return states
+
     def _discard(self, checkpoint_id: int) -> None:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
-        unneeded = self._registry.unregister(checkpoint_id)
-        self._quietly(lambda: self._storage.discard(uri))
-        self._discard_shared(unneeded)
+        # Where the folder stays, the checkpoint does, and with it what it needs.
+        if self._quietly(lambda: self._storage.discard(uri)):
+            self._discard_shared(self._registry.unregister(checkpoint_id))
 
     def _discard_late(self, ack: CheckpointAck) -> None:
         own = self._storage.uri_of(self._job_id, ack.checkpoint_id)
@@ -430,12 +455,14 @@ class Checkpointing:
         if paths:
             self._quietly(lambda: self._storage.discard_shared(self._job_id, sorted(paths)))
 
-    def _quietly(self, delete: Callable[[], None]) -> None:
-        """Delete; what cannot be deleted is without ``_metadata`` or superseded, and harms nobody."""
+    def _quietly(self, delete: Callable[[], None]) -> bool:
+        """Delete, and return whether that went well. What cannot be deleted harms nobody."""
         try:
             delete()
         except CheckpointError as error:
             _log.warning("%s", error)
+            return False
+        return True
 
     def _tell_slots(self, message: object) -> None:
         for slot in self._subtasks():

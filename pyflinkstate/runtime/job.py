@@ -31,7 +31,10 @@ from pyflinkstate.errors import (
     JobFailedError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_config import (
+    ExternalizedCheckpointRetention,
+    deletes_checkpoints,
+)
 from pyflinkstate.runtime.checkpointing import Checkpointing, JobView, RestorePoint, SavepointRequest
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
@@ -39,6 +42,7 @@ from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.messages import (
+    CancelJob,
     CheckpointAck,
     CheckpointDecline,
     CheckpointTrigger,
@@ -46,6 +50,7 @@ from pyflinkstate.runtime.messages import (
     SlotOutput,
     StateMaterialized,
     TaskReport,
+    WakeUp,
 )
 from pyflinkstate.runtime.observe import (
     Accumulators,
@@ -85,16 +90,6 @@ class JobSettings:
     allow_non_restored_state: bool = False
     fall_back: bool = False
     slot_memory_bytes: int | None = None
-
-
-@attrs.frozen
-class CancelJob:
-    """Event: somebody wants the job to end."""
-
-
-@attrs.frozen
-class WakeUp:
-    """Event: the source has something new."""
 
 
 #: Makes the driver's end of all connections: from the job's secret, its mailbox, and what slots shall run.
@@ -250,8 +245,7 @@ class Job(JobView):
         for sink in self._plan.sinks:
             sink.sink.open(self.job_id, restored)
         if self._logs_epochs and restored is not None and self._checkpointing is not None:
-            planned = self._checkpointing.planned()
-            self._planner.remember({epoch: end for epoch, end in planned.items() if epoch > restored})
+            self._planner.remember(self._checkpointing.planned(restored))
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
@@ -285,7 +279,7 @@ class Job(JobView):
         if self._checkpointing is None:
             return
         self._checkpointing.abort_pending(error)
-        if began and _deletes_checkpoints(self._settings.retention, status):
+        if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
             self._checkpointing.begin_attempt()  # there is none: what slots left half-written goes
@@ -358,6 +352,8 @@ class Job(JobView):
         _log.warning("%s; going back to %s", error, older.uri)
         self._restore = older
         self._planner.remember({})
+        if self._logs_epochs:
+            self._checkpointing.forget_all_planned()
         return True
 
     def _await_end_of_epoch(self) -> None:
@@ -597,14 +593,3 @@ class Job(JobView):
         if isinstance(error, JobCancelledError):
             self._cancelled = error
         self._failure = self._cancelled or self._failure or error
-
-
-def _deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:
-    if retention is None:
-        return False
-    if status is JobStatus.FAILED:
-        return retention is ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
-    return (
-        status is JobStatus.FINISHED
-        or retention is not ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-    )

@@ -31,6 +31,19 @@ class SlotId:
         return f"{self.operator_id}[{self.subtask}]"
 
 
+# --- to the job master, from its own process ------------------------------------------------------
+
+
+@attrs.frozen
+class CancelJob:
+    """Event: somebody wants the job to end."""
+
+
+@attrs.frozen
+class WakeUp:
+    """Event: the source has something new."""
+
+
 # --- task to driver ----------------------------------------------------------------------------
 
 

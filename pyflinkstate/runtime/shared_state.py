@@ -102,6 +102,10 @@ class SharedStateRegistry:
         subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
         self._files[metadata.checkpoint_id] = shared_files(subtasks)
 
+    def keep(self, checkpoint_id: int, states: Iterable[OperatorSubtaskState]) -> None:
+        """A checkpoint that was given up could not be deleted: its own files stay with it."""
+        self._files[checkpoint_id] = shared_files(states)
+
     def unregister(self, checkpoint_id: int) -> set[str]:
         """A checkpoint is deleted: return its shared files that nobody else needs."""
         self._chains.pop(checkpoint_id, None)

@@ -11,7 +11,7 @@ import json
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -245,10 +245,10 @@ class CheckpointStorage:
                     planned[epoch] = json.loads(stream.read())
         return planned
 
-    def forget_planned(self, job_id: str, epoch: int) -> None:
-        """Epochs up to ``epoch`` are final, and will not be run again."""
+    def forget_planned(self, job_id: str, epochs: Container[int]) -> None:
+        """These epochs will not be run again, or not the same way."""
         for number in self._planned_epochs(job_id):
-            if number <= epoch:
+            if number in epochs:
                 with _storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
                     self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
 
