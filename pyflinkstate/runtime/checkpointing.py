@@ -144,6 +144,8 @@ class Checkpointing:
         last_id, completed = self._ids_in_use(restore)
         self.coordinator = CheckpointCoordinator(settings, last_id, completed)
         self._knows_all_files = True
+        #: Checkpoints that were passed over: they stay for somebody to look at.
+        self._damaged: set[int] = set()
         for checkpoint_id in completed:
             self._register_restored(checkpoint_id)
         if restore is not None:
@@ -182,12 +184,22 @@ class Checkpointing:
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
         if self._knows_all_files:
-            self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
+            self._quietly(self._sweep)
+
+    def _sweep(self) -> None:
+        """Delete what could not be deleted when it was to be, and what was half-written."""
+        kept = {*self.coordinator.retained, *self._damaged}
+        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
+            if checkpoint_id not in kept:
+                self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+                self._registry.unregister(checkpoint_id)
+        self._storage.sweep_shared(self._job_id, self._registry.needed())
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
         """Return the newest retained checkpoint before ``damaged``, which is left where it is, unused."""
         for checkpoint_id in reversed(self.coordinator.retained):
             if checkpoint_id == damaged.metadata.checkpoint_id:
+                self._damaged.add(checkpoint_id)
                 self.coordinator.forget(checkpoint_id)
             if checkpoint_id >= damaged.metadata.checkpoint_id:
                 continue

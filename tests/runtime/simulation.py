@@ -81,6 +81,7 @@ RATES = {
 #: What these do comes later, or goes on.
 LASTING = ("stall", "fill the disk", "flaky disk")
 _VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
+_PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
 _KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_prepared/)?epoch=(\d+)/")
 
 
@@ -191,7 +192,7 @@ class Simulation:
                 finished = True
                 self._check_counts(self.job)
             except Killed as killed:
-                assert killed.process is driver
+                assert killed.process is driver  # noqa: PT017
                 self.notes["killed"] += 1
             except JobCancelledError:
                 self.notes["cancelled"] += 1
@@ -200,7 +201,7 @@ class Simulation:
                 self.notes[f"failed: {type(error).__name__}"] += 1
                 now_struck = sum(self.chaos.struck.values()) + self.notes["poisoned"]
                 lasting = self.damaged or any(self.chaos.struck[fault] for fault in LASTING)
-                assert now_struck > struck or lasting, f"it failed by itself: {error!r}"
+                assert now_struck > struck or lasting, f"it failed by itself: {error!r}"  # noqa: PT017
         self.cluster.end_driver()
         return self._ended(finished)
 
@@ -258,9 +259,9 @@ class Simulation:
         """
         rows = 0
         for path in self.disk.below(f"{OUTPUT}/{self.output}"):
-            if kept := _KEPT_EPOCH.match(path):
-                if int(kept[1]) <= savepoint.metadata.epoch:
-                    rows += self.disk.read(path).count(b"\n")
+            kept = _KEPT_EPOCH.match(path)
+            if kept and int(kept[1]) <= savepoint.metadata.epoch:
+                rows += self.disk.read(path).count(b"\n")
         return rows == savepoint.metadata.source_position["index"]
 
     def _plan_interventions(self, job: Job) -> None:
@@ -517,18 +518,20 @@ class Simulation:
         return backend
 
     def _check_leftovers(self) -> None:
-        """Of the job that has finished, no file is left that no completed checkpoint needs.
+        """Of the job that has finished nothing is left that no completed checkpoint needs.
 
-        Excused are files made by processes that were cut off by then, and those whose deletion failed.
+        Excused are files made by processes that were cut off by then, and what lies where something failed.
         """
-        needed = set().union(*(self._files(published) for published in self._completed()))
-        for path in self.disk.below(f"{CHECKPOINTS}/{self.job_id}"):
-            _, _, _, room, *_ = path.split("/")
-            if path in needed or not (room == "shared" or room.startswith("chk-")):
+        kept = self._completed()
+        needed = {published.folder for published in kept}.union(*map(self._files, kept))
+        own = f"{CHECKPOINTS}/{self.job_id}"
+        for path in [*self.disk.below(own), *self.disk.folders]:
+            place = _PLACE.match(path)
+            if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):
                 continue
-            maker, was_cut_off = self.disk.makers[path]
-            excused = was_cut_off or path.rpartition("/")[0] in self.cluster.disturbed
-            assert excused, f"{path} of {maker} is left, and nobody needs it"
+            maker, was_cut_off = self.disk.makers.get(path, (None, False))
+            excused = was_cut_off or place[0] in self.cluster.disturbed
+            assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
 
 
 class NoThreads(Executor):

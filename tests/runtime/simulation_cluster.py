@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import attrs
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError
@@ -52,8 +53,20 @@ CAUTION = frozenset({"look", "read", "delete", "delete folder"})
 INTERRUPTIBLE = frozenset({"write", "delete folder"})
 
 
+@attrs.frozen
+class Scripted:
+    """What happens at one operation: it fails after some part of it, and may kill who does it."""
+
+    part: float
+    kills: bool = False
+
+    def part_of(self, operation: Operation) -> float:
+        """Return how much of the operation happens: of most all or nothing."""
+        return self.part if operation.name in INTERRUPTIBLE else float(self.part == 1)
+
+
 class Chaos:
-    """Decides what goes wrong. ``rates`` are probabilities by kind of fault; ``left`` is how many may come."""
+    """Decides what goes wrong. ``rates`` are probabilities by kind of fault; ``left`` is how many may be."""
 
     def __init__(self, rng: random.Random, rates: dict[str, float], left: int) -> None:
         self.rng = rng
@@ -90,7 +103,7 @@ class Cluster:
         self.steps = 0
         self.driver_operations = 0
         #: By number of the driver's operation: what a directed scenario wants of it.
-        self.script: dict[int, Verdict] = {}
+        self.script: dict[int, Scripted] = {}
         #: Folders of checkpoints, or the shared one, in which an operation has failed.
         self.disturbed: set[str] = set()
         self._full_until_ms = 0
@@ -153,7 +166,7 @@ class Cluster:
             try:
                 return action(*arguments)
             except Killed as killed:
-                assert killed.process is process
+                assert killed.process is process  # noqa: PT017
                 return None
 
     # --- processes ---------------------------------------------------------------------------------
@@ -203,10 +216,9 @@ class Cluster:
             self.driver_operations += 1
             scripted = self.script.pop(self.driver_operations, None)
             if scripted is not None:
-                if isinstance(scripted.error, Killed):
-                    self.kill(process)
-                    return Verdict(scripted.part, Killed(process))
-                return scripted
+                self.chaos.struck["scripted"] += 1
+                answer = self._kill if scripted.kills else self._refuse
+                return answer(operation, scripted)
             if self.rng.random() < INTERLEAVED:
                 for _ in range(self.rng.randint(1, 4)):
                     if self._events:
@@ -217,28 +229,26 @@ class Cluster:
         return self._mishap(operation) if self.chaos.left or self._flaky else FINE
 
     def _mishap(self, operation: Operation) -> Verdict:
-        if operation.name in CHANGES and self.chaos.strikes("kill at the disk"):
-            self.kill(operation.process)
-            return Verdict(self._part(operation), Killed(operation.process))
-        if self.chaos.strikes("flaky disk"):
+        chaos = self.chaos
+        if operation.name in CHANGES and chaos.strikes("kill at the disk"):
+            return self._kill(operation, Scripted(self.rng.choice([0.0, 0.5, 1.0])))
+        if chaos.strikes("flaky disk"):
             self._flaky = self.rng.randint(3, 30)
         self._flaky = max(0, self._flaky - 1)
-        part = None
-        if self.chaos.strikes("disk error") or (self._flaky and self.rng.random() < 0.3):
-            part = 0.5 if operation.name in INTERRUPTIBLE else 0.0
-        elif self.chaos.strikes("late disk error"):
-            part = 1.0
-        if part is None:
-            return FINE
+        if chaos.strikes("disk error") or (self._flaky and self.rng.random() < 0.3):
+            return self._refuse(operation, Scripted(0.5))
+        return self._refuse(operation, Scripted(1.0)) if chaos.strikes("late disk error") else FINE
+
+    def _kill(self, operation: Operation, fault: Scripted) -> Verdict:
+        self.kill(operation.process)
+        return Verdict(fault.part_of(operation), Killed(operation.process))
+
+    def _refuse(self, operation: Operation, fault: Scripted) -> Verdict:
         if found := _CHECKPOINT_FOLDER.match(operation.path):
             self.disturbed.add(found[0])
             if operation.name in CAUTION:
                 self.disturbed.add(found[0].rpartition("/")[0] + "/shared")
-        return Verdict(part, OSError(5, "input/output error", operation.path))
-
-    def _part(self, operation: Operation) -> float:
-        part = self.rng.choice([0.0, 0.5, 1.0])
-        return part if operation.name in INTERRUPTIBLE else float(part > 0)
+        return Verdict(fault.part_of(operation), OSError(5, "input/output error", operation.path))
 
 
 # --- the driver's surroundings -----------------------------------------------------------------------
@@ -332,7 +342,7 @@ class SimulatedControl(ControlServer):
         self.driver.check()
         self._registry.end()
 
-    def acquire(self, request: AcquireSlot) -> Iterator[Address | None]:
+    def acquire(self, request: AcquireSlot) -> Iterator[Address | None]:  # noqa: C901
         """A task asks for a slot, and waits; yields the address at last. See ``DriverLink.acquire_slot``."""
         registry, task, started = self._registry, TaskWire(), None
         if self.driver.dead or request.attempt != registry.attempt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pyflinkstate.api.context import RuntimeContext
@@ -203,9 +204,7 @@ class SimulatedSource(Source):
         begin, stop = start["index"], end["index"]
         assert begin < stop, f"an epoch from {begin} to {stop}"
         cuts = sorted({begin, begin + (stop - begin) // 3, begin + (stop - begin) // 2, stop})
-        return SplitEpoch(
-            [self.records[first:last] for first, last in zip(cuts, cuts[1:], strict=False)], _read
-        )
+        return SplitEpoch([self.records[first:last] for first, last in pairwise(cuts)], _read)
 
     def commit(self, end: Any) -> None:
         self.committed.append(end["index"])

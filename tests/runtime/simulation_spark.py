@@ -252,7 +252,7 @@ class TaskAttempt(Process):
         self._steps = steps
         self._cluster = stage.job.cluster
 
-    def step(self) -> None:
+    def step(self) -> None:  # noqa: C901
         """Go on a little."""
         cluster = self._cluster
         if self.dead:
@@ -275,7 +275,7 @@ class TaskAttempt(Process):
             self._stop()
             self._stage.failed(self, "its worker was killed")
         except (PyFlinkStateError, OSError) as error:
-            assert not isinstance(error, SlotBusyError) or cluster.chaos.struck, error
+            assert not isinstance(error, SlotBusyError) or cluster.chaos.struck, error  # noqa: PT017
             self._stage.failed(self, error)
         else:
             cluster.soon(self.step)

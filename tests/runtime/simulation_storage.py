@@ -7,6 +7,7 @@ operation is done by the process that runs at the moment; what becomes of it is 
 from __future__ import annotations
 
 import io
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -244,7 +245,8 @@ class _Handler(fs.FileSystemHandler):
     """What pyarrow calls."""
 
     def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+        # The garbage collector does not see that pyarrow holds this, so it would never find the circle.
+        self._disk: Disk = weakref.proxy(disk)
 
     def get_type_name(self) -> str:
         return "simulation"

@@ -2,7 +2,7 @@
 
     python kill_program.py DIRECTORY [--master M] [--parallelism N] [--restore]
 
-It says ``epoch <n>`` whenever an epoch has run. Output is ``DIRECTORY/out``, checkpoints ``DIRECTORY/checkpoints``.
+It says ``epoch <n>`` whenever an epoch has run. Output is in ``out``, checkpoints are in ``checkpoints``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,11 @@ EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
 @pytest.fixture
 def credentials(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's come from its environment; Spark hands those of its context on to new workers."""
-    names = {"AWS_ACCESS_KEY_ID": "us", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
+    names = {
+        "AWS_ACCESS_KEY_ID": "us",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     for name, value in names.items():
         monkeypatch.setenv(name, value)
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
@@ -71,12 +75,17 @@ class Server:
         self._server._server.server_close()
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[Server]:
     running = Server()
     yield running
-    running.denied = lambda method, path: False
     running.stop()
+
+
+@pytest.fixture
+def server(running_server: Server) -> Iterator[Server]:
+    yield running_server
+    running_server.denied = lambda method, path: False
 
 
 @attrs.define
@@ -94,8 +103,12 @@ class Bucket:
         endpoint = f"http://127.0.0.1:{self.port}"
         return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
 
-    def objects(self, prefix: str = "") -> set[str]:
-        found = self.client().list_objects_v2(Bucket=self.name, Prefix=prefix)
+    def create(self) -> Bucket:
+        self.client().create_bucket(Bucket=self.name)
+        return self
+
+    def objects(self) -> set[str]:
+        found = self.client().list_objects_v2(Bucket=self.name)
         return {item["Key"] for item in found.get("Contents", ())}
 
     def delete(self) -> None:
@@ -107,9 +120,7 @@ class Bucket:
 
 @pytest.fixture
 def bucket(server: Server, tmp_path: Path) -> Bucket:
-    made = Bucket(server.port, "b" + "".join(filter(str.isalnum, tmp_path.name.lower())))
-    made.client().create_bucket(Bucket=made.name)
-    return made
+    return Bucket(server.port, "b" + "".join(filter(str.isalnum, tmp_path.name.lower()))).create()
 
 
 class Listener(Recorder):
@@ -155,7 +166,9 @@ class Runs:
     ) -> tuple[JobExecutionResult, Listener]:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
         storage = FileSystemCheckpointStorage(self.bucket.uri("chk"), file_state_size_threshold=0)
-        env.enable_checkpointing(0, storage, num_retained=self.num_retained, tolerable_failures=self.tolerable)
+        env.enable_checkpointing(
+            0, storage, num_retained=self.num_retained, tolerable_failures=self.tolerable
+        )
         config = env.get_checkpoint_config()
         config.enable_incremental_checkpoints(self.incremental, materialization_interval=2)
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(self.restarts, 0))
@@ -220,8 +233,7 @@ class TestExactlyOnce:
 
     def test_a_savepoint_in_another_bucket(self, runs: Runs, spark: Any) -> None:
         """Taken while the job runs; another program starts from it, and leaves the first one's alone."""
-        other = attrs.evolve(runs.bucket, name=f"{runs.bucket.name}other")
-        other.client().create_bucket(Bucket=other.name)
+        other = attrs.evolve(runs.bucket, name=f"{runs.bucket.name}other").create()
         env = StreamExecutionEnvironment(spark).set_parallelism(2)
         env.enable_checkpointing(10**6, runs.bucket.uri("first"))
         source = env.from_rate(1000).key_by(lambda record: record["value"] % 3)
@@ -236,6 +248,33 @@ class TestExactlyOnce:
         assert other.objects() == {"sp/", f"sp/{name}/", f"sp/{name}/_metadata"}
         assert savepoint == child_uri(other.uri("sp"), name)
         assert metadata.operator("sums") is not None
+
+    def test_where_epochs_end_is_noted_there_while_it_may_matter(self, runs: Runs, spark: Any) -> None:
+        written: list[tuple[int, int]] = []
+
+        def run(fatal: int | None) -> JobExecutionResult:
+            def write(df: Any, epoch: int) -> None:
+                written.append((epoch, df.count()))
+                if epoch == fatal:
+                    raise OSError("the table is locked")
+
+            env = StreamExecutionEnvironment(spark).set_parallelism(2)
+            env.enable_checkpointing(0, runs.bucket.uri("chk"))
+            env.set_restart_strategy(RestartStrategies.no_restart())
+            if fatal is None:
+                env.restore_from("latest")
+            source = env.from_collection(RECORDS, records_per_epoch=len(RECORDS) // EPOCHS)
+            sums = source.key_by(lambda record: record[0]).process(RunningSum()).uid("sums")
+            sums.foreach_epoch(write, "key string, total long")
+            return env.execute("sums")
+
+        with pytest.raises(errors.UserFunctionError):
+            run(fatal=EPOCHS - 1)
+        assert any(f"/offsets/{EPOCHS - 1}" in key for key in runs.bucket.objects())
+        result = run(fatal=None)
+        assert written == [(epoch, 100) for epoch in (1, 2, 3, 3, 4)]
+        left = {key.removeprefix(f"chk/{result.job_id}/offsets/") for key in runs.bucket.objects()}
+        assert not {key for key in left if "/" not in key} - {""}
 
 
 def writes(*endings: str) -> Callable[[str, str], bool]:
@@ -288,10 +327,13 @@ class TestAServerThatAnswersErrors:
         assert isinstance(caught.value.__cause__, errors.CheckpointError)
         assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS, "committed is what was covered"
 
-    def test_a_server_that_is_gone(self, runs: Runs, server: Server) -> None:
+    def test_a_server_that_is_gone(self, runs: Runs) -> None:
+        """Whoever looks for it gives up after some seconds, each time, and the job after one time."""
+        own = Server()
+        runs.bucket = Bucket(own.port, f"{runs.bucket.name}gone").create()
         runs.restarts = 0
         with pytest.raises(errors.CheckpointFailuresExceededError, match="checkpoint storage: cannot"):
-            runs.run(beyond={1: server.stop})
+            runs.run(beyond={1: own.stop})
         assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS
 
     def test_no_bucket_is_found_before_any_record(self, runs: Runs) -> None:

@@ -17,16 +17,21 @@ from operators import RunningSum, running_sums
 from test_recovery import Recorder
 
 from pyflinkstate import (
+    CheckpointedFunction,
     CheckpointStats,
     FileSink,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
     JobClient,
     JobExecutionResult,
     JobListener,
     JobStatus,
     KeyedProcessFunction,
     RestartStrategies,
+    RuntimeContext,
     StreamExecutionEnvironment,
     Types,
+    ValueStateDescriptor,
     errors,
 )
 
@@ -37,6 +42,9 @@ pytestmark = [
 ]
 
 AVAILABLE_NOW = {"availableNow": True}
+OFTEN = {"processingTime": "100 milliseconds"}
+#: Each batch has its checkpoint, whatever the interval.
+RARELY = 10**7
 #: How long a test waits for what should come at once.
 PATIENCE_S = 60
 
@@ -97,9 +105,11 @@ class Streaming:
     def start(
         self,
         *,
+        restore: str | None = None,
         listener: JobListener | None = None,
         function: KeyedProcessFunction | None = None,
         restarts: int = 0,
+        tolerable: int = 0,
         num_retained: int = 1,
         location: Path | None = None,
         files_per_batch: int = 1,
@@ -107,14 +117,24 @@ class Streaming:
     ) -> StreamExecutionEnvironment:
         """Return an environment that is ready to be executed."""
         env = StreamExecutionEnvironment(self.spark).set_parallelism(2)
-        env.enable_checkpointing(0, str(self.checkpoints), incremental=True, num_retained=num_retained)
+        env.enable_checkpointing(
+            RARELY,
+            str(self.checkpoints),
+            incremental=True,
+            num_retained=num_retained,
+            tolerable_failures=tolerable,
+        )
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
         if listener is not None:
             env.add_listener(listener)
+        if restore is not None:
+            env.restore_from(restore)
         where = None if location is None else str(location)
         stream = self.input.stream(self.spark, files_per_batch)
         source = env.from_streaming(stream, checkpoint_location=where, trigger=trigger)
-        sums = source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
+        sums = (
+            source.map(as_pair).key_by(by_key, Types.STRING()).process(function or RunningSum()).uid("sums")
+        )
         sums.sink_to(FileSink(str(self.output)))
         return env
 
@@ -179,6 +199,19 @@ class TestRestarts:
         assert (third.job_id, third.epochs) == (first.job_id, 4), "nothing new, nothing done"
         assert streaming.rows() == streaming.expected()
 
+    def test_a_batch_is_done_for_spark_only_when_its_checkpoint_is_complete(
+        self, streaming: Streaming
+    ) -> None:
+        """The first checkpoint fails. The batch is done with the second, at the end of an empty epoch."""
+        streaming.input.add(2)
+        seen: list[bool] = []
+        recorder = Recorder({2: lambda: seen.append(bool(streaming.log("commits", batch=0)))})
+        result = streaming.run(listener=recorder, function=Undecided(), tolerable=1)
+        assert seen == [False]
+        assert [stats.checkpoint_id for stats in result.failed_checkpoints] == [1]
+        assert (result.restarts, result.epochs) == (0, 3)
+        assert streaming.rows() == streaming.expected()
+
     def test_m_is_n_the_batch_was_durable_and_spark_had_not_heard(self, streaming: Streaming) -> None:
         streaming.input.add(2)
         streaming.run()
@@ -235,11 +268,27 @@ class TestRestarts:
             errors.IncompatibleCheckpointError, "another streaming query", location=tmp_path / "other"
         )
 
+    def test_a_savepoint_is_restored_into_another_checkpoint_directory(
+        self, streaming: Streaming, tmp_path: Path
+    ) -> None:
+        location = tmp_path / "location"
+        streaming.input.add(2)
+        requests: list[Any] = []
+        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
+        env = streaming.start(listener=stop, location=location, trigger=OFTEN)
+        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
+        clients = [env.execute_async("sums")]
+        clients[0].get_job_execution_result().result(PATIENCE_S)
+        streaming.checkpoints = tmp_path / "elsewhere"
+        streaming.input.add()
+        streaming.run(restore=requests[0].result(0), location=location)
+        assert streaming.rows() == streaming.expected()
+
     def test_no_data_yet_does_not_keep_the_program_waiting(
         self, streaming: Streaming, background: ThreadPoolExecutor, spark: Any
     ) -> None:
         """Who starts a job beside the program can go on at once, watch it and cancel it."""
-        env = streaming.start(trigger={"processingTime": "100 milliseconds"})
+        env = streaming.start(trigger=OFTEN)
         started = background.submit(env.execute_async, "sums")
         try:
             client: JobClient = started.result(10)
@@ -268,25 +317,47 @@ class Raises(RunningSum):
 
 
 class Chimes(KeyedProcessFunction):
-    """Emits when a timer says so, and not when a record comes."""
+    """Emits nothing when a record comes, and three times when a timer says so."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.left = runtime_context.get_state(ValueStateDescriptor("left", Types.LONG()))
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        if self.left.value() is None:
+            self.left.update(3)
+            self.set_timer(ctx)
+
+    def set_timer(self, ctx: KeyedProcessFunction.Context) -> None:
         timers = ctx.timer_service()
         timers.register_processing_time_timer(timers.current_processing_time() + 1)
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[str]:
-        yield f"{ctx.get_current_key()} chimes"
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        left = (self.left.value() or 0) - 1
+        self.left.update(left)
+        if left:
+            self.set_timer(ctx)
+        yield ctx.get_current_key(), left
+
+
+class Undecided(RunningSum, CheckpointedFunction):
+    """Declines the first checkpoint."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        return
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        if context.get_checkpoint_id() == 1:
+            raise OSError("not now")
 
 
 class Notes(Recorder):
-    """Has queries noted while they run, and what a test waits for."""
+    """Notes the queries that run, and stops them once ``until`` is true after a checkpoint."""
 
     def __init__(self, spark: Any, until: Callable[[], bool] = lambda: False) -> None:
         super().__init__()
         self.queries: list[Any] = []
         self._spark = spark
         self._until = until
-        self._client: JobClient | None = None
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         super().on_checkpoint(stats)
@@ -319,7 +390,7 @@ class TestFailures:
     def test_a_query_that_is_stopped_ends_the_job(self, streaming: Streaming, spark: Any) -> None:
         streaming.input.add(1)
         notes = Notes(spark, until=lambda: True)
-        result = streaming.run(listener=notes, trigger={"processingTime": "100 milliseconds"})
+        result = streaming.run(listener=notes, trigger=OFTEN)
         assert result.epochs == 1
         assert streaming.rows() == streaming.expected()
         streaming.input.add(1)
@@ -341,20 +412,16 @@ class TestIdleTimers:
     def test_they_fire_though_no_more_data_comes(self, streaming: Streaming, spark: Any) -> None:
         streaming.input.add(1)
         keys = {key for key, _ in streaming.input.records}
-        chimes = Counter(f'"{key} chimes"' for key in keys)
-        notes = Notes(spark, until=lambda: set(streaming.rows()) == set(chimes))
-        env = streaming.start(
-            listener=notes, function=Chimes(), trigger={"processingTime": "100 milliseconds"}
-        )
-        client = env.execute_async("sums")
-        result = client.get_job_execution_result().result(PATIENCE_S)
-        assert result.epochs > 1, "a batch, and what the timers gave without one"
+        chimes = Counter(f'["{key}",{left}]' for key in keys for left in range(3))
+        notes = Notes(spark, until=lambda: streaming.rows() == chimes)
+        result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
+        assert result.epochs > 2, "a batch, and what the timers gave without one"
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
 
     def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
         streaming.input.add(1)
         notes = Notes(spark)
-        env = streaming.start(listener=notes, trigger={"processingTime": "100 milliseconds"})
+        env = streaming.start(listener=notes, trigger=OFTEN)
         client = env.execute_async("sums")
         client.cancel().result(PATIENCE_S)
         assert client.get_job_status().result() is JobStatus.CANCELED

@@ -1,0 +1,193 @@
+"""``keyed_process``: DataFrame in, DataFrame out, at rest and streaming."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operators import running_sums
+from test_streaming import PATIENCE_S, JsonFolder
+
+from pyflinkstate import (
+    JobStatus,
+    KeyedProcessFunction,
+    RuntimeContext,
+    Types,
+    ValueStateDescriptor,
+    errors,
+    keyed_process,
+)
+from pyflinkstate.runtime.keyed_process import running
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("no_query_left", "no_slot_left", "no_job_left"),
+    pytest.mark.timeout(120),
+]
+
+ROWS = [(f"key-{n * 7 % 5}", n % 3, n) for n in range(60)]
+SUMS = "key string, total long"
+
+
+class SumOfRows(KeyedProcessFunction):
+    """Emits ``(key, sum so far)`` for Spark rows with a column ``n``; a key of several columns as text."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[str, int]]:
+        total = (self.sum.value() or 0) + value.n
+        self.sum.update(total)
+        key = ctx.get_current_key()
+        yield key if isinstance(key, str) else "/".join(map(str, key)), total
+
+
+@pytest.fixture
+def no_query_left(spark: Any) -> Iterator[None]:
+    """Stop the queries that a test left, and assert that there was none."""
+    yield
+    left = spark.streams.active
+    for query in left:
+        query.stop()
+    assert not left
+
+
+@pytest.fixture
+def no_job_left() -> Iterator[None]:
+    """End the jobs behind streaming DataFrames."""
+    yield
+    while running:
+        running.pop().client.cancel().result(PATIENCE_S)
+
+
+@pytest.fixture
+def errors_logged() -> Iterator[queue.SimpleQueue[str]]:
+    """What the package logs as errors, from any thread."""
+    messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: messages.put(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("pyflinkstate").addHandler(handler)
+    yield messages
+    logging.getLogger("pyflinkstate").removeHandler(handler)
+
+
+def last_part(row: Any) -> str:
+    return f"{row.key}/{row.part}"
+
+
+class TestBatch:
+    @pytest.mark.parametrize(
+        ("key", "key_of"),
+        [
+            ("key", lambda key, part: key),
+            (["key", "part"], lambda key, part: f"{key}/{part}"),
+            (last_part, lambda key, part: f"{key}/{part}"),
+        ],
+        ids=["column", "columns", "function"],
+    )
+    def test_keys(self, spark: Any, key: Any, key_of: Callable[[str, int], str]) -> None:
+        frame = spark.createDataFrame(ROWS, "key string, part int, n long").coalesce(1)
+        sums = keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS, parallelism=2)
+        assert sums.schema.simpleString() == "struct<key:string,total:bigint>"
+        expected = running_sums([(key_of(name, part), n) for name, part, n in ROWS])
+        assert Counter(map(tuple, sums.collect())) == Counter(expected)
+        assert sums.count() == len(ROWS), "it is kept: a second action does not run the job again"
+
+    def test_a_declared_key_type_is_checked(self, spark: Any) -> None:
+        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
+        with pytest.raises(errors.InvalidKeyError):
+            keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS, key_type=Types.LONG())
+
+    @pytest.mark.parametrize("key", ["name", ["key", "name"]])
+    def test_a_column_that_is_not_there(self, spark: Any, key: Any) -> None:
+        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
+        with pytest.raises(errors.ConfigurationError, match=r"no column 'name'; there are key, part, n"):
+            keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
+
+    def test_no_rows(self, spark: Any) -> None:
+        frame = spark.createDataFrame([], "key string, part int, n long")
+        assert keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS).collect() == []
+
+
+class Downstream:
+    """A program that reads what ``keyed_process`` gives with a query of its own, run again and again."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.input = JsonFolder(folder / "input")
+        self.batches: dict[int, list[Any]] = {}
+
+    def start(self, key: Any = "key") -> Any:
+        return keyed_process(
+            self.input.stream(self.spark),
+            key=key,
+            function=SumOfRows(),
+            schema=SUMS,
+            parallelism=2,
+            checkpoint_directory=str(self.folder / "state"),
+            job_name="sums",
+        )
+
+    def read(self, sums: Any) -> Counter[Any]:
+        """Return all rows, those of earlier runs too, once there are as many as there should be."""
+        whole = threading.Event()
+
+        def take(batch: Any, batch_id: int) -> None:
+            self.batches[batch_id] = [tuple(row) for row in batch.collect()]
+            if sum(map(len, self.batches.values())) >= len(self.input.records):
+                whole.set()
+
+        writer = sums.writeStream.foreachBatch(take).trigger(processingTime="50 milliseconds")
+        query = writer.option("checkpointLocation", str(self.folder / "downstream")).start()
+        assert whole.wait(PATIENCE_S)
+        query.processAllAvailable()
+        query.stop()
+        return Counter(row for rows in self.batches.values() for row in rows)
+
+    def expected(self) -> Counter[Any]:
+        return Counter(running_sums(self.input.records))
+
+
+@pytest.fixture
+def downstream(spark: Any, tmp_path: Path) -> Downstream:
+    return Downstream(spark, tmp_path)
+
+
+class TestStreaming:
+    def test_a_query_downstream_reads_exactly_what_was_committed(self, downstream: Downstream) -> None:
+        downstream.input.add(2)
+        sums = downstream.start()
+        assert sums.isStreaming
+        assert sums.schema.simpleString() == "struct<key:string,total:bigint>"
+        assert downstream.read(sums) == downstream.expected()
+        (job,) = running
+        assert job.client.get_job_status().result() is JobStatus.RUNNING, "it goes on with what comes"
+        downstream.input.add(1)
+        assert downstream.read(sums) == downstream.expected()
+        # Another run of the program goes on where this one was.
+        running.pop().client.cancel().result(PATIENCE_S)
+        downstream.input.add(1)
+        assert downstream.read(downstream.start()) == downstream.expected()
+
+    def test_a_checkpoint_directory_is_needed(self, downstream: Downstream) -> None:
+        with pytest.raises(errors.ConfigurationError, match="needs checkpoint_directory"):
+            keyed_process(
+                downstream.input.stream(downstream.spark), key="key", function=SumOfRows(), schema=SUMS
+            )
+        assert not running
+
+    def test_a_job_that_fails_says_so_in_the_log(self, downstream: Downstream, errors_logged: Any) -> None:
+        downstream.input.add(1)
+        downstream.start(key=lambda row: None)
+        (job,) = running
+        error = job.client.get_job_execution_result().exception(PATIENCE_S)
+        assert isinstance(error, errors.InvalidKeyError)
+        logged = errors_logged.get(timeout=PATIENCE_S)
+        assert logged == f"the job behind a streaming DataFrame has failed: {error}"

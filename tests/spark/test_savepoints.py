@@ -1,0 +1,557 @@
+"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from operators import Failing, Journal, RunningSum, running_sums
+from test_recovery import Recorder
+from test_state_on_spark import journals
+
+from pyflinkstate import (
+    Available,
+    CheckpointStats,
+    EpochStats,
+    ExternalizedCheckpointRetention,
+    FileSink,
+    FileSystemCheckpointStorage,
+    JobClient,
+    JobListener,
+    JobStatus,
+    KeyedProcessFunction,
+    RestartStrategies,
+    RuntimeContext,
+    Source,
+    SplitEpoch,
+    StreamExecutionEnvironment,
+    Types,
+    ValueStateDescriptor,
+    errors,
+)
+from pyflinkstate.runtime.messages import SlotId
+from pyflinkstate.runtime.storage import load_checkpoint
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
+
+PATIENCE_S = 60
+Records = list[tuple[str, int]]
+
+
+def records(begin: int, end: int) -> Records:
+    return [(f"key-{n % 17}", n) for n in range(begin, end)]
+
+
+class Given(Source):
+    """What a test gives while the job runs. All that is there is one epoch."""
+
+    def __init__(self, *given: tuple[str, int]) -> None:
+        self.records: Records = list(given)
+        self._wake_up: Callable[[], None] = lambda: None
+        self._is_over = False
+
+    def give(self, more: Records) -> None:
+        self.records = [*self.records, *more]
+        self._wake_up()
+
+    def finish(self) -> None:
+        self._is_over = True
+        self._wake_up()
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        self._wake_up = wake_up
+
+    def initial_offset(self) -> Any:
+        return 0
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        is_over, end = self._is_over, len(self.records)
+        return Available(end, is_over)
+
+    def plan(self, start: Any, end: Any) -> SplitEpoch:
+        return SplitEpoch([self.records[start:end]], read_split)
+
+
+def read_split(split: Records, _: Any) -> Iterable[tuple[str, int]]:
+    return split
+
+
+def by_key(record: tuple[str, int]) -> str:
+    return record[0]
+
+
+class Watch(Recorder):
+    """Notes what happens; a test may wait for something to be true of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[EpochStats] = []
+        self.failed: list[CheckpointStats] = []
+        self.ended: list[JobStatus] = []
+        self._changed = threading.Condition()
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        self._note(lambda: self.epochs.append(stats))
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        self._note(lambda: self.checkpoints.append(stats))
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        self._note(lambda: self.failed.append(stats))
+
+    def on_end(self, status: JobStatus) -> None:
+        self._note(lambda: self.ended.append(status))
+
+    def _note(self, note: Callable[[], None]) -> None:
+        with self._changed:
+            note()
+            self._changed.notify_all()
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: reached() or bool(self.ended), PATIENCE_S)
+        assert reached(), f"the job has ended: {self.ended}"
+
+
+@attrs.define
+class Program:
+    """Environments on one folder, and what came of their jobs."""
+
+    spark: Any
+    folder: Path
+    clients: list[JobClient] = attrs.Factory(list)
+
+    def start(self, env: StreamExecutionEnvironment, name: str = "sums") -> JobClient:
+        self.clients.append(env.execute_async(name))
+        return self.clients[-1]
+
+    def environment(self, interval: int = 0, parallelism: int = 2) -> StreamExecutionEnvironment:
+        env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
+        env.enable_checkpointing(interval, str(self.folder / "checkpoints"))
+        env.set_default_savepoint_directory(str(self.folder / "savepoints"))
+        return env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+
+    def sums(self, env: StreamExecutionEnvironment, source: Source, function: Any = None) -> None:
+        """Have running sums written into files."""
+        keyed = env.from_source(source).key_by(by_key, Types.STRING())
+        keyed.process(function or RunningSum()).uid("sums").sink_to(FileSink(str(self.folder / "sums")))
+
+    def rows(self, name: str = "sums") -> Counter[str]:
+        files = (self.folder / name).glob("epoch=*/*.jsonl")
+        return Counter(row for file in files for row in file.read_text().splitlines())
+
+    def is_whole(self, source: Given) -> Callable[[], bool]:
+        """Return what is true when all that was given is committed."""
+        return lambda: sum(self.rows().values()) >= len(source.records)
+
+
+def as_rows(pairs: Iterable[tuple[Any, int]]) -> Counter[str]:
+    return Counter(f'["{key}",{number}]' for key, number in pairs)
+
+
+@pytest.fixture
+def program(spark: Any, tmp_path: Path) -> Iterator[Program]:
+    made = Program(spark, tmp_path)
+    yield made
+    for client in made.clients:
+        client.cancel().result(PATIENCE_S)
+
+
+class Negative(RunningSum):
+    """The same state under the same uid, and other code."""
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        for key, total in super().process_element(value, ctx):
+            yield key, -total
+
+
+class Counting(KeyedProcessFunction):
+    """Emits ``(key, how many so far)``."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[Any, int]]:
+        self.count.update((self.count.value() or 0) + 1)
+        yield ctx.get_current_key(), self.count.value() or 0
+
+
+def counts(given: Records) -> Counter[str]:
+    return as_rows(running_sums([(key, 1) for key, _ in given]))
+
+
+class TestSavepoints:
+    def test_a_job_that_stops_with_one_goes_on_from_it_exactly(self, program: Program) -> None:
+        source = Given(*records(0, 50))
+        env, watch = program.environment(interval=10**6), Watch()
+        program.sums(env.add_listener(watch), source)
+        client = program.start(env)
+        watch.until(lambda: len(watch.epochs) == 1)
+        source.give(records(50, 80))
+        watch.until(lambda: len(watch.epochs) == 2)
+        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
+        result = client.get_job_execution_result().result(PATIENCE_S)
+        assert client.get_job_status().result() is JobStatus.FINISHED
+        assert program.rows() == as_rows(running_sums(source.records)), "all before it is committed"
+        assert [stats.uri for stats in result.checkpoints if stats.is_savepoint] == [savepoint]
+        source.give(records(80, 100))
+        source.finish()
+        env = program.environment().restore_from(savepoint)
+        program.sums(env, source)
+        again = env.execute("sums")
+        assert again.get_accumulator_result("source.records_out") == 100
+        assert program.rows() == as_rows(running_sums(source.records))
+
+    def test_other_code_an_operator_more_and_one_less(self, program: Program) -> None:
+        source, watch = Given(*records(0, 60)), Watch()
+        env = program.environment().add_listener(watch)
+        stream = env.from_source(source)
+        for uid, function in [("sums", RunningSum()), ("gone", Counting())]:
+            stream.key_by(by_key).process(function).uid(uid).sink_to(FileSink(str(program.folder / uid)))
+        client = program.start(env)
+        watch.until(lambda: bool(watch.epochs))
+        savepoint = client.trigger_savepoint().result(PATIENCE_S)
+        assert client.get_job_status().result() is JobStatus.RUNNING
+        client.cancel().result(PATIENCE_S)
+        source.give(records(60, 90))
+        source.finish()
+
+        def changed(allow: bool) -> StreamExecutionEnvironment:
+            env = StreamExecutionEnvironment(program.spark).set_parallelism(2)
+            env.enable_checkpointing(0, str(program.folder / "other checkpoints"))
+            env.restore_from(savepoint, allow_non_restored_state=allow)
+            stream = env.from_source(source)
+            for uid, function in [("sums", Negative()), ("new", Counting())]:
+                sink = FileSink(str(program.folder / f"other {uid}"))
+                stream.key_by(by_key).process(function).uid(uid).sink_to(sink)
+            return env
+
+        with pytest.raises(errors.IncompatibleCheckpointError, match="has state of operator 'gone'"):
+            changed(allow=False).execute("sums")
+        changed(allow=True).execute("sums")
+        sums = running_sums(source.records)[60:]
+        assert program.rows("other sums") == as_rows((key, -total) for key, total in sums)
+        assert program.rows("other new") == counts(source.records[60:])
+
+    def test_another_parallelism_that_divides_nothing(self, program: Program) -> None:
+        """Seven key groups over four subtasks, then three: keyed and operator state are dealt out anew."""
+        source = Given(*records(0, 100))
+        env, watch = program.environment(parallelism=4).set_max_parallelism(7), Watch()
+        program.sums(env.add_listener(watch), source, Journal())
+        client = program.start(env, "state on spark")
+        watch.until(lambda: bool(watch.epochs))
+        savepoint = client.stop_with_savepoint().result(PATIENCE_S)
+        client.get_job_execution_result().result(PATIENCE_S)
+        source.give(records(100, 150))
+        source.finish()
+        env = program.environment(parallelism=3).restore_from(savepoint)
+        program.sums(env, source, Journal())
+        env.execute("state on spark")
+        assert program.rows() == as_rows(running_sums(source.records))
+        metadata, _ = load_checkpoint(str(next((program.folder / "checkpoints").glob("*/chk-*"))))
+        assert [(op.parallelism, op.max_parallelism) for op in metadata.operators] == [(3, 7)]
+        parts = journals(program.folder)
+        assert sorted(number for part in parts for number in part) == list(range(150))
+
+    def test_of_a_source_that_has_nothing(self, program: Program) -> None:
+        """Nothing at first, nothing for a while, and then more: barriers come all the same."""
+        source, watch = Given(), Watch()
+        env = program.environment().add_listener(watch)
+        program.sums(env, source)
+        client = program.start(env)
+        first = client.trigger_savepoint().result(PATIENCE_S)
+        assert load_checkpoint(first)[0].source_position == 0
+        source.give(records(0, 30))
+        watch.until(program.is_whole(source))
+        second = client.trigger_savepoint().result(PATIENCE_S)
+        assert load_checkpoint(second)[0].source_position == 30
+        assert [stats.records for stats in watch.epochs if stats.records] == [30]
+        source.give(records(30, 40))
+        source.finish()
+        client.get_job_execution_result().result(PATIENCE_S)
+        assert program.rows() == as_rows(running_sums(source.records))
+
+    def test_one_that_cannot_be_written_does_the_job_no_harm(self, program: Program) -> None:
+        source = Given(*records(0, 30))
+        (program.folder / "file").write_text("a file, not a directory")
+        env = program.environment()
+        program.sums(env, source)
+        client = program.start(env)
+        with pytest.raises(errors.CheckpointStorageError, match="cannot create"):
+            client.trigger_savepoint(str(program.folder / "file")).result(PATIENCE_S)
+        source.finish()
+        assert client.get_job_execution_result().result(PATIENCE_S).restarts == 0
+        assert program.rows() == as_rows(running_sums(source.records))
+        with pytest.raises(errors.CheckpointError, match="has ended"):
+            client.trigger_savepoint().result(PATIENCE_S)
+
+
+class TestCheckpointConfig:
+    def test_how_many_are_kept_and_how_far_apart_they_are(self, program: Program) -> None:
+        env, watch = program.environment(), Watch()
+        env.get_checkpoint_config().set_max_retained_checkpoints(2).set_min_pause_between_checkpoints(10**7)
+        source = env.add_listener(watch).from_collection(records(0, 60), records_per_epoch=10)
+        source.key_by(by_key).process(RunningSum()).sink_to(FileSink(str(program.folder / "sums")))
+        result = env.execute()
+        assert [stats.epoch for stats in result.checkpoints] == [1, 6], "the first, the last, none between"
+        kept = sorted(path.name for path in (program.folder / "checkpoints").glob("*/chk-*"))
+        assert kept == ["chk-1", "chk-2"]
+        assert program.rows() == as_rows(running_sums(records(0, 60)))
+
+    @pytest.mark.parametrize(
+        ("retention", "is_kept"),
+        [
+            (ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION, True),
+            (ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION, False),
+        ],
+    )
+    def test_what_is_left_after_cancelling(
+        self, program: Program, retention: ExternalizedCheckpointRetention, is_kept: bool
+    ) -> None:
+        env, watch = program.environment(), Watch()
+        env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
+        env.get_checkpoint_config().enable_incremental_checkpoints()
+        program.sums(env.add_listener(watch), Given(*records(0, 30)))
+        client = program.start(env)
+        savepoint = client.trigger_savepoint().result(PATIENCE_S)
+        watch.until(lambda: any(not stats.is_savepoint for stats in watch.checkpoints))
+        client.cancel().result(PATIENCE_S)
+        assert watch.ended == [JobStatus.CANCELED]
+        assert bool(list((program.folder / "checkpoints").glob("*/chk-*"))) == is_kept
+        assert load_checkpoint(savepoint), "a savepoint is never the job's to delete"
+
+    @pytest.mark.parametrize("damaged", ["_metadata", "a state file"])
+    def test_back_to_the_one_before_a_damaged_one(self, program: Program, damaged: str) -> None:
+        source, watch = Given(*records(0, 20)), Watch()
+
+        def environment(fall_back: bool) -> StreamExecutionEnvironment:
+            env = program.environment()
+            storage = FileSystemCheckpointStorage(str(program.folder / "checkpoints"), 0)
+            env.enable_checkpointing(0, storage, num_retained=3)
+            env.get_checkpoint_config().enable_fall_back(fall_back)
+            program.sums(env, source)
+            return env
+
+        client = program.start(environment(fall_back=False).add_listener(watch))
+        watch.until(program.is_whole(source))
+        source.give(records(20, 40))
+        watch.until(program.is_whole(source))
+        client.cancel().result(PATIENCE_S)
+        uri = watch.checkpoints[-1].uri
+        assert uri is not None
+        names = sorted(os.listdir(uri), key=lambda name: (name == "_metadata") != (damaged == "_metadata"))
+        path = Path(uri, names[0])
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        source.give(records(40, 60))
+        source.finish()
+        with pytest.raises(errors.CorruptCheckpointError, match=path.name):
+            environment(fall_back=False).restore_from("latest").execute("sums")
+        result = environment(fall_back=True).restore_from("latest").execute("sums")
+        assert result.restarts == (0 if damaged == "_metadata" else 1)
+        assert result.get_accumulator_result("source.records_out") == 60
+        assert program.rows() == as_rows(running_sums(source.records))
+
+
+class TestForeachEpoch:
+    def test_records_are_computed_once_however_many_actions(self, program: Program) -> None:
+        seen: list[tuple[int, int, int, list[Any]]] = []
+        env = program.environment()
+        source = env.from_collection(records(0, 40), records_per_epoch=20)
+        keyed = source.map(Marks(program.folder / "marks")).key_by(by_key)
+
+        def look(df: Any, epoch: int) -> None:
+            df.write.mode("overwrite").parquet(str(program.folder / "table" / f"epoch={epoch}"))
+            seen.append((epoch, df.count(), df.where("n % 2 = 0").count(), df.columns))
+
+        keyed.map(Marks(program.folder / "more")).foreach_epoch(look, "key string, n long")
+        env.execute()
+        assert seen == [(1, 20, 10, ["key", "n"]), (2, 20, 10, ["key", "n"])]
+        table = program.spark.read.parquet(str(program.folder / "table"))
+        assert Counter(map(tuple, table.select("key", "n").collect())) == Counter(records(0, 40))
+        for marks in ("marks", "more"):
+            lines = (program.folder / marks).read_text().splitlines()
+            assert sorted(map(int, lines)) == list(range(40))
+
+    def test_an_epoch_that_comes_again_has_the_same_records_after_a_crash(self, program: Program) -> None:
+        """Epoch 2 is written, and its checkpoint is not. Meanwhile there is more: that is for epoch 3."""
+        source = Given(*records(0, 10))
+        written: list[tuple[int, int]] = []
+
+        def run(fatal: int | None, restore: bool) -> None:
+            env, watch = program.environment(), Watch()
+            env.set_restart_strategy(RestartStrategies.no_restart()).add_listener(watch)
+            if restore:
+                env.restore_from("latest")
+
+            def write(df: Any, epoch: int) -> None:
+                written.append((epoch, df.count()))
+                if epoch == fatal:
+                    raise OSError("the table is locked")
+
+            keyed = env.from_source(source).key_by(by_key)
+            keyed.process(RunningSum()).uid("sums").foreach_epoch(write, "key string, total long")
+            client = program.start(env)
+            if not restore:
+                watch.until(lambda: bool(watch.checkpoints))
+                source.give(records(10, 15))
+            client.get_job_execution_result().result(PATIENCE_S)
+
+        with pytest.raises(errors.UserFunctionError, match="the table is locked"):
+            run(fatal=2, restore=False)
+        source.give(records(15, 23))
+        source.finish()
+        run(fatal=None, restore=True)
+        assert written == [(1, 10), (2, 5), (2, 5), (3, 8)]
+
+
+class Marks:
+    """A map function that leaves a line in a file for each record it sees."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, record: tuple[str, int]) -> tuple[str, int]:
+        with self.path.open("a") as file:
+            file.write(f"{record[1]}\n")
+        return record
+
+
+class TestFileSinks:
+    @pytest.mark.parametrize("format", ["parquet", "csv"])
+    def test_spark_reads_what_was_written(self, program: Program, format: str) -> None:
+        env, folder = program.environment(), str(program.folder / "out")
+        source = env.from_collection(records(0, 60), records_per_epoch=20)
+        sums = source.key_by(by_key).process(RunningSum()).uid("sums")
+        sums.sink_to(FileSink(folder, format, ["key", "total"]))
+        env.execute()
+        reader = program.spark.read.option("header", True).schema("key string, total long, epoch int")
+        frame = reader.format(format).load(folder)
+        expected = running_sums(records(0, 60))
+        assert Counter(map(tuple, frame.select("key", "total").collect())) == Counter(expected)
+        by_epoch = frame.groupBy("epoch").count().collect()
+        assert {row["epoch"]: row["count"] for row in by_epoch} == {1: 20, 2: 20, 3: 20}
+
+
+class TestSideBySide:
+    def test_two_jobs_one_of_which_loses_a_slot(self, program: Program) -> None:
+        others = Program(program.spark, program.folder / "others")
+        sources = [Given(*records(0, 40)), Given(*records(500, 540))]
+        clients = []
+        watches = [Watch(), Watch()]
+        for room, source, watch in zip([program, others], sources, watches, strict=True):
+            env = room.environment().add_listener(watch)
+            room.sums(env, source)
+            clients.append(program.start(env))
+        for watch in watches:
+            watch.until(lambda watch=watch: bool(watch.checkpoints))  # type: ignore[misc]
+        pids = clients[0].slot_pids()
+        assert set(pids) == {SlotId("sums", 0), SlotId("sums", 1)}
+        assert not set(pids.values()) & set(clients[1].slot_pids().values())
+        os.kill(pids[SlotId("sums", 0)], signal.SIGKILL)
+        for source in sources:
+            source.give(records(900, 930))
+            source.finish()
+        results = [client.get_job_execution_result().result(PATIENCE_S) for client in clients]
+        assert [result.restarts for result in results] == [1, 0]
+        for room, source in zip([program, others], sources, strict=True):
+            assert room.rows() == as_rows(running_sums(source.records))
+
+    def test_a_job_that_waits_for_its_restart_can_be_cancelled(self, program: Program) -> None:
+        restarting = threading.Event()
+
+        class Restarts(JobListener):
+            def on_restart(self, attempt: int, error: errors.PyFlinkStateError) -> None:
+                restarting.set()
+
+        env = program.environment().add_listener(Restarts())
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10 * 60 * 1000))
+        program.sums(env, Given(*records(0, 10)), Failing(fatal=5))
+        client = env.execute_async("sums")
+        assert restarting.wait(PATIENCE_S)
+        client.cancel().result(10)
+        assert client.get_job_status().result() is JobStatus.CANCELED
+
+    def test_several_keyed_operators_in_one_job(self, program: Program) -> None:
+        source, watch = Given(*records(0, 40)), Watch()
+        env = program.environment().add_listener(watch)
+        sums = env.from_source(source).key_by(by_key).process(RunningSum()).uid("sums")
+        counted = sums.key_by(lambda pair: f"mod-{pair[1] % 3}").process(Counting()).uid("counts")
+        counted.set_parallelism(3).sink_to(FileSink(str(program.folder / "counts")))
+        sums.sink_to(FileSink(str(program.folder / "sums")))
+        client = program.start(env)
+        watch.until(lambda: bool(watch.checkpoints))
+        pids = client.slot_pids()
+        assert Counter(slot.operator_id for slot in pids) == {"sums": 2, "counts": 3}
+        os.kill(pids[SlotId("counts", 1)], signal.SIGKILL)
+        source.give(records(40, 90))
+        source.finish()
+        assert client.get_job_execution_result().result(PATIENCE_S).restarts == 1
+        totals = running_sums(source.records)
+        assert program.rows() == as_rows(totals)
+        mods = running_sums([(f"mod-{total % 3}", 1) for _, total in totals])
+        assert program.rows("counts") == as_rows(mods)
+
+
+class Talks(RunningSum):
+    """Prints, logs, and counts what it sees."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        group = runtime_context.get_metrics_group().add_group("numbers")
+        self.even = group.counter("even")
+        self.sizes = group.distribution("sizes")
+
+    def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
+        if value[1] % 2 == 0:
+            self.even.inc()
+        self.sizes.update(value[1])
+        if value[1] == 7:
+            print("seven is here")
+            logging.getLogger("shop").warning("seven of %d", 20)
+        yield from super().process_element(value, ctx)
+
+
+class TestWhatAJobTells:
+    def test_prints_logs_and_metrics(self, program: Program, caplog: pytest.LogCaptureFixture) -> None:
+        env = program.environment()
+        source = env.from_collection(records(0, 20), records_per_epoch=10)
+        source.key_by(by_key).process(Talks()).name("talks").uid("sums").print()
+        with caplog.at_level(logging.INFO, "pyflinkstate.slots"):
+            result = env.execute("sums")
+        told = [record for record in caplog.records if record.name == "pyflinkstate.slots"]
+        lines = [(record.levelno, record.getMessage().partition(": ")[2]) for record in told]
+        assert (logging.INFO, "seven is here") in lines
+        assert (logging.WARNING, "shop: seven of 20") in lines
+        assert all(record.getMessage().startswith("sums[") for record in told)
+        assert result.metrics["talks.numbers.even"].count == 10
+        sizes = result.metrics["talks.numbers.sizes"]
+        assert (sizes.count, sizes.total, sizes.minimum, sizes.maximum) == (20, 190, 0, 19)
+
+    def test_the_history_of_checkpoints_lies_beside_them(self, program: Program) -> None:
+        env = program.environment()
+        source = env.from_collection(records(0, 30), records_per_epoch=10)
+        source.key_by(by_key).process(RunningSum()).print()
+        result = env.execute("sums")
+        (path,) = (program.folder / "checkpoints").glob("*/checkpoints.json")
+        assert path.parent.name == result.job_id
+        newest_first = [attrs.asdict(stats) for stats in reversed(result.checkpoints)]
+        assert json.loads(path.read_text()) == newest_first
+
+    def test_a_slot_that_needs_more_memory_than_it_may_have(self, program: Program) -> None:
+        env = program.environment().set_slot_memory_limit(1024**2)
+        program.sums(env, Given(*records(0, 10)))
+        client = program.start(env)
+        with pytest.raises(errors.SlotMemoryError, match="its limit is 1 MiB") as caught:
+            client.get_job_execution_result().result(PATIENCE_S)
+        assert "set_slot_memory_limit" in str(caught.value)
+        assert not program.rows()
+        assert client.get_job_status().result() is JobStatus.FAILED
