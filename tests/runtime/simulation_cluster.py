@@ -98,6 +98,8 @@ class Cluster:
         self.driver = Process("no driver")
         self.control: SimulatedControl | None = None
         self.slots: list[Slot] = []
+        #: What has happened, of which nobody else takes note.
+        self.seen: Counter[str] = Counter()
         #: Told of what the driver says to slots.
         self.overhear: Callable[[object], None] = lambda message: None
         self.steps = 0

@@ -251,6 +251,8 @@ class TaskAttempt(Process):
         self._stage = stage
         self._steps = steps
         self._cluster = stage.job.cluster
+        #: It goes on to its end although nobody wants its result.
+        self._lingers = False
 
     def step(self) -> None:  # noqa: C901
         """Go on a little."""
@@ -258,8 +260,10 @@ class TaskAttempt(Process):
         if self.dead:
             return
         if not self._stage.wants(self.partition):
-            self.cut_off = True
-            if cluster.rng.random() < 0.5:
+            if not self.cut_off:
+                self.cut_off = True
+                self._lingers = cluster.rng.random() < 0.5
+            if not self._lingers:
                 self._stop()
                 return
         elif cluster.chaos.strikes("kill a task"):
