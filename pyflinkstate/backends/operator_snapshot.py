@@ -23,12 +23,12 @@ class OperatorSnapshotFutures:
     """What is still to be written of one snapshot (Flink: ``OperatorSnapshotFutures``)."""
 
     streams: CheckpointStreamFactory
-    #: Of managed keyed state, if others than ``streams``.
-    keyed_streams: CheckpointStreamFactory
     managed_keyed: SnapshotTask[KeyGroupsStateHandle]
     raw_keyed: SnapshotTask[KeyGroupsStateHandle]
     managed_operator: SnapshotTask[OperatorStateHandle]
     raw_operator: SnapshotTask[RawOperatorStateHandle]
+    #: Of managed keyed state, if others than ``streams``.
+    keyed_streams: CheckpointStreamFactory | None = None
 
     def cancel(self) -> None:
         """Stop all four. Idempotent, on any thread."""
@@ -58,7 +58,8 @@ class OperatorSnapshotFutures:
     def _discard(self) -> None:
         for task in self._tasks():
             if task.handle is not None:
-                streams = self.keyed_streams if task is self.managed_keyed else self.streams
+                own = self.keyed_streams if task is self.managed_keyed else None
+                streams = own or self.streams
                 with contextlib.suppress(CheckpointError):
                     streams.discard(task.handle.stream)
 

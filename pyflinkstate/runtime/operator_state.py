@@ -114,11 +114,11 @@ class StreamOperatorState:
         managed_operator = operator.snapshot(streams)
         return OperatorSnapshotFutures(
             streams,
-            keyed_streams or streams,
             snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
             SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
             managed_operator,
             SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
+            keyed_streams,
         )
 
     def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:

@@ -397,8 +397,8 @@ class Simulation:
                 self._published(operation.target.removesuffix("/_metadata"))
             elif visible := _VISIBLE_EPOCH.fullmatch(operation.target):
                 self._made_visible(int(visible[2]))
-        elif operation.name == "delete folder" and (visible := _VISIBLE_EPOCH.fullmatch(operation.path)):
-            assert self.takes_back, f"epoch {visible[2]} was committed, and is taken back"
+        if operation.name in ("move", "delete folder") and _VISIBLE_EPOCH.fullmatch(operation.path):
+            assert self.takes_back, f"{operation.path} was committed, and is taken back"
 
     def _published(self, folder: str) -> None:
         """A checkpoint has appeared: it is whole, and newer than any before."""

@@ -276,7 +276,7 @@ class Mailbox:
         cluster = self._cluster
         until_ms = None if timeout is None else cluster.now_ms + int(timeout * 1000)
         if self._events and cluster.rng.random() < 0.2:
-            cluster.step(until_ms if until_ms is not None else cluster.now_ms)
+            cluster.step(cluster.now_ms + 3)
             self._driver.check()
         while not self._events:
             if not cluster.step(until_ms):
