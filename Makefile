@@ -43,6 +43,7 @@ pytest-pure: $(SETUP)
 
 soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_state_map.py
+	$(BIN)/python tests/soak/soak_simulation.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
 

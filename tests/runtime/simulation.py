@@ -256,8 +256,10 @@ class Simulation:
             return None
         committed = [p for p in self.published.values() if p.metadata.job_id == metadata.job_id]
         newest = max(committed, key=lambda p: p.metadata.epoch)
-        # A savepoint that the job was to stop with has committed output, and is not "latest".
-        self.takes_back = bool(self.damaged) or newest.is_savepoint or self.takes_back
+        # A savepoint that the job was to stop with has committed output, and is not "latest"; where all
+        # checkpoints were to be deleted, the newest may be gone and another one not.
+        deleted = self.retention is not None and metadata.epoch < newest.metadata.epoch
+        self.takes_back = bool(self.damaged) or newest.is_savepoint or deleted or self.takes_back
         return RestorePoint(metadata, self.storage.uri_of(metadata.job_id, metadata.checkpoint_id))
 
     def _fits_output(self, savepoint: Published) -> bool:
