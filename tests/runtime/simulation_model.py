@@ -97,8 +97,9 @@ class Tally(KeyedProcessFunction):
 class Model:
     """What the rows must be, and the state after any number of records."""
 
-    def __init__(self, records: Sequence[Record], tallies: bool) -> None:
+    def __init__(self, records: Sequence[Record], tallies_rows: bool) -> None:
         self.records = records
+        self.tallies_rows = tallies_rows
         self.rows: list[Row] = []
         #: After so many records: key -> (total, history).
         self.ledgers: list[dict[int, tuple[int, list[int]]]] = [{}]
@@ -106,7 +107,7 @@ class Model:
         self.tallies: list[dict[int, dict[int, list[int]]]] = [{}]
         for record in records:
             self._ledger(record)
-            if tallies:
+            if tallies_rows:
                 self._tally()
             else:
                 self.tallies.append({})

@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Any
 
 import attrs
-from simulation_cluster import Cluster, Mailbox, SimulatedControl
+from simulation_cluster import Cluster, Mailbox
+from simulation_slots import SimulatedControl
 from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
@@ -60,23 +61,25 @@ class KeptFrames:
 class SimulatedSpark(EpochRunner):
     """Runs epochs for one driver."""
 
-    def __init__(self, cluster: Cluster, control: SimulatedControl, mailbox: Mailbox) -> None:
+    #: The driver's end of connections; there is one when the job begins to run.
+    control: SimulatedControl
+
+    def __init__(self, cluster: Cluster, mailbox: Mailbox) -> None:
         self._cluster = cluster
-        self._control = control
         self._mailbox = mailbox
         self._running: SparkJob | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
-        self._control.driver.check()
+        self.control.driver.check()
         assert self._running is None or self._running.is_over, "the epoch before has not ended"
         attempt = request.link.driver.attempt
-        driver: Any = SimulatedLink(self._control, self._mailbox, attempt)
+        driver: Any = SimulatedLink(self.control, self._mailbox, attempt)
         link = TaskLink(driver, request.link.epoch)
         self._running = SparkJob(self._cluster, attrs.evolve(request, link=link), done)
         self._running.start_stage(0)
 
     def cancel(self) -> None:
-        self._control.driver.check()
+        self.control.driver.check()
         if self._running is not None:
             self._cluster.slowly(self._running.cancel)
 
@@ -254,36 +257,40 @@ class TaskAttempt(Process):
         #: It goes on to its end although nobody wants its result.
         self._lingers = False
 
-    def step(self) -> None:  # noqa: C901
+    def step(self) -> None:
         """Go on a little."""
-        cluster = self._cluster
         if self.dead:
             return
-        if not self._stage.wants(self.partition):
-            if not self.cut_off:
-                self.cut_off = True
-                self._lingers = cluster.rng.random() < 0.5
-            if not self._lingers:
-                self._stop()
-                return
-        elif cluster.chaos.strikes("kill a task"):
-            self._stop()
+        if not self._is_wanted():
+            self.kill()
+        elif self._cluster.chaos.strikes("kill a task"):
+            self.kill()
             self._stage.failed(self, "its worker was lost")
-            return
+        else:
+            self._go_on()
+
+    def _is_wanted(self) -> bool:
+        """Return whether to go on: some do to their end although nobody wants their result."""
+        if not self._stage.wants(self.partition) and not self.cut_off:
+            self.cut_off = True
+            self._lingers = self._cluster.rng.random() < 0.5
+        return self._lingers or not self.cut_off
+
+    def _go_on(self) -> None:
         try:
-            with cluster.disk.used_by(self):
+            with self._cluster.disk.used_by(self):
                 next(self._steps)
         except StopIteration as end:
             self._stage.succeeded(self, end.value)
         except Killed:
-            self._stop()
             self._stage.failed(self, "its worker was killed")
         except (PyFlinkStateError, OSError) as error:
-            assert not isinstance(error, SlotBusyError) or cluster.chaos.struck, error  # noqa: PT017
+            self._cluster.seen["busy slots"] += isinstance(error, SlotBusyError)
             self._stage.failed(self, error)
         else:
-            cluster.soon(self.step)
+            self._cluster.soon(self.step)
 
-    def _stop(self) -> None:
+    def kill(self) -> None:
         self.dead = True
-        self._steps.close()
+        if not self._steps.gi_running:  # it may be killed by what it does
+            self._steps.close()

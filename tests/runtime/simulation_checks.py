@@ -1,0 +1,342 @@
+"""What must hold in the failure simulation: at each step, whenever a program ends, and at the end.
+
+The witness sees the disk and what is said, and compares with the model: no matter what has gone wrong,
+
+* the rows that can be seen are those of the first so many records, each once, each key's in order;
+* an epoch is final when a completed checkpoint covers it, and not before, and is not taken back;
+* a checkpoint appears when all its files are there, and restores what the model's state was;
+* records are counted once;
+* nothing fails without a fault;
+* at the end no file is left that no completed checkpoint needs.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections import Counter
+from typing import Any
+
+import attrs
+import simulation_model
+from simulation_cluster import Cluster
+from simulation_model import Model, Row
+from simulation_storage import Operation
+
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.restore import HeapRestoreOperation
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
+from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.messages import NotifyCheckpointComplete
+from pyflinkstate.runtime.observe import CheckpointStats, JobListener
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+CHECKPOINTS = "/checkpoints"
+SAVEPOINTS = f"{CHECKPOINTS}/savepoints"
+OUTPUT = "/output"
+#: What these faults do comes later, or goes on.
+LASTING = ("stall", "fill the disk", "flaky disk")
+#: So often a checkpoint is restored as soon as it appears; those that are left at the end are restored then.
+RESTORED_AT_ONCE = 0.1
+
+_METADATA = "/_metadata"
+_VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
+_KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_prepared/)?epoch=(\d+)/")
+_PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
+
+
+@attrs.frozen
+class Published:
+    """A checkpoint or savepoint whose ``_metadata`` has appeared."""
+
+    metadata: CheckpointMetadata
+    folder: str
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.folder.startswith(SAVEPOINTS)
+
+    def files(self) -> set[str]:
+        """Return the paths of all files that it needs."""
+        handles = [state.managed_keyed for operator in self.metadata.operators for state in operator.subtasks]
+        files = [file for handle in handles if handle is not None for file in handle.files()]
+        paths = {posixpath.normpath(f"{self.folder}/{file.path}") for file in files}
+        return {self.folder + _METADATA, *paths}
+
+
+class Witness(JobListener):
+    """Sees everything, and compares with the model.
+
+    Args:
+        cluster: where the job runs.
+        storage: its checkpoints.
+        model: what the job must come to.
+        backend: what state is restored to.
+        max_parallelism: of the job.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        storage: CheckpointStorage,
+        model: Model,
+        backend: HashMapStateBackend,
+        max_parallelism: int,
+    ) -> None:
+        self._cluster = cluster
+        self._disk = cluster.disk
+        self._storage = storage
+        self._model = model
+        self._backend = backend
+        self._max_parallelism = max_parallelism
+        self._disk.observe = self._observe
+        cluster.overhear = self._overhear
+        #: How often what happened.
+        self.notes: Counter[str] = Counter()
+        #: By folder: all that ever appeared.
+        self.published: dict[str, Published] = {}
+        #: Folders of checkpoints that somebody has damaged.
+        self.damaged: set[str] = set()
+        self.job_id = ""
+        #: The number of the output directory; a job that begins from nothing has a new one.
+        self.output = 0
+        #: What ``foreach_epoch`` was called with last, by epoch.
+        self.foreach: dict[int, list[Row]] = {}
+        #: Committed output may be taken back: somebody goes back to an older state.
+        self.takes_back = False
+        self._was_taken_back = False
+        self._last_announced: int | None = None
+        #: Checkpoints that have appeared since the program was started.
+        self._completed_in_this_run = 0
+
+    # --- the life of programs ------------------------------------------------------------------------
+
+    def begins_anew(self) -> None:
+        """There is no checkpoint, and the next job has another directory."""
+        self.output += 1
+        self.foreach.clear()
+        self.takes_back = self._was_taken_back = False
+
+    def starts(self, job: Job) -> None:
+        """A program was started."""
+        self.job_id = job.job_id
+        self._last_announced = None
+        self._completed_in_this_run = 0
+        self._was_taken_back |= self.takes_back
+
+    def announced(self, epoch: int) -> None:
+        """The job says that an epoch is final."""
+        assert self.takes_back or self._last_announced in (None, epoch - 1), f"after {self._last_announced}"
+        assert epoch <= self._newest_epoch()
+        self._last_announced = epoch
+        self.notes["committed"] += 1
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        assert not isinstance(error, SlotBusyError), "a copy of a task is no reason to restart"
+        self.notes["restarts"] += 1
+        self.notes["fell back"] += isinstance(error, CorruptCheckpointError)
+        self._check_reason(error)
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        has_expired = "expired" in (stats.failure or "")
+        assert not has_expired or self._cluster.chaos.struck["stall"], "nothing was slow"
+        self.notes["failed checkpoints"] += 1
+        self.notes["expired checkpoints"] += has_expired
+
+    def failed(self, error: PyFlinkStateError) -> None:
+        """A program has ended with an error."""
+        self.notes["failed"] += 1
+        self._check_reason(error)
+
+    def _check_reason(self, error: PyFlinkStateError) -> None:
+        """Nothing fails by itself, and no fault makes it fail twice, if it is not one that goes on."""
+        struck = self._cluster.chaos.struck
+        faults = sum(struck.values()) + self.notes["poisoned"] + self.notes["cancelled"]
+        failures = self.notes["restarts"] + self.notes["failed"]
+        goes_on = self.damaged or any(struck[fault] for fault in LASTING)
+        assert failures <= faults or goes_on, f"it failed once too often: {error!r}"
+
+    # --- what happens on the disk, and is said -------------------------------------------------------
+
+    def _observe(self, operation: Operation) -> None:
+        if operation.name == "move" and operation.target.endswith(_METADATA):
+            self._appeared(operation.target.removesuffix(_METADATA))
+        elif operation.name == "move" and (visible := _VISIBLE_EPOCH.fullmatch(operation.target)):
+            covered = self._newest_epoch()
+            assert int(visible[2]) <= covered, f"{operation.target}, and checkpoints cover {covered}"
+        elif operation.name in ("move", "delete folder") and _VISIBLE_EPOCH.fullmatch(operation.path):
+            assert self.takes_back, f"{operation.path} was final, and is taken back"
+
+    def _appeared(self, folder: str) -> None:
+        metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
+        published = self.published[folder] = Published(metadata, folder)
+        self.notes["published"] += 1
+        self._completed_in_this_run += not published.is_savepoint
+        missing = published.files() - set(self._disk.files)
+        assert not missing, f"{folder} appeared without {missing}"
+        index = metadata.source_position["index"]
+        for name in ("numbers.records_out", "ledger.records_in", "ledger.records_out"):
+            assert metadata.counters.get(name, 0) == index, f"{name} in {folder} at {index}"
+        chains = [chain for operator in metadata.operators for chain in _chains(operator)]
+        assert all(chain == sorted(set(chain)) for chain in chains), f"increments on newer files in {folder}"
+        self.notes["increments"] += any(len(chain) > 1 for chain in chains)
+        if self._cluster.rng.random() < RESTORED_AT_ONCE:
+            self._check_restores(published)
+
+    def _overhear(self, message: object) -> None:
+        if isinstance(message, NotifyCheckpointComplete):
+            ids = [p.metadata.checkpoint_id for p in self.published.values() if self.is_of_this_job(p)]
+            assert message.checkpoint_id in ids, "slots are told of a checkpoint that is not there"
+
+    # --- checkpoints ---------------------------------------------------------------------------------
+
+    def is_of_this_job(self, published: Published) -> bool:
+        return published.metadata.job_id == self.job_id
+
+    def is_there(self, published: Published) -> bool:
+        return published.folder + _METADATA in self._disk.files
+
+    def is_whole(self, published: Published) -> bool:
+        """Return whether it is there, and nobody has damaged it."""
+        return self.is_there(published) and published.folder not in self.damaged
+
+    def completed(self) -> list[Published]:
+        """Return the job's completed checkpoints that are there, in order; savepoints are none."""
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
+        return sorted(
+            (published for published in found if not published.is_savepoint),
+            key=lambda published: published.metadata.checkpoint_id,
+        )
+
+    def savepoints(self) -> list[Published]:
+        """Return the job's savepoints that it can go back to without losing output."""
+        found = [p for p in self.published.values() if p.is_savepoint and self.is_of_this_job(p)]
+        return [savepoint for savepoint in found if self.is_whole(savepoint) and self._fits_output(savepoint)]
+
+    def _fits_output(self, savepoint: Published) -> bool:
+        """Return whether the output before a savepoint is still there, as it was.
+
+        It may have been taken back, or cut into other epochs, when the job has gone back to a checkpoint.
+        """
+        rows = 0
+        for path in self._disk.below(f"{OUTPUT}/{self.output}"):
+            kept = _KEPT_EPOCH.match(path)
+            if kept and int(kept[1]) <= savepoint.metadata.epoch:
+                rows += self._disk.read(path).count(b"\n")
+        return rows == savepoint.metadata.source_position["index"]
+
+    def _newest_epoch(self) -> int:
+        return max((p.metadata.epoch for p in self.published.values() if self.is_of_this_job(p)), default=0)
+
+    # --- when a program has ended --------------------------------------------------------------------
+
+    def check_output(self) -> None:
+        """What can be seen are the rows of the first so many records."""
+        rows = self._visible_rows()
+        if self.takes_back and len(rows) < len(self._model.rows):
+            return  # it may have been killed half-way back
+        _check_rows(rows, self._model.rows[: len(rows)])
+
+    def check_counts(self, job: Job) -> None:
+        """Of a program that has ended well: records are counted once, whatever happened on the way."""
+        counts, rows = job.result().accumulators, len(self._visible_rows())
+        names = ["numbers.records_out", "ledger.records_in", "ledger.records_out"]
+        if self._model.tallies_rows:
+            names += ["tally.records_in", "tally.records_out"]
+        assert {name: counts.get(name, 0) for name in names} == dict.fromkeys(names, rows)
+
+    def _visible_rows(self) -> list[Row]:
+        found = []
+        for path in self._disk.below(f"{OUTPUT}/{self.output}"):
+            folder, _, name = path.rpartition("/")
+            if visible := _VISIBLE_EPOCH.fullmatch(folder):
+                found.append((int(visible[2]), name, path))
+        lines = [line for *_, path in sorted(found) for line in self._disk.read(path).decode().splitlines()]
+        return [json.loads(line) for line in lines]
+
+    # --- at the end --------------------------------------------------------------------------------
+
+    def check_end(self, has_foreach: bool, num_retained: int | None) -> None:
+        """All the input is processed.
+
+        Args:
+            has_foreach: there is a ``foreach_epoch`` as well.
+            num_retained: how many checkpoints shall be kept, if they shall.
+        """
+        rows = self._visible_rows()
+        assert len(rows) == len(self._model.rows), f"{len(rows)} rows, and not {len(self._model.rows)}"
+        _check_rows(rows, self._model.rows)
+        if has_foreach and not self._was_taken_back:
+            _check_rows(
+                [row for epoch in sorted(self.foreach) for row in self.foreach[epoch]], self._model.rows
+            )
+        for published in self.published.values():
+            if self.is_whole(published):
+                self._check_restores(published)
+        self._check_leftovers()
+        if num_retained is not None:
+            kept = len(self.completed())
+            assert kept >= min(self._completed_in_this_run, num_retained)
+            assert kept <= num_retained + len(self.damaged) + len(self._cluster.disturbed)
+
+    def _check_restores(self, published: Published) -> None:
+        """A checkpoint restores what the model's state was after as many records."""
+        with self._disk.used_by(self._cluster.user):
+            metadata = self._storage.load(published.folder)
+            index = metadata.source_position["index"]
+            for operator in metadata.operators:
+                backend = self._restored(operator, published.folder)
+                if operator.operator_id == "ledger":
+                    assert simulation_model.ledger_of(backend) == self._model.ledgers[index]
+                else:
+                    assert simulation_model.tally_of(backend) == self._model.tallies[index]
+        self.notes["restored"] += 1
+
+    def _restored(self, operator: OperatorState, folder: str) -> HeapKeyedStateBackend:
+        owned = KeyGroupRange(0, self._max_parallelism - 1)
+        backend = self._backend.create_keyed_state_backend(
+            Types.LONG(), owned, self._max_parallelism, lambda: self._cluster.now_ms
+        )
+        reader = self._storage.streams(folder)
+        HeapRestoreOperation(backend, reader).restore(state.managed_keyed for state in operator.subtasks)
+        return backend
+
+    def _check_leftovers(self) -> None:
+        """Of the job that has finished nothing is left that no completed checkpoint needs.
+
+        Excused are files made by processes that were cut off by then, and what lies where something failed.
+        """
+        kept = self.completed()
+        needed = {published.folder for published in kept}.union(*(published.files() for published in kept))
+        own = f"{CHECKPOINTS}/{self.job_id}"
+        for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
+            place = _PLACE.match(path)
+            if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):
+                continue
+            maker, was_cut_off = self._disk.makers.get(path, (None, False))
+            excused = was_cut_off or place[0] in self._cluster.disturbed
+            assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
+
+
+def _chains(state: OperatorState) -> list[list[Any]]:
+    """Return, for each subtask, the checkpoints at which its files were written."""
+    return [
+        [written.checkpoint_id for written in (handle, *handle.increments)]
+        for subtask in state.subtasks
+        if (handle := subtask.managed_keyed) is not None
+    ]
+
+
+def _check_rows(found: list[Row], expected: list[Row]) -> None:
+    def by_key(rows: list[Row]) -> dict[int, list[Row]]:
+        keys: dict[int, list[Row]] = {}
+        for row in rows:
+            keys.setdefault(row[0], []).append(row)
+        return keys
+
+    assert by_key(found) == by_key(expected)
