@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from typing import Any
 
+import attrs
 import pytest
-from simulation import Simulation
+from simulation import RATES, Simulation
+from simulation_cluster import CHANGES, INTERRUPTIBLE, Mishap
+from simulation_storage import Operation, Verdict
 
 SEEDS_PER_BLOCK = 100
 BLOCKS = 20
@@ -21,17 +26,20 @@ REMARKABLE = {
     "savepoints",
     "stopped",
 }
-STRUCK = {
-    "copy a task",
-    "crash a slot",
-    "disk error",
-    "fill the disk",
-    "kill a task",
-    "kill at the disk",
-    "kill the driver",
-    "late disk error",
-    "stall",
-}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """What all the failures have logged is no help, and takes its time."""
+    caplog.set_level(logging.CRITICAL, "pyflinkstate")
+
+
+def run(simulation: Simulation) -> None:
+    """Run a history; what goes wrong in it names the seed."""
+    try:
+        simulation.run()
+    except BaseException as error:
+        raise AssertionError(f"seed {simulation.seed}: {type(error).__name__}: {error}") from error
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -40,11 +48,142 @@ def test_the_output_is_that_of_an_undisturbed_run_and_every_checkpoint_restores(
     struck: Counter[str] = Counter()
     for seed in range(block * SEEDS_PER_BLOCK, (block + 1) * SEEDS_PER_BLOCK):
         simulation = Simulation(seed)
-        try:
-            simulation.run()
-        except BaseException as error:
-            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        run(simulation)
         notes += simulation.notes
         struck += simulation.chaos.struck
     assert set(notes) >= REMARKABLE
-    assert set(struck) >= STRUCK
+    assert set(struck) >= set(RATES)
+
+
+def test_a_seed_replays_its_history() -> None:
+    histories: list[list[Any]] = [[], []]
+    for history in histories:
+        simulation = Simulation(42)
+        decide = simulation.disk.decide
+
+        def noting(operation: Operation, decide: Any = decide, history: list[Any] = history) -> Verdict:
+            verdict = decide(operation)
+            history.append((str(operation), verdict.part, str(verdict.error)))
+            return verdict
+
+        simulation.disk.decide = noting
+        run(simulation)
+        history += [simulation.notes, simulation.chaos.struck, simulation.cluster.steps]
+    assert histories[0] == histories[1]
+    assert len(histories[0]) > 100
+
+
+# --- one kind of trouble at a time -------------------------------------------------------------------
+
+
+@attrs.frozen
+class Focus:
+    """Histories with little but one kind of trouble, and what must come of it in some of them."""
+
+    first_seed: int
+    comes_of_it: set[str]
+    rates: dict[str, float] = attrs.Factory(dict)
+    settings: dict[str, Any] = attrs.Factory(dict)
+    changes: dict[str, Any] = attrs.Factory(dict)
+
+
+HISTORIES = 25
+FOCUSES = {
+    "slots crash": Focus(100_000, {"restarts", "failed checkpoints"}, {"crash a slot": 0.03}),
+    "the driver is killed": Focus(101_000, {"killed"}, {"kill the driver": 0.02, "kill at the disk": 0.03}),
+    "tasks are copied and killed": Focus(
+        102_000, {"busy slots", "restarts"}, {"copy a task": 0.5, "kill a task": 0.03}
+    ),
+    "snapshots are slow": Focus(
+        103_000,
+        {"expired checkpoints", "increments"},
+        {"stall": 0.15},
+        {"timeout_ms": 60, "tolerable_failures": 5, "max_concurrent": 2, "incremental": True},
+    ),
+    "snapshots fail": Focus(
+        104_000,
+        {"failed checkpoints", "increments"},
+        {"disk error": 0.02},
+        {"tolerable_failures": 5, "max_concurrent": 2, "incremental": True, "interval_ms": 0},
+    ),
+    "storage is flaky": Focus(
+        105_000,
+        {"failed checkpoints", "restarts"},
+        {"flaky disk": 0.03, "late disk error": 0.02},
+        {"num_retained": 2, "incremental": True, "interval_ms": 0},
+    ),
+    "checkpoints are damaged": Focus(
+        106_000,
+        {"damaged", "fell back"},
+        {"kill the driver": 0.01},
+        {"num_retained": 3, "interval_ms": 0},
+        {"fall_back": True, "retention": None},
+    ),
+    "people meddle": Focus(
+        107_000, {"savepoints", "stopped", "cancelled", "back to a savepoint"}, changes={"restless": 0.9}
+    ),
+}
+
+
+@pytest.mark.parametrize("focus", FOCUSES.values(), ids=list(FOCUSES))
+def test_one_kind_of_trouble_is_survived(focus: Focus) -> None:
+    notes: Counter[str] = Counter()
+    for seed in range(focus.first_seed, focus.first_seed + HISTORIES):
+        simulation = Simulation(seed, faults=8, rates=focus.rates, **focus.settings)
+        for name, value in focus.changes.items():
+            setattr(simulation, name, value)
+        run(simulation)
+        notes += simulation.notes
+    assert set(notes) >= focus.comes_of_it
+
+
+# --- trouble at every point ----------------------------------------------------------------------------
+
+
+def small(incremental: bool) -> Simulation:
+    """Return a short history without any trouble."""
+    seed = 28 if incremental else 7
+    simulation = Simulation(seed, faults=0, interval_ms=0, num_retained=1, incremental=incremental)
+    simulation.retention, simulation.restless, simulation.fall_back = None, 0.0, False
+    return simulation
+
+
+def operations_of_the_driver(simulation: Simulation) -> list[str]:
+    """Run a history; return the names of what its driver does with the storage, in order."""
+    names: list[str] = []
+    decide = simulation.disk.decide
+
+    def noting(operation: Operation) -> Verdict:
+        if operation.process is simulation.cluster.driver:
+            names.append(operation.name)
+        return decide(operation)
+
+    simulation.disk.decide = noting
+    run(simulation)
+    return names
+
+
+#: What happens, and at which operations it differs from what is above it.
+MISHAPS = {
+    "killed before": (Mishap(0.0, kills=True), None),
+    "killed amid": (Mishap(0.5, kills=True), INTERRUPTIBLE),
+    "killed after": (Mishap(1.0, kills=True), CHANGES),
+    "refused": (Mishap(0.5), None),
+    "done and refused": (Mishap(1.0), CHANGES),
+}
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+@pytest.mark.parametrize(("mishap", "names"), MISHAPS.values(), ids=list(MISHAPS))
+def test_the_driver_may_have_trouble_at_any_operation_of_its_storage(
+    mishap: Mishap, names: frozenset[str] | None, incremental: bool
+) -> None:
+    undisturbed = small(incremental)
+    operations = operations_of_the_driver(undisturbed)
+    assert undisturbed.notes["published"] >= 3
+    for number, name in enumerate(operations, start=1):
+        if names is None or name in names:
+            simulation = small(incremental)
+            simulation.cluster.script = {number: mishap}
+            run(simulation)
+            assert simulation.chaos.struck["scripted"] == 1, f"operation {number}, {name}"

@@ -1,4 +1,7 @@
-"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side."""
+"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side.
+
+Not collected yet: some of these are red.
+"""
 
 from __future__ import annotations
 
@@ -307,26 +310,18 @@ class TestCheckpointConfig:
         assert kept == ["chk-1", "chk-2"]
         assert program.rows() == as_rows(running_sums(records(0, 60)))
 
-    @pytest.mark.parametrize(
-        ("retention", "is_kept"),
-        [
-            (ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION, True),
-            (ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION, False),
-        ],
-    )
-    def test_what_is_left_after_cancelling(
-        self, program: Program, retention: ExternalizedCheckpointRetention, is_kept: bool
-    ) -> None:
+    def test_they_can_be_deleted_on_cancellation(self, program: Program) -> None:
         env, watch = program.environment(), Watch()
-        env.get_checkpoint_config().set_externalized_checkpoint_retention(retention)
-        env.get_checkpoint_config().enable_incremental_checkpoints()
+        config = env.get_checkpoint_config().enable_incremental_checkpoints()
+        config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION)
         program.sums(env.add_listener(watch), Given(*records(0, 30)))
         client = program.start(env)
         savepoint = client.trigger_savepoint().result(PATIENCE_S)
         watch.until(lambda: any(not stats.is_savepoint for stats in watch.checkpoints))
+        assert list((program.folder / "checkpoints").glob("*/chk-*"))
         client.cancel().result(PATIENCE_S)
         assert watch.ended == [JobStatus.CANCELED]
-        assert bool(list((program.folder / "checkpoints").glob("*/chk-*"))) == is_kept
+        assert not list((program.folder / "checkpoints").glob("*/chk-*"))
         assert load_checkpoint(savepoint), "a savepoint is never the job's to delete"
 
     @pytest.mark.parametrize("damaged", ["_metadata", "a state file"])

@@ -1,4 +1,7 @@
-"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side."""
+"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side.
+
+Not collected yet: some of these are red.
+"""
 
 from __future__ import annotations
 
@@ -236,17 +239,17 @@ class TestRestarts:
         match = "goes on with batch 4, and the retained checkpoints are of batches 1, 0"
         streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
 
-    @pytest.mark.parametrize("logs", [("offsets", "commits", "sources/0"), ("offsets", "commits")])
-    def test_m_is_newer_spark_was_set_back(self, streaming: Streaming, logs: tuple[str, ...]) -> None:
-        """Set back, Spark cuts the input anew: without the source's own log as before, with it all as one."""
+    def test_m_is_newer_spark_was_set_back(self, streaming: Streaming) -> None:
+        """The source's own log stays, so Spark now cuts one batch of what was two."""
         streaming.input.add(4)
         streaming.run(num_retained=10)
-        streaming.forget(*logs, batches=range(2, 4))
+        streaming.forget("offsets", "commits", batches=range(2, 4))
         streaming.input.add()
         streaming.run()
         assert streaming.rows() == streaming.expected()
 
     def test_m_is_newer_by_one(self, streaming: Streaming) -> None:
+        """By its number alone the batch looks like the newest one; there is more in it now."""
         streaming.input.add(2)
         streaming.run(num_retained=10)
         streaming.forget("offsets", "commits", "sources/0", batches=range(1, 2))
