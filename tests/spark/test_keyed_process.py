@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from operators import running_sums
-from test_streaming import PATIENCE_S, JsonFolder
+from unfinished_streaming import PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
     JobStatus,
