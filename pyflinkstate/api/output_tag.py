@@ -1,0 +1,48 @@
+"""Side outputs (``pyflink.datastream.OutputTag``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.errors import ConfigurationError
+
+
+class OutputTag:
+    """Names a side output. A function yields ``(tag, value)``; ``get_side_output(tag)`` is its stream.
+
+    Tags are equal if their ids are, as in Flink.
+
+    Args:
+        tag_id: any text but the empty one.
+        type_info: the type of its values; without it, anything that can be pickled.
+
+    Raises:
+        ConfigurationError: there is no id.
+    """
+
+    #: Whether this process ever had a tag: as long as it had none, no result can be of a side output.
+    exists = False
+
+    __slots__ = ("tag_id", "type_info")
+
+    def __init__(self, tag_id: str, type_info: TypeInformation | None = None) -> None:
+        if not tag_id or not isinstance(tag_id, str):
+            raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
+        if type_info is not None and not isinstance(type_info, TypeInformation):
+            raise ConfigurationError(f"OutputTag {tag_id!r}: {type_info!r} is no type information")
+        self.tag_id = tag_id
+        self.type_info = Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info
+        OutputTag.exists = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutputTag) and self.tag_id == other.tag_id
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r}, {self.type_info})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OutputTag, (self.tag_id, self.type_info)

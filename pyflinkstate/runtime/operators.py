@@ -1,0 +1,94 @@
+"""What a subtask of a stateful operator runs: the function of the user, or something around it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.runtime.context import OperatorContext
+from pyflinkstate.runtime.timers import SubtaskTime
+
+
+@attrs.frozen
+class OperatorSetup:
+    """What an operator is given when it is opened.
+
+    Attributes:
+        context: the runtime context of the user's function; ``context.backend`` is the keyed backend.
+        backend: the same backend.
+        time: what time it is.
+    """
+
+    context: OperatorContext
+    backend: HeapKeyedStateBackend
+    time: SubtaskTime
+
+
+class Output:
+    """Where an operator's results go: columns of values and their timestamps, side outputs apart."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.timestamps: list[int | None] = []
+        self.side: dict[str, list[tuple[Any, int | None]]] = {}
+
+    def collect(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
+        """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output."""
+        if results is None:
+            return
+        for result in results:
+            if OutputTag.exists and type(result) is tuple and len(result) == 2:
+                tag = result[0]
+                if isinstance(tag, OutputTag):
+                    self.collect_side(tag, result[1], timestamp)
+                    continue
+            self.values.append(result)
+            self.timestamps.append(timestamp)
+
+    def collect_side(self, tag: OutputTag, value: Any, timestamp: int | None) -> None:
+        """Take one result of a side output."""
+        self.side.setdefault(tag.tag_id, []).append((value, timestamp))
+
+
+class StatefulOperator(ABC):
+    """An operator that runs in a subtask with keyed state; the current key is set before each call.
+
+    All calls but ``open`` and ``close`` may raise whatever the user's function raises.
+    """
+
+    @abstractmethod
+    def open(self, setup: OperatorSetup) -> None:
+        """Get ready: state may have been restored."""
+
+    def close(self) -> None:  # noqa: B027 - optional to override
+        """The job is over."""
+
+    @abstractmethod
+    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+        """Process one record; ``timestamp`` is its event time in ms since 1970, None without one."""
+
+    @abstractmethod
+    def on_event_time(self, timer: Timer, output: Output) -> None:
+        """A timer by event time is due; the watermark is its time or later."""
+
+    @abstractmethod
+    def on_processing_time(self, timer: Timer, output: Output) -> None:
+        """A timer by processing time is due."""
+
+    @abstractmethod
+    def take_event_time(self, watermark: int) -> Timer | None:
+        """Take out the first timer by event time that is due at ``watermark``."""
+
+    @abstractmethod
+    def take_processing_time(self, now_ms: int) -> Timer | None:
+        """Take out the first timer by processing time that is due at ``now_ms``."""
+
+    @abstractmethod
+    def next_processing_time_ms(self) -> int | None:
+        """Return when the next timer by processing time is due; None without one."""
