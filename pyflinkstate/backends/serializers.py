@@ -60,9 +60,7 @@ _ARROW_OF_KIND: dict[str, pa.DataType] = {
     "LOCAL_TIME": pa.time64("us"),
     "LOCAL_DATE_TIME": pa.timestamp("us"),
     # Two numbers: one of 64 bits cannot hold all moments to the nanosecond.
-    "INSTANT": pa.struct(
-        [pa.field("seconds", pa.int64(), nullable=False), pa.field("nanos", pa.int32(), nullable=False)]
-    ),
+    "INSTANT": pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]),
 }
 
 #: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
