@@ -166,16 +166,16 @@ class Types:
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def TUPLE(field_types: list[TypeInformation]) -> TypeInformation:
+    def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
         """A tuple of fixed field types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def ROW(field_types: list[TypeInformation]) -> TypeInformation:
+    def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
         """A ``Row`` of fixed field types, whose fields are called ``f0``, ``f1`` ..."""
         return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> TypeInformation:
+    def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
         """A ``Row`` of fixed field names and types."""
         return RowTypeInfo(field_types, field_names)
