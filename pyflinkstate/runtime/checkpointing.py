@@ -186,6 +186,11 @@ class Checkpointing:
         if self._knows_all_files:
             self._quietly(self._sweep)
 
+    def end(self) -> None:
+        """The job is over, and its checkpoints stay: as many as shall be kept, and nothing half-written."""
+        self.execute(self.coordinator.subsume())
+        self.begin_attempt()
+
     def _sweep(self) -> None:
         """Delete what could not be deleted when it was to be, and what was half-written."""
         kept = {*self.coordinator.retained, *self._damaged}

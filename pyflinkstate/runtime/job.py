@@ -282,7 +282,7 @@ class Job(JobView):
         if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
-            self._checkpointing.begin_attempt()  # there is none: what slots left half-written goes
+            self._checkpointing.end()
 
     def _begin_attempt(self) -> None:
         assert self._control is not None
