@@ -26,14 +26,13 @@ from pyflinkstate.errors import (
     SparkUnavailableError,
     UnsupportedSessionError,
 )
-from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.frames import Router, decode_values
-from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, upstream
+from pyflinkstate.runtime.plan import Branch, ChainNode, KeyedNode, KeyedOperator, SinkNode, SourceNode, Stage
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, StageTask
 
 
 def local_session() -> SparkSession:
@@ -178,15 +177,22 @@ class _EpochGraph:
         self._context = context
         self._job = job
         self._codes = codes
-        self._stages: dict[Node, RDD[Any]] = {}
+        self._stages: dict[Stage, RDD[Any]] = {}
+        self._all_branches = [branch for head in job.plan.heads() for branch in job.plan.branches(head)]
         self._persisted: list[RDD[Any]] = []
 
     def run_sink(self, sink: SinkNode) -> list[Any]:
-        stage, operators = upstream(sink.parent)
-        rdd = self._stage(stage)
         sink_id = f"{sink.name}-{self._job.plan.sinks.index(sink)}"
-        task = SinkTask(self._chain(stage, operators, rdd), sink_id, sink.sink.writer(self._job.link.epoch))
-        written = rdd.mapPartitionsWithIndex(task).setName(sink.name)
+        writer = sink.sink.writer(self._job.link.epoch)
+        parts, first = [], 0
+        for number, branch in enumerate(self._job.plan.branches(sink)):
+            rdd = self._stage(branch.stage)
+            task = SinkTask(
+                self._chain(branch, rdd), f"{sink_id}.{number}" if number else sink_id, writer, first
+            )
+            parts.append(rdd.mapPartitionsWithIndex(task))
+            first += rdd.getNumPartitions()
+        written = (parts[0] if len(parts) == 1 else self._context.union(parts)).setName(sink.name)
         if isinstance(sink.sink, KeptRddSink):
             # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
             # if a block is lost that is an error, and never a second run through the slots.
@@ -200,17 +206,22 @@ class _EpochGraph:
         for rdd in self._persisted:
             rdd.unpersist()
 
-    def _stage(self, node: SourceNode | KeyedNode) -> RDD[Any]:
+    def _stage(self, node: Stage) -> RDD[Any]:
         if node not in self._stages:
-            made = self._source(node) if isinstance(node, SourceNode) else self._keyed(node)
-            if _readers(self._job.plan, node) > 1:
+            made = self._made(node)
+            if sum(branch.stage is node for branch in self._all_branches) > 1:
                 made = made.persist(StorageLevel.MEMORY_AND_DISK)
                 self._persisted.append(made)
             self._stages[node] = made
         return self._stages[node]
 
+    def _made(self, node: Stage) -> RDD[Any]:
+        if isinstance(node, SourceNode):
+            return self._source(node)
+        return self._keyed(node) if isinstance(node, KeyedNode) else self._shared(node)
+
     def _source(self, node: SourceNode) -> RDD[Any]:
-        epoch = self._job.epoch
+        epoch = self._job.epoch_of(node)
         if epoch is None:
             return self._context.parallelize([], 1)
         if isinstance(epoch, RddEpoch):
@@ -219,39 +230,62 @@ class _EpochGraph:
         items = self._context.parallelize(list(epoch.splits), len(epoch.splits))
         return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name, epoch.read))
 
+    def _shared(self, node: ChainNode) -> RDD[Any]:
+        parts = []
+        for number, branch in enumerate(self._job.plan.branches(node)):
+            rdd = self._stage(branch.stage)
+            task = StageTask(self._chain(branch, rdd), f"{node.name}.{number}")
+            parts.append(rdd.mapPartitionsWithIndex(task))
+        made = parts[0] if len(parts) == 1 else self._context.union(parts)
+        return made.setName(node.name)
+
     def _keyed(self, node: KeyedNode) -> RDD[Any]:
         operator = self._job.plan.operator_of(node)
-        stage, operators = upstream(node.parent)
-        rdd = self._stage(stage)
-        router = Router(
-            operator.name,
-            self._job.code.shipped(node.select_key, self._codes),
-            node.key_type,
-            operator.parallelism,
-            operator.max_parallelism,
-        )
-        route_task = RouteTask(self._chain(stage, operators, rdd), operator.operator_id, router)
-        routed = rdd.mapPartitionsWithIndex(route_task).setName(f"{stage.name} -> {operator.name}")
+        parts = [
+            self._routed(operator, branch, number)
+            for number, branch in enumerate(self._job.plan.branches(node))
+        ]
+        routed = parts[0] if len(parts) == 1 else self._context.union(parts)
         aligned = routed.repartitionAndSortWithinPartitions(operator.parallelism, itemgetter(0))
         slot_task = SlotTask(
-            self._job.link, operator.operator_id, operator.name, self._job.barrier, self._job.addresses
+            self._job.link,
+            operator.operator_id,
+            operator.name,
+            self._job.barrier,
+            self._job.addresses,
+            self._job.plan.uses_event_time,
+            self._job.is_final,
         )
         return aligned.mapPartitionsWithIndex(slot_task).setName(operator.name)
 
-    def _chain(
-        self, stage: SourceNode | KeyedNode, operators: tuple[ChainedOperator, ...], rdd: RDD[Any]
-    ) -> ChainTask:
+    def _routed(self, operator: KeyedOperator, branch: Branch, number: int) -> RDD[Any]:
+        rdd = self._stage(branch.stage)
+        chain = self._chain(branch, rdd)
+        assert branch.input is not None
+        router = Router(
+            operator.name,
+            self._job.code.shipped(branch.input.select_key, self._codes),
+            branch.input.key_type,
+            operator.parallelism,
+            operator.max_parallelism,
+            branch.input.partitioning,
+            branch.input_number,
+            number,
+            chain.event_time,
+        )
+        task = RouteTask(chain, operator.operator_id, router)
+        return rdd.mapPartitionsWithIndex(task).setName(f"{branch.stage.name} -> {operator.name}")
+
+    def _chain(self, branch: Branch, rdd: RDD[Any]) -> ChainTask:
         return ChainTask(
             link=self._job.link,
-            stage=stage.name,
+            stage=branch.stage.name,
             operators=tuple(
                 attrs.evolve(operator, function=self._job.code.shipped(operator.function, self._codes))
-                for operator in operators
+                for operator in branch.operators
             ),
             parallelism=rdd.getNumPartitions(),
-            decodes=isinstance(stage, KeyedNode),
+            decodes=not isinstance(branch.stage, SourceNode),
+            tag_id=branch.tag_id,
+            event_time=self._job.event_time_of(branch),
         )
-
-
-def _readers(plan: JobPlan, stage: SourceNode | KeyedNode) -> int:
-    return sum(upstream(head.parent)[0] is stage for head in plan.heads())
