@@ -25,6 +25,8 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
+from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateValueError
 
@@ -80,6 +82,8 @@ def arrow_type(type_info: TypeInformation) -> pa.DataType:
         return pa.struct([pa.field("timestamp_ms", pa.int64(), nullable=False), value])
     if isinstance(type_info, PickledBytesTypeInfo):
         return pa.large_binary()
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].arrow_type
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
 
 
@@ -113,6 +117,8 @@ def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
         return _decode_structs(type_info.field_types, array)
     if isinstance(type_info, TtlTypeInfo):
         return _decode_structs((Types.LONG(), type_info.value_type), array)
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].decode(array)
     values = _to_list(array)
     if isinstance(type_info, PickledBytesTypeInfo):
         loads = pickle.loads  # undeclared state, of the user's own checkpoint
@@ -206,7 +212,11 @@ def _to_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
             # Inside a map, None without a declared type is its pickle, as it is without TTL.
             user_value = _optional_unless_pickled(stored)
             return lambda value: (value[0], user_value(value[1]))
-    return None
+    return _window_to_arrow(type_info)
+
+
+def _window_to_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
+    return WINDOW_COLUMNS[type_info.name].to_arrow if isinstance(type_info, WindowSerializer) else None
 
 
 # --- copies ----------------------------------------------------------------------------------------
@@ -231,7 +241,7 @@ def _is_flat(type_info: TypeInformation) -> bool:
         return _is_flat(type_info.value_type)
     if isinstance(type_info, TupleTypeInfo):
         return all(map(_is_flat, type_info.field_types))
-    return isinstance(type_info, BasicTypeInfo)
+    return isinstance(type_info, (BasicTypeInfo, WindowSerializer))
 
 
 # --- types as JSON ---------------------------------------------------------------------------------
@@ -251,15 +261,24 @@ def type_to_json(type_info: TypeInformation) -> Any:
         return ["TUPLE", *map(type_to_json, type_info.field_types)]
     if isinstance(type_info, TtlTypeInfo):
         return ["TTL", type_to_json(type_info.value_type)]
+    if isinstance(type_info, WindowSerializer):
+        return type_info.name
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+#: Types without parts, beside the basic ones.
+_NAMED_TYPES: dict[str, TypeInformation] = {
+    "PICKLED": Types.PICKLED_BYTE_ARRAY(),
+    **{name: column.type_info for name, column in WINDOW_COLUMNS.items()},
+}
 
 
 def type_from_json(spec: Any) -> TypeInformation:
     """Return the type that :func:`type_to_json` was given."""
-    if spec == "PICKLED":
-        return Types.PICKLED_BYTE_ARRAY()
     if isinstance(spec, str) and spec in _ARROW_OF_KIND:
         return BasicTypeInfo(spec)
+    if isinstance(spec, str) and spec in _NAMED_TYPES:
+        return _NAMED_TYPES[spec]
     if isinstance(spec, list) and spec:
         parts = [type_from_json(part) for part in spec[1:]]
         if spec[0] == "LIST":
