@@ -28,7 +28,11 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.windows import CountSlidingWindowAssigner, CountTumblingWindowAssigner, WindowAssigner
+from pyflinkstate.api.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    WindowAssigner,
+)
 from pyflinkstate.backends.key_groups import check_max_parallelism
 from pyflinkstate.errors import (
     ConfigurationError,
@@ -175,7 +179,9 @@ class DataStream:
             )
         assert isinstance(self._node, (KeyedNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"
-        return DataStream(self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info))
+        return DataStream(
+            self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
+        )
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         """Put all records into windows, in one subtask."""

@@ -341,7 +341,7 @@ class StreamExecutionEnvironment:
         return self._stream(source, source_name)
 
     def next_assigner_id(self) -> str:
-        """Called by :meth:`DataStream.assign_timestamps_and_watermarks`: the same in each run of a program."""
+        """Return a new id for an assigner of watermarks; the same in each run of a program."""
         self._assigners += 1
         return f"watermarks-{self._assigners}"
 

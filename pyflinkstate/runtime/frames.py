@@ -65,9 +65,11 @@ class KeyedFrame:
     def decode(cls, data: bytes) -> KeyedFrame:
         """Return the frame that ``encode`` was called on."""
         columns: tuple[Any, ...] = loads(data)
-        if len(columns) == 3 or columns[5] is None:
-            return cls(*columns)
-        return cls(*columns[:5], FrameTime(*columns[5]))
+        groups, keys, values, *rest = columns
+        if not rest:
+            return cls(groups, keys, values)
+        number, timestamps, time = rest
+        return cls(groups, keys, values, number, timestamps, None if time is None else FrameTime(*time))
 
 
 @attrs.frozen
@@ -93,7 +95,7 @@ class ValuesFrame:
     def encode(self) -> bytes:
         """Return the frame's bytes."""
         if self.timestamps is None and self.watermark is None and not self.side:
-            return encode_values(self.values)
+            return _dumps(list(self.values))
         columns = (self.values, self.timestamps, self.watermark, self.is_idle, self.side, self.opening)
         return _dumps(columns)
 
@@ -112,7 +114,7 @@ class ValuesFrame:
 
 def encode_values(values: Sequence[Any]) -> bytes:
     """Return a frame of plain values."""
-    return _dumps(values if type(values) is list else list(values))
+    return _dumps(values)
 
 
 def decode_values(data: bytes) -> Sequence[Any]:

@@ -17,7 +17,7 @@ STATE_NAME = "_reduce_state"
 
 
 class RollingReduce(KeyedProcessFunction):
-    """All records of a key so far, combined; every record gives a result (Flink: ``StreamGroupedReduceOperator``).
+    """All records of a key so far, combined; every record gives a result.
 
     Args:
         func: a ``ReduceFunction``, or what combines two values.
