@@ -1,4 +1,4 @@
-"""The namespace of state that has none.
+"""Namespaces: the one of state that has none, and how windows are written.
 
 A window keeps its state under a namespace of its own; all other state lives in the void namespace, which
 costs nothing: the key alone finds the entry.
@@ -6,9 +6,22 @@ costs nothing: the key alone finds the entry.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import attrs
+import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+    WindowSerializer,
+)
 
 
 class VoidNamespace:
@@ -41,3 +54,39 @@ class VoidNamespaceTypeInfo(TypeInformation):
 
 
 VOID_NAMESPACE_TYPE = VoidNamespaceTypeInfo()
+
+
+@attrs.frozen
+class WindowColumn:
+    """How windows of one type become an Arrow column: one of integers, or of structs of integers."""
+
+    type_info: WindowSerializer
+    arrow_type: pa.DataType
+    to_arrow: Callable[[Any], Any]
+    from_arrow: Callable[..., Any]
+
+    def decode(self, array: pa.Array) -> list[Any]:
+        """Return the windows of a column; what stands for a null is not to be looked at."""
+        columns = array.flatten() if isinstance(array, pa.StructArray) else [array]
+        return list(map(self.from_arrow, *(column.to_pylist() for column in columns)))
+
+
+def _struct(*names: str) -> pa.DataType:
+    return pa.struct([pa.field(name, pa.int64(), nullable=False) for name in names])
+
+
+#: By the type's name, which is also what a checkpoint calls it.
+WINDOW_COLUMNS: dict[str, WindowColumn] = {
+    column.type_info.name: column
+    for column in (
+        WindowColumn(
+            TimeWindowSerializer(),
+            _struct("start", "end"),
+            lambda window: (window.start, window.end),
+            TimeWindow,
+        ),
+        WindowColumn(CountWindowSerializer(), pa.int64(), lambda window: window.id, CountWindow),
+        # Flink writes a zero for it, too.
+        WindowColumn(GlobalWindowSerializer(), pa.int8(), lambda _: 0, lambda _: GlobalWindow.get()),
+    )
+}

@@ -34,6 +34,8 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
+from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateValueError
 
@@ -101,6 +103,8 @@ def arrow_type(type_info: TypeInformation) -> pa.DataType:
         return pa.struct(_arrow_fields(type_info))
     if isinstance(type_info, PickledBytesTypeInfo):
         return pa.large_binary()
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].arrow_type
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
 
 
@@ -151,6 +155,8 @@ def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     if type_info.kind in _CONVERTED_KINDS:
         convert = _CONVERTED_KINDS[type_info.kind][1]
         return [None if value is None else convert(value) for value in _to_list(array)]
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].decode(array)
     decode = None if type_info.kind else _DECODERS.get(type(type_info))
     return _to_list(array) if decode is None else decode(type_info, array)
 
@@ -273,7 +279,7 @@ def _to_arrow(type_info: TypeInformation) -> _Convert:
         return _maps_to_arrow(type_info)
     if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
         return _structs_to_arrow(type_info)
-    return _ttl_to_arrow(type_info) if isinstance(type_info, TtlTypeInfo) else None
+    return _ttl_to_arrow(type_info) if isinstance(type_info, TtlTypeInfo) else _window_to_arrow(type_info)
 
 
 def _maps_to_arrow(type_info: MapTypeInfo) -> _Convert:
@@ -303,6 +309,10 @@ def _ttl_to_arrow(type_info: TtlTypeInfo) -> _Convert:
     return lambda value: (value[0], user_value(value[1]))
 
 
+def _window_to_arrow(type_info: TypeInformation) -> _Convert:
+    return WINDOW_COLUMNS[type_info.name].to_arrow if isinstance(type_info, WindowSerializer) else None
+
+
 # --- copies ----------------------------------------------------------------------------------------
 
 
@@ -330,7 +340,7 @@ def _is_flat(type_info: TypeInformation) -> bool:
         return _is_flat(type_info.value_type)
     if isinstance(type_info, TupleTypeInfo):
         return all(map(_is_flat, type_info.field_types))
-    return bool(type_info.kind)
+    return bool(type_info.kind) or isinstance(type_info, WindowSerializer)
 
 
 # --- types as JSON ---------------------------------------------------------------------------------
@@ -348,10 +358,8 @@ _NAMES: dict[str, type] = {
 
 def type_to_json(type_info: TypeInformation) -> Any:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
-    if type_info.kind in _ARROW_OF_KIND:
-        return type_info.kind
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return "PICKLED"
+    if name := _name_without_parts(type_info):
+        return name
     if isinstance(type_info, MapTypeInfo):
         return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
     if isinstance(type_info, TupleTypeInfo):
@@ -362,6 +370,15 @@ def type_to_json(type_info: TypeInformation) -> Any:
         if type(type_info) is cls:
             return [name, type_to_json(_part(type_info))]
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+def _name_without_parts(type_info: TypeInformation) -> str:
+    """Return what a type without parts is called, or nothing."""
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return "PICKLED"
+    if type_info.kind in _ARROW_OF_KIND:
+        return type_info.kind
+    return type_info.name if isinstance(type_info, WindowSerializer) else ""
 
 
 def _part(type_info: Any) -> TypeInformation:
@@ -384,6 +401,8 @@ def type_from_json(spec: Any) -> TypeInformation:
 def _type_of_name(name: str) -> TypeInformation | None:
     if name == "PICKLED":
         return Types.PICKLED_BYTE_ARRAY()
+    if name in WINDOW_COLUMNS:
+        return WINDOW_COLUMNS[name].type_info
     return Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
 
 

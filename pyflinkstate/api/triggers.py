@@ -1,0 +1,288 @@
+"""When a window's contents are given to its function, and when they are dropped (``Trigger``)."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from pyflinkstate.api.descriptors import ReducingStateDescriptor, StateDescriptor
+from pyflinkstate.api.functions import ReduceFunction
+from pyflinkstate.api.metrics import MetricGroup
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.errors import ConfigurationError
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+class TriggerResult(enum.Enum):
+    """What shall be done with a window: nothing, call its function, drop its contents, or both.
+
+    A window without contents does not fire.
+    """
+
+    CONTINUE = (False, False)
+    FIRE_AND_PURGE = (True, True)
+    FIRE = (True, False)
+    PURGE = (False, True)
+
+    def is_fire(self) -> bool:
+        """Return whether the window function is called."""
+        return self.value[0]
+
+    def is_purge(self) -> bool:
+        """Return whether the contents are dropped."""
+        return self.value[1]
+
+
+class Trigger(ABC, Generic[T, W]):
+    """Decides for each window of each key when it fires.
+
+    One object serves all keys and windows of a subtask: what it must remember is state of the context.
+    With merging windows ``can_merge`` must say True, and ``on_merge`` must do what there is to do.
+    """
+
+    class TriggerContext(ABC):
+        """Time, timers and state of the current key and window."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the machine's time in ms since 1970."""
+
+        @abstractmethod
+        def get_metric_group(self) -> MetricGroup:
+            """Return the operator's metrics."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """Return the watermark; the least number there is before the first one."""
+
+        @abstractmethod
+        def register_processing_time_timer(self, time: int) -> None:
+            """Have ``on_processing_time`` called when the machine's time is ``time`` or later."""
+
+        @abstractmethod
+        def register_event_time_timer(self, time: int) -> None:
+            """Have ``on_event_time`` called when the watermark is ``time`` or later."""
+
+        @abstractmethod
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Delete the timer, if it is there."""
+
+        @abstractmethod
+        def delete_event_time_timer(self, time: int) -> None:
+            """Delete the timer, if it is there."""
+
+        @abstractmethod
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+            """Return state of the current key and window. It shares its name with per-window state."""
+
+    class OnMergeContext(TriggerContext):
+        """What ``on_merge`` has beside."""
+
+        @abstractmethod
+        def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+            """Move the state of the windows that were merged to the one they are now.
+
+            Raises:
+                ConfigurationError: it is no list, reducing or aggregating state.
+            """
+
+    @abstractmethod
+    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """An element was added to the window. ``timestamp`` is None where it has none."""
+
+    @abstractmethod
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """A timer by processing time is due."""
+
+    @abstractmethod
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """A timer by event time is due."""
+
+    def can_merge(self) -> bool:
+        """Return whether the trigger works with merging windows."""
+        return False
+
+    @abstractmethod
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+        """Several windows are now one, ``window``: merge their state, register what is to come.
+
+        ``clear`` is called for each of those that were merged, after this.
+        """
+
+    @abstractmethod
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+        """The window is gone: delete timers and clear state."""
+
+
+class QuietTrigger(Trigger[Any, Any]):
+    """Does nothing, unless told otherwise."""
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Nothing to be done."""
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Nothing to be done."""
+
+
+class NeverTrigger(QuietTrigger):
+    """Never fires; what global windows have unless told otherwise."""
+
+
+class EventTimeTrigger(QuietTrigger):
+    """Fires when the watermark passes the end of the window, and then at each late element."""
+
+    @staticmethod
+    def create() -> EventTimeTrigger:
+        """Return a trigger."""
+        return EventTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
+        # Past the watermark the element that merged the windows fires.
+        if window.max_timestamp() > ctx.get_current_watermark():
+            ctx.register_event_time_timer(window.max_timestamp())
+
+    def clear(self, window: TimeWindow, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(QuietTrigger):
+    """Fires when the machine's time passes the end of the window."""
+
+    @staticmethod
+    def create() -> ProcessingTimeTrigger:
+        """Return a trigger."""
+        return ProcessingTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
+        if window.max_timestamp() > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(window.max_timestamp())
+
+    def clear(self, window: TimeWindow, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+class _Sum(ReduceFunction):
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return value1 + value2
+
+
+class CountTrigger(QuietTrigger):
+    """Fires at each ``window_size`` elements; the window keeps them all.
+
+    Raises:
+        ConfigurationError: ``window_size`` is no positive int.
+    """
+
+    def __init__(self, window_size: int) -> None:
+        self._window_size = positive_count(window_size, "CountTrigger: the window size")
+        self._count_state_descriptor = ReducingStateDescriptor("count", _Sum(), Types.LONG())
+
+    @staticmethod
+    def of(window_size: int) -> CountTrigger:
+        """Return a trigger."""
+        return CountTrigger(window_size)
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        count = ctx.get_partitioned_state(self._count_state_descriptor)
+        count.add(1)
+        if count.get() < self._window_size:
+            return TriggerResult.CONTINUE
+        count.clear()
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        ctx.merge_partitioned_state(self._count_state_descriptor)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        ctx.get_partitioned_state(self._count_state_descriptor).clear()
+
+
+class PurgingTrigger(Trigger[Any, Any]):
+    """Has another trigger's window drop its contents whenever it fires."""
+
+    def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
+        if not isinstance(nested_trigger, Trigger):
+            raise ConfigurationError(f"PurgingTrigger: a trigger is needed, not {nested_trigger!r}")
+        self.nested_trigger = nested_trigger
+
+    @staticmethod
+    def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        """Return a trigger."""
+        return PurgingTrigger(nested_trigger)
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
+
+    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return _purging(self.nested_trigger.on_event_time(time, window, ctx))
+
+    def can_merge(self) -> bool:
+        return self.nested_trigger.can_merge()
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        self.nested_trigger.on_merge(window, ctx)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        self.nested_trigger.clear(window, ctx)
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
+
+
+def positive_count(count: object, what: str) -> int:
+    """Return ``count``; raise ``ConfigurationError`` unless it is a positive int."""
+    if type(count) is not int or count <= 0:
+        raise ConfigurationError(f"{what} must be a positive number of elements, not {count!r}")
+    return count

@@ -1,0 +1,344 @@
+"""Which windows an element belongs to (``pyflink.datastream.window``).
+
+Sizes, slides, offsets and gaps are ``Time`` or ``Duration``; a plain int is in milliseconds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, TypeVar
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.triggers import (
+    CountTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    positive_count,
+)
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.windows import (
+    MIN_LONG_VALUE,
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    Length,
+    TimeWindow,
+    TimeWindowSerializer,
+    length_ms,
+)
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+
+T = TypeVar("T")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+
+
+class WindowAssigner(ABC, Generic[T, W]):
+    """Assigns windows to elements."""
+
+    class WindowAssignerContext(ABC):
+        """What an assigner may ask for."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Return the machine's time in ms since 1970; for one element it stands still."""
+
+        @abstractmethod
+        def get_runtime_context(self) -> RuntimeContext:
+            """Return the runtime context, which gives out state of the current key."""
+
+    @abstractmethod
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
+        """Return the windows of ``element``, none at all if it belongs to none.
+
+        ``timestamp`` is in ms since 1970, None where the element has none.
+        """
+
+    @abstractmethod
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        """Return the trigger that windows have unless told otherwise. ``env`` may be None."""
+
+    @abstractmethod
+    def get_window_serializer(self) -> TypeInformation:
+        """Return the type of the windows; it cannot change once there is state."""
+
+    @abstractmethod
+    def is_event_time(self) -> bool:
+        """Return whether windows end by event time: then elements can be late."""
+
+
+class MergingWindowAssigner(WindowAssigner[T, W]):
+    """An assigner whose windows may become one, such as sessions."""
+
+    class MergeCallback(ABC, Generic[W2]):
+        """Told which windows become one."""
+
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+            """Have the windows ``to_be_merged`` become ``merge_result``.
+
+            Lists are put together in the order of ``to_be_merged``.
+            """
+
+    @abstractmethod
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+        """Call ``callback`` for each group of ``windows`` that shall become one."""
+
+
+class TimeSource:
+    """Where an assigner has the time of an element from."""
+
+    def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
+        raise NotImplementedError
+
+
+class ByEventTime(TimeSource):
+    """The half of an assigner that goes by timestamps."""
+
+    def is_event_time(self) -> bool:
+        return True
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        return EventTimeTrigger()
+
+    def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
+        if timestamp is None or timestamp <= MIN_LONG_VALUE:
+            raise BadRecordError(
+                f"{self!r} needs timestamps, and the record has none: call "
+                f"assign_timestamps_and_watermarks() before key_by(), or use windows by processing time"
+            )
+        return timestamp
+
+
+class ByProcessingTime(TimeSource):
+    """The half of an assigner that goes by the machine's time."""
+
+    def is_event_time(self) -> bool:
+        return False
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        return ProcessingTimeTrigger()
+
+    def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
+        return context.get_current_processing_time()
+
+
+class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
+    """What the two kinds of tumbling windows share."""
+
+    def __init__(self, size: Length, offset: Length = 0) -> None:
+        self._size = length_ms(size)
+        self._offset = length_ms(offset)
+        if abs(self._offset) >= self._size:
+            raise ConfigurationError(
+                f"{type(self).__name__} parameters must satisfy abs(offset) < size, not size "
+                f"{self._size} ms, offset {self._offset} ms"
+            )
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        time = self._time(timestamp, context)
+        start = time - (time - self._offset) % self._size
+        return [TimeWindow(start, start + self._size)]
+
+    def get_window_serializer(self) -> TypeInformation:
+        return TimeWindowSerializer()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size}, {self._offset})"
+
+
+class TumblingEventTimeWindows(ByEventTime, _TumblingWindows):
+    """Windows of one size, one after the other, by event time.
+
+    Args:
+        size: the length of a window.
+        offset: how much later than 1970 the first one begins; less than ``size``.
+
+    Raises:
+        ConfigurationError: the two do not fit.
+    """
+
+    @staticmethod
+    def of(size: Length, offset: Length | None = None) -> TumblingEventTimeWindows:
+        """Return an assigner."""
+        return TumblingEventTimeWindows(size, 0 if offset is None else offset)
+
+
+class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
+    """As :class:`TumblingEventTimeWindows`, by the machine's time."""
+
+    @staticmethod
+    def of(size: Length, offset: Length | None = None) -> TumblingProcessingTimeWindows:
+        """Return an assigner."""
+        return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
+
+
+class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
+    """What the two kinds of sliding windows share."""
+
+    def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
+        self._size = length_ms(size)
+        self._slide = length_ms(slide)
+        self._offset = length_ms(offset)
+        if abs(self._offset) >= self._slide or self._size <= 0:
+            raise ConfigurationError(
+                f"{type(self).__name__} parameters must satisfy abs(offset) < slide and size > 0, not size "
+                f"{self._size} ms, slide {self._slide} ms, offset {self._offset} ms"
+            )
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        time = self._time(timestamp, context)
+        last_start = time - (time - self._offset) % self._slide
+        starts = range(last_start, time - self._size, -self._slide)
+        return [TimeWindow(start, start + self._size) for start in starts]
+
+    def get_window_serializer(self) -> TypeInformation:
+        return TimeWindowSerializer()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size}, {self._slide}, {self._offset})"
+
+
+class SlidingEventTimeWindows(ByEventTime, _SlidingWindows):
+    """Windows of one size, one beginning each ``slide``, by event time.
+
+    They overlap where ``slide`` is less than ``size``; where it is more, elements between them are dropped.
+
+    Args:
+        size: the length of a window.
+        slide: from the beginning of one to that of the next.
+        offset: how much later than 1970 the first one begins; less than ``slide``.
+
+    Raises:
+        ConfigurationError: the three do not fit.
+    """
+
+    @staticmethod
+    def of(size: Length, slide: Length, offset: Length | None = None) -> SlidingEventTimeWindows:
+        """Return an assigner."""
+        return SlidingEventTimeWindows(size, slide, 0 if offset is None else offset)
+
+
+class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
+    """As :class:`SlidingEventTimeWindows`, by the machine's time."""
+
+    @staticmethod
+    def of(size: Length, slide: Length, offset: Length | None = None) -> SlidingProcessingTimeWindows:
+        """Return an assigner."""
+        return SlidingProcessingTimeWindows(size, slide, 0 if offset is None else offset)
+
+
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
+    """One window for all elements of a key. It needs a trigger: its own never fires."""
+
+    @staticmethod
+    def create() -> GlobalWindows:
+        """Return an assigner."""
+        return GlobalWindows()
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[GlobalWindow]:
+        return [GlobalWindow.get()]
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        return NeverTrigger()
+
+    def get_window_serializer(self) -> TypeInformation:
+        return GlobalWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "GlobalWindows()"
+
+
+class _CountWindows(WindowAssigner[Any, CountWindow]):
+    """What the two kinds of count windows share: how many elements a key had so far is state."""
+
+    _window_size: int
+    _count_descriptor: ValueStateDescriptor
+
+    def _next_number(self, context: WindowAssigner.WindowAssignerContext) -> int:
+        """Return how many elements of the key came before this one."""
+        count = context.get_runtime_context().get_state(self._count_descriptor)
+        number: int = count.value() or 0
+        count.update(number + 1)
+        return number
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        return PurgingTrigger(CountTrigger(self._window_size))
+
+    def get_window_serializer(self) -> TypeInformation:
+        return CountWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        return False
+
+
+class CountTumblingWindowAssigner(_CountWindows):
+    """Windows of ``window_size`` elements of a key, one after the other.
+
+    Window ``n`` is never used again once it has fired, so here it is purged then. PyFlink keeps the elements
+    of each for ever.
+    """
+
+    def __init__(self, window_size: int) -> None:
+        self._window_size = positive_count(window_size, "CountTumblingWindowAssigner: the window size")
+        self._count_descriptor = ValueStateDescriptor("tumble-count-assigner", Types.LONG())
+
+    @staticmethod
+    def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Return an assigner."""
+        return CountTumblingWindowAssigner(window_size)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
+        return [CountWindow(self._next_number(context) // self._window_size)]
+
+    def __repr__(self) -> str:
+        return f"CountTumblingWindowAssigner({self._window_size})"
+
+
+class CountSlidingWindowAssigner(_CountWindows):
+    """Windows of ``window_size`` elements of a key, one beginning every ``window_slide`` elements.
+
+    The first one fires when it is full, as in PyFlink; Java's ``countWindow(size, slide)`` fires at the
+    first ``slide`` elements already. Windows are purged as those of :class:`CountTumblingWindowAssigner`.
+    """
+
+    def __init__(self, window_size: int, window_slide: int) -> None:
+        self._window_size = positive_count(window_size, "CountSlidingWindowAssigner: the window size")
+        self._window_slide = positive_count(window_slide, "CountSlidingWindowAssigner: the slide")
+        self._count_descriptor = ValueStateDescriptor("slide-count-assigner", Types.LONG())
+
+    @staticmethod
+    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Return an assigner."""
+        return CountSlidingWindowAssigner(window_size, window_slide)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
+        number = self._next_number(context)
+        last = number // self._window_slide
+        # Window n has the elements from n * slide to before n * slide + size.
+        first = max(0, (number - self._window_size) // self._window_slide + 1)
+        return [CountWindow(window_id) for window_id in range(last, first - 1, -1)]
+
+    def __repr__(self) -> str:
+        return f"CountSlidingWindowAssigner({self._window_size}, {self._window_slide})"

@@ -1,0 +1,97 @@
+"""What is called with the contents of a window (``pyflink.datastream.functions``)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from pyflinkstate.api.context import KeyedStateStore
+from pyflinkstate.api.functions import Function
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+
+
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Any number of results for the contents of a window of a key."""
+
+    @abstractmethod
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+        """Return or yield the results; None is none.
+
+        ``inputs`` is a list: all elements, or the one value that they were reduced or aggregated to.
+        """
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Any number of results for the contents of a window of a stream that is not keyed."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
+        """Return or yield the results; see :meth:`WindowFunction.apply`."""
+
+
+class _WindowContext(ABC, Generic[W2]):
+    """What the contexts of both process functions share."""
+
+    @abstractmethod
+    def window(self) -> W2:
+        """Return the window."""
+
+    @abstractmethod
+    def window_state(self) -> KeyedStateStore:
+        """Return what gives out state of this key and window.
+
+        ``clear`` must clear it. Merging windows have none: asking for it raises ``ConfigurationError``.
+        """
+
+    @abstractmethod
+    def global_state(self) -> KeyedStateStore:
+        """Return what gives out state of this key, shared by all its windows."""
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """As :class:`WindowFunction`, with time and state."""
+
+    class Context(_WindowContext[W2]):
+        """What is known of the window beside its contents."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """Return the machine's time in ms since 1970."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Return the watermark; the least number there is before the first one."""
+
+    @abstractmethod
+    def process(
+        self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
+    ) -> Iterable[OUT] | None:
+        """Return or yield the results; None is none.
+
+        ``elements`` is a list: all elements, or the one value that they were reduced or aggregated to.
+        """
+
+    def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
+        """The window is gone: clear the per-window state."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """As :class:`AllWindowFunction`, with state."""
+
+    class Context(_WindowContext[W2]):
+        """What is known of the window beside its contents."""
+
+    @abstractmethod
+    def process(
+        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]
+    ) -> Iterable[OUT] | None:
+        """Return or yield the results; see :meth:`ProcessWindowFunction.process`."""
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        """The window is gone: clear the per-window state."""

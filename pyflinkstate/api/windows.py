@@ -1,0 +1,184 @@
+"""Windows, and their types as namespaces of state (``pyflink.datastream.window``).
+
+A window is a value: hashable, comparable, never changed. State of a window is kept under the window as its
+namespace, so a window must be found again after a restore: its type says how it is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.types import TypeInformation, safe_repr
+
+if TYPE_CHECKING:
+    from pyflinkstate.api.window_assigners import MergingWindowAssigner
+
+#: Flink's ``Long.MIN_VALUE``: as a timestamp it says that there is none.
+MIN_LONG_VALUE = -(2**63)
+#: Flink's ``Long.MAX_VALUE``: the end of time.
+MAX_LONG_VALUE = 2**63 - 1
+
+#: A length of time; a plain int is in milliseconds.
+Length = Time | Duration | datetime.timedelta | int
+
+
+def length_ms(length: Length) -> int:
+    """Return a length of time in whole milliseconds.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    return length if type(length) is int else milliseconds_of(length)  # type: ignore[arg-type]
+
+
+class Window(ABC):
+    """A bucket of elements.
+
+    A class of one's own must be hashable, comparable with ``==`` and, without a type of its own, picklable.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def max_timestamp(self) -> int:
+        """Return the last timestamp, in ms since 1970, that still belongs to the window."""
+
+
+@attrs.frozen(order=True)
+class TimeWindow(Window):
+    """The time from ``start`` to before ``end``, in ms since 1970.
+
+    >>> TimeWindow(0, 10).max_timestamp(), TimeWindow(0, 10) < TimeWindow(0, 20)
+    (9, True)
+    """
+
+    start: int
+    end: int
+
+    def max_timestamp(self) -> int:
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Return whether the two overlap, or one begins where the other ends."""
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """Return the smallest window that covers both."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """Return the start of the window that ``timestamp`` is in.
+
+        >>> TimeWindow.get_window_start_with_offset(8, 3, 7)
+        3
+        """
+        return timestamp - (timestamp - offset) % window_size
+
+    @staticmethod
+    def merge_windows(
+        windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
+    ) -> None:
+        """Call ``callback`` for each group of windows that overlap or touch, in the order of time."""
+        groups: list[tuple[TimeWindow, list[TimeWindow]]] = []
+        for window in sorted(set(windows)):
+            if groups and groups[-1][0].intersects(window):
+                cover, together = groups[-1]
+                groups[-1] = (cover.cover(window), [*together, window])
+            else:
+                groups.append((window, [window]))
+        for cover, together in groups:
+            if len(together) > 1:
+                callback.merge(together, cover)
+
+
+@attrs.frozen(order=True)
+class CountWindow(Window):
+    """A window of a number of elements; ``id`` counts from 0 for each key. It lasts until the end of time."""
+
+    id: int
+
+    def max_timestamp(self) -> int:
+        return MAX_LONG_VALUE
+
+
+@attrs.frozen(order=True, repr=False)
+class GlobalWindow(Window):
+    """The one window for all elements of a key. It lasts until the end of time."""
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        """Return the window."""
+        return _GLOBAL_WINDOW
+
+    def max_timestamp(self) -> int:
+        return MAX_LONG_VALUE
+
+    def __repr__(self) -> str:
+        return "GlobalWindow"
+
+
+_GLOBAL_WINDOW = GlobalWindow()
+
+
+@attrs.frozen
+class WindowSerializer(TypeInformation):
+    """The base of the types of windows, which take no subclass of a window: a restore would not make one."""
+
+
+def _misfit(value: object, name: str) -> ValueError:
+    return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
+
+
+def _is_long(value: object) -> bool:
+    return type(value) is int and MIN_LONG_VALUE <= value <= MAX_LONG_VALUE
+
+
+@attrs.frozen
+class TimeWindowSerializer(WindowSerializer):
+    """The type of :class:`TimeWindow`: two integers of 64 bits."""
+
+    def check(self, value: Any) -> TimeWindow:
+        if type(value) is not TimeWindow:
+            raise _misfit(value, self.name)
+        if not (_is_long(value.start) and _is_long(value.end)):
+            raise ValueError(f"{safe_repr(value)} does not begin and end at integers of 64 bits")
+        return value
+
+    @property
+    def name(self) -> str:
+        return "TIME_WINDOW"
+
+
+@attrs.frozen
+class CountWindowSerializer(WindowSerializer):
+    """The type of :class:`CountWindow`: an integer of 64 bits."""
+
+    def check(self, value: Any) -> CountWindow:
+        if type(value) is not CountWindow or not _is_long(value.id):
+            raise _misfit(value, self.name)
+        return value
+
+    @property
+    def name(self) -> str:
+        return "COUNT_WINDOW"
+
+
+@attrs.frozen
+class GlobalWindowSerializer(WindowSerializer):
+    """The type of :class:`GlobalWindow`."""
+
+    def check(self, value: Any) -> GlobalWindow:
+        if type(value) is not GlobalWindow:
+            raise _misfit(value, self.name)
+        return value
+
+    @property
+    def name(self) -> str:
+        return "GLOBAL_WINDOW"
