@@ -296,6 +296,35 @@ class TestContents:
         harness.process("a", 4, 2)
         assert harness.advance() == [(3.5, 9)]
 
+    def test_reducing_in_place_changes_neither_other_windows_nor_what_was_emitted(self):
+        def extend(old, new):
+            old.extend(new)
+            return old
+
+        sliding = SlidingEventTimeWindows.of(20, 10)
+        harness = WindowHarness(window_operator(sliding, CountTrigger.of(1), contents=extend))
+        first = harness.process("a", [1], 5)
+        second = harness.process("a", [2], 15)
+        assert (first, second) == ([([1], 19), ([1], 9)], [([2], 29), ([1, 2], 19)])
+
+    def test_aggregating_in_place_does_not_change_what_was_emitted(self):
+        class Listed(AggregateFunction):
+            create_accumulator = list
+
+            def add(self, value, accumulator):
+                accumulator.append(value)
+                return accumulator
+
+            def get_result(self, accumulator):
+                return accumulator
+
+            def merge(self, acc_a, acc_b):
+                return acc_a + acc_b
+
+        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listed()))
+        emitted = [harness.process("a", value, 0) for value in (1, 2)]
+        assert emitted == [[([1], 9)], [([1, 2], 9)]]
+
     @pytest.mark.parametrize("contents", [list, Mean(), max])
     def test_with_a_process_function(self, contents):
         harness = WindowHarness(window_operator(TEN, contents=contents, function=CollectInContext()))
