@@ -530,8 +530,8 @@ class NoWindows(GlobalWindows):
 class TestNoWindows:
     @pytest.mark.parametrize(("is_event_time", "late"), [(True, [(1, 5)]), (False, [])])
     def test_an_element_of_no_window_is_late_if_its_timestamp_is(self, is_event_time, late):
-        harness = collecting(NoWindows(is_event_time), late_tag=LATE)
-        harness.advance(5)
+        harness = collecting(NoWindows(is_event_time), allowed_lateness_ms=3, late_tag=LATE)
+        harness.advance(8)
         for timestamp in (5, 6, None):
             harness.process("a", 1, timestamp)
         assert harness.output.side.get("late", []) == late
