@@ -46,3 +46,12 @@ class OutputTag:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OutputTag, (self.tag_id, self.type_info)
+
+
+def is_side_output(result: Any) -> bool:
+    """Return whether what a function yielded is ``(tag, value)``.
+
+    >>> is_side_output((OutputTag("late"), 1)), is_side_output(("late", 1))
+    (True, False)
+    """
+    return type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag)

@@ -14,24 +14,41 @@ from pyflinkstate.api.functions import (
     MapFunction,
     ProcessFunction,
 )
+from pyflinkstate.api.output_tag import OutputTag, is_side_output
+from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.errors import BadRecordError
+from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
+from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
-from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.failures import shorten, user_failure
 from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
 from pyflinkstate.runtime.pickling import unshipped
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, TaskTime
 
 Records = Iterable[Any]
+#: Values and timestamps, by the ids of tags.
+SideOutputs = dict[str, tuple[list[Any], list[int | None]]]
+
+
+#: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
+WATERMARKS = "watermarks"
 
 
 @attrs.frozen
 class ChainedOperator:
-    """One operator of a chain; ``kind`` is a key of ``_RUNNERS``."""
+    """One operator of a chain; ``kind`` is a key of ``_RUNNERS``.
+
+    Attributes:
+        has_side_outputs: what it gives to side outputs is wanted.
+        assigner_id: what checkpoints know an assigner of watermarks by.
+    """
 
     kind: str
     name: str
     function: Any
+    has_side_outputs: bool = False
+    assigner_id: str = ""
 
 
 @attrs.frozen
@@ -54,24 +71,65 @@ class TaskInfo:
             self.report(values)
 
 
-def run_chain(
-    operators: Iterable[ChainedOperator], records: Records, info: TaskInfo, counts: Counter[str]
-) -> Iterator[Any]:
-    """Yield what comes out of the last operator when ``records`` go into the first.
+class Chain:
+    """Operators in a row, for one run over a partition.
 
-    ``counts`` gains ``"<name>.records_dropped"`` for each filter.
+    Args:
+        operators: from the first to the last.
+        info: as what they run.
+        counts: gains ``"<name>.records_dropped"`` for each filter.
+        watermarks: where the watermarks of the assigners stood when the epoch began, by their ids.
     """
-    opened: list[ChainedOperator] = []
-    try:
-        for shipped in operators:
-            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
-            _open(operator, info)
-            opened.append(operator)
-            records = _RUNNERS[operator.kind](operator, records, counts)
-        yield from records
-        info.report_metrics()
-    finally:
-        _close_all(opened)
+
+    def __init__(
+        self,
+        operators: Iterable[ChainedOperator],
+        info: TaskInfo,
+        counts: Counter[str],
+        watermarks: dict[str, int] | None = None,
+    ) -> None:
+        self._operators = list(operators)
+        self._info = info
+        self._counts = counts
+        #: What goes to side outputs, by the ids of their tags: values and timestamps.
+        self.side: SideOutputs = {}
+        #: What the source, or the stage before, says of the record that was taken last.
+        self.source_time = TaskTime()
+        #: The same at the end of the chain.
+        self.time = self.source_time
+        #: The watermarks of assigners that had records, by their ids.
+        self.watermarks: dict[str, int] = {}
+        self._links: list[_Link] = []
+        for operator in self._operators:
+            link = _Link(self.time, self._counts, self)
+            if operator.kind == WATERMARKS:
+                started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
+                self.time = link.time_after = TaskTime(None, started_at)
+            self._links.append(link)
+
+    def run(self, records: Records) -> Iterator[Any]:
+        """Yield what comes out of the last operator when ``records`` go into the first."""
+        opened: list[ChainedOperator] = []
+        try:
+            for shipped, link in zip(self._operators, self._links, strict=True):
+                operator = attrs.evolve(shipped, function=unshipped(shipped.function))
+                _open(operator, self._info)
+                opened.append(operator)
+                records = _RUNNERS[operator.kind](operator, records, link)
+            yield from records
+            self._info.report_metrics()
+        finally:
+            _close_all(opened)
+
+
+@attrs.define
+class _Link:
+    """What an operator has of its chain: the time before it, and behind it if it assigns one."""
+
+    time: TaskTime
+    counts: Counter[str]
+    chain: Chain
+    time_after: TaskTime = attrs.Factory(TaskTime)
 
 
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
@@ -102,7 +160,7 @@ def _bound(function: Any, rich: type, method: str) -> Callable[..., Any]:
     return bound
 
 
-def _run_map(operator: ChainedOperator, records: Records, _: Counter[str]) -> Iterator[Any]:
+def _run_map(operator: ChainedOperator, records: Records, _: _Link) -> Iterator[Any]:
     func = _bound(operator.function, MapFunction, "map")
     for record in records:
         try:
@@ -112,7 +170,7 @@ def _run_map(operator: ChainedOperator, records: Records, _: Counter[str]) -> It
         yield result
 
 
-def _run_filter(operator: ChainedOperator, records: Records, counts: Counter[str]) -> Iterator[Any]:
+def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
     func = _bound(operator.function, FilterFunction, "filter")
     dropped = 0
     for record in records:
@@ -124,39 +182,127 @@ def _run_filter(operator: ChainedOperator, records: Records, counts: Counter[str
             yield record
         else:
             dropped += 1
-    counts[f"{operator.name}.records_dropped"] += dropped
+    link.counts[f"{operator.name}.records_dropped"] += dropped
 
 
-def _run_flat_map(operator: ChainedOperator, records: Records, _: Counter[str]) -> Iterator[Any]:
+def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
     func = _bound(operator.function, FlatMapFunction, "flat_map")
-    return _expand(operator.name, func, records)
+    return _expand(operator, func, records, link)
+
+
+class _TimerService(TimerService):
+    """Tells the time; a stream without keys has no timers, as in Flink."""
+
+    def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
+        self._time = time
+        self._now_ms = now_ms
+
+    def current_processing_time(self) -> int:
+        return self._now_ms()
+
+    def current_watermark(self) -> int:
+        return self._time.watermark
+
+    def _refuse(self, timestamp: int) -> None:
+        raise NotKeyedStreamError("timers belong to keys: they can only be set and deleted after key_by()")
+
+    register_processing_time_timer = _refuse
+    register_event_time_timer = _refuse
+    delete_processing_time_timer = _refuse
+    delete_event_time_timer = _refuse
 
 
 class _ProcessContext(ProcessFunction.Context):
+    def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
+        self._time = time
+        self._timers = _TimerService(time, now_ms)
+
     def timestamp(self) -> int | None:
-        return None
+        return self._time.timestamp
+
+    def timer_service(self) -> TimerService:
+        return self._timers
 
 
-def _run_process(operator: ChainedOperator, records: Records, _: Counter[str]) -> Iterator[Any]:
-    context, process_element = _ProcessContext(), operator.function.process_element
-    return _expand(operator.name, lambda record: process_element(record, context), records)
+def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    context = _ProcessContext(link.time, SystemClock().now_ms)
+    process_element = operator.function.process_element
+    return _expand(operator, lambda record: process_element(record, context), records, link)
 
 
-def _expand(name: str, func: Callable[[Any], Iterable[Any] | None], records: Records) -> Iterator[Any]:
+def _expand(
+    operator: ChainedOperator,
+    func: Callable[[Any], Iterable[Any] | None],
+    records: Records,
+    link: _Link,
+) -> Iterator[Any]:
     for record in records:
         try:
             results = func(record)
             results = () if results is None else list(results)
         except Exception as error:
-            raise user_failure(error, name, record) from error
+            raise user_failure(error, operator.name, record) from error
+        if OutputTag.exists:
+            results = _without_side_outputs(operator, results, link)
         yield from results
 
 
-_RUNNERS: dict[str, Callable[[ChainedOperator, Records, Counter[str]], Iterator[Any]]] = {
+def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> list[Any]:
+    main = []
+    for result in results:
+        if not is_side_output(result):
+            main.append(result)
+        elif operator.has_side_outputs:
+            values, timestamps = link.chain.side.setdefault(result[0].tag_id, ([], []))
+            values.append(result[1])
+            timestamps.append(link.time.timestamp)
+    return main
+
+
+def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    strategy: WatermarkStrategy = operator.function
+    delay = strategy.max_out_of_orderness_ms
+    assigner = strategy.timestamp_assigner
+    extract = None if assigner is None else assigner.extract_timestamp
+    before, after = link.time, link.time_after
+    started_at = greatest = after.watermark
+    has_records = False
+    for record in records:
+        timestamp = before.timestamp
+        if extract is not None:
+            timestamp = _extracted(operator.name, extract, record, timestamp)
+        after.timestamp = timestamp
+        has_records = True
+        if timestamp is not None and delay is not None and timestamp - delay - 1 > greatest:
+            greatest = timestamp - delay - 1
+        yield record
+        after.watermark = greatest
+    if before.watermark == MAX_WATERMARK:
+        after.watermark = MAX_WATERMARK
+    if has_records:
+        link.chain.watermarks[operator.assigner_id] = max(greatest, started_at)
+
+
+def _extracted(name: str, extract: Callable[[Any, int], int], record: Any, timestamp: int | None) -> int:
+    try:
+        extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
+    except Exception as error:
+        raise user_failure(error, name, record) from error
+    if type(extracted) is not int:
+        problem = BadRecordError(
+            f"a timestamp is a whole number of milliseconds since 1970, and extract_timestamp() returned "
+            f"{shorten(extracted)}"
+        )
+        raise user_failure(problem, name, record)
+    return extracted
+
+
+_RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Any]]] = {
     "map": _run_map,
     "filter": _run_filter,
     "flat_map": _run_flat_map,
     "process": _run_process,
+    WATERMARKS: _run_watermarks,
 }
 
 

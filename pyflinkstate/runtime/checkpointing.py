@@ -69,6 +69,8 @@ class SavepointRequest:
     directory: str
     stops_job: bool
     done: Future[str] = attrs.field(factory=Future, eq=False)
+    #: Event time is to pass before the job stops.
+    drains: bool = False
 
     def succeed(self, uri: str) -> None:
         """Tell whoever waits; nobody does any more when it was cancelled."""
@@ -81,11 +83,26 @@ class SavepointRequest:
             self.done.set_exception(error)
 
 
+@attrs.frozen
+class EpochState:
+    """What a checkpoint keeps of the job at the end of an epoch.
+
+    Attributes:
+        position: of the source.
+        counters: records so far.
+        watermarks: of assigners and operators, by their ids.
+    """
+
+    position: object
+    counters: dict[str, int]
+    watermarks: dict[str, int] = attrs.Factory(dict)
+
+
 class JobView:
     """What checkpointing asks of the job, and tells it."""
 
-    def epoch_state(self, epoch: int) -> tuple[object, dict[str, int]]:
-        """Return the source's position and the record counts at the end of ``epoch``."""
+    def epoch_state(self, epoch: int) -> EpochState:
+        """Return what the checkpoint of ``epoch`` keeps of the job."""
         raise NotImplementedError
 
     def send(self, slot: SlotId, message: object) -> None:
@@ -138,7 +155,7 @@ class Checkpointing:
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
         #: What is known of a checkpoint's epoch; a later one may be committed before it is complete.
-        self._epoch_states: dict[int, tuple[object, dict[str, int]]] = {}
+        self._epoch_states: dict[int, EpochState] = {}
         #: Folders of savepoints that were given up: what comes late is deleted from there.
         self._failed_savepoints: dict[int, str] = {}
         last_id, completed = self._ids_in_use(restore)
@@ -185,6 +202,11 @@ class Checkpointing:
         self._increments_since_full = 0
         if self._knows_all_files:
             self._quietly(self._sweep)
+
+    def end(self) -> None:
+        """The job is over, and its checkpoints stay: as many as shall be kept, and nothing half-written."""
+        self.execute(self.coordinator.subsume())
+        self.begin_attempt()
 
     def _sweep(self) -> None:
         """Delete what could not be deleted when it was to be, and what was half-written."""
@@ -366,14 +388,15 @@ class Checkpointing:
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
     ) -> CheckpointMetadata:
-        position, counters = self._epoch_states.pop(pending.checkpoint_id)
+        state = self._epoch_states.pop(pending.checkpoint_id)
         return CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self._job_id,
             job_name=self._job_name,
             epoch=pending.epoch,
-            source_position=position,
-            counters=counters,
+            source_position=state.position,
+            counters=state.counters,
+            watermarks=state.watermarks,
             timestamp_ms=pending.triggered_ms,
             operators=tuple(
                 OperatorState(

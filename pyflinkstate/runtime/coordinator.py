@@ -251,8 +251,7 @@ class CheckpointCoordinator:
             self._savepoints.add(checkpoint_id)
             return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._completed.append(checkpoint_id)
-        surplus = self._completed[: -self._settings.num_retained]
-        self._completed = self._completed[-self._settings.num_retained :]
+        surplus = self.subsume()
         older = [
             pending
             for pending in self.pending
@@ -263,9 +262,15 @@ class CheckpointCoordinator:
         error = CheckpointError(f"checkpoint {checkpoint_id} was complete before it")
         return [
             *(AbandonCheckpoint(pending, error) for pending in older),
-            *(DiscardCheckpoint(old) for old in surplus),
+            *surplus,
             NotifyComplete(checkpoint_id),
         ]
+
+    def subsume(self) -> list[Instruction]:
+        """Delete completed checkpoints that are more than shall be kept."""
+        surplus = self._completed[: -self._settings.num_retained]
+        self._completed = self._completed[-self._settings.num_retained :]
+        return [DiscardCheckpoint(old) for old in surplus]
 
     def not_completed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
         """The metadata could not be published."""

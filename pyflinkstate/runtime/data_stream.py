@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import operator
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +15,7 @@ from pyflinkstate.api.checkpointed import (
     FunctionSnapshotContext,
 )
 from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -20,17 +23,35 @@ from pyflinkstate.api.functions import (
     KeySelector,
     MapFunction,
     ProcessFunction,
+    ReduceFunction,
 )
+from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    WindowAssigner,
+)
 from pyflinkstate.backends.key_groups import check_max_parallelism
 from pyflinkstate.errors import (
     ConfigurationError,
     ParallelismError,
     UnsupportedFeatureError,
 )
+from pyflinkstate.runtime.chain import WATERMARKS
+from pyflinkstate.runtime.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+    stateful_node,
+)
 from pyflinkstate.runtime.context import close_function, open_function
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SinkNode
+from pyflinkstate.runtime.frames import Partitioning
+from pyflinkstate.runtime.keyed_functions import FieldReduce, Projection, RecordChoice, RollingReduce
+from pyflinkstate.runtime.plan import ChainNode, Input, KeyedNode, Node, SideOutputNode, SinkNode, UnionNode
 from pyflinkstate.runtime.sinks import DriverSink, Sink
+from pyflinkstate.runtime.windowed_stream import AllWindowedStream, WindowedStream
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.environment import ResultIterator, StreamExecutionEnvironment
@@ -50,6 +71,24 @@ class DataStream:
     def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
         self._env = env
         self._node = node
+
+    @property
+    def node(self) -> Node:
+        """The stream's place in the plan."""
+        return self._node
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether records have keys."""
+        return False
+
+    def as_input(self) -> Input:
+        """Return the stream as an input of a stateful operator."""
+        return Input(self._node, Partitioning.FORWARD)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
+        return self._env
 
     # --- operators -----------------------------------------------------------------------------
 
@@ -85,6 +124,82 @@ class DataStream:
         _refuse_checkpointed(func)
         return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
 
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of records that are tuples or rows, in the order given."""
+        if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
+            raise ConfigurationError(f"project() takes indexes of fields, from 0, not {field_indexes!r}")
+        return DataStream(self._env, ChainNode(self._node, "map", Projection(field_indexes), "project"))
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Give records their event time; what follows goes by it."""
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
+        node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
+        node.assigner_id = self._env.next_assigner_id()
+        return DataStream(self._env, node)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """Return a stream of the records of this one and of ``streams``, in no order."""
+        nodes = (self._node, *(stream.node for stream in streams))
+        return DataStream(self._env, UnionNode(nodes))
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Have one operator read this stream and another, or one that is broadcast."""
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
+        if not isinstance(ds, DataStream):
+            raise ConfigurationError(f"connect() takes a DataStream or a BroadcastStream, not {ds!r}")
+        return ConnectedStreams(self, ds)
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream:
+        """Return the stream as one that every subtask of an operator gets all of.
+
+        Args:
+            broadcast_state_descriptor: of a state that the operator fills from it.
+            *other_broadcast_state_descriptors: of further ones.
+        """
+        first = (broadcast_state_descriptor,) if broadcast_state_descriptor is not None else ()
+        descriptors = (*first, *other_broadcast_state_descriptors)
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
+        return BroadcastStream(self, descriptors)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
+        if not isinstance(output_tag, OutputTag):
+            raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
+        if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
+            raise ConfigurationError(
+                f"{self._node.name!r} has no side outputs: process(), windows and connected streams have"
+            )
+        assert isinstance(self._node, (KeyedNode, ChainNode))
+        name = f"{self._node.name} {output_tag.tag_id}"
+        return DataStream(
+            self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
+        )
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Put all records into windows, in one subtask."""
+        return AllWindowedStream(self, window_assigner)
+
+    def stateful(
+        self,
+        first: Input,
+        others: tuple[Input, ...],
+        function: Any,
+        name: str,
+        output_type: TypeInformation | None,
+        uses_event_time: bool = False,
+    ) -> DataStream:
+        """Append an operator with state; called by connected and windowed streams."""
+        node = stateful_node(first, others, function, name, output_type, uses_event_time)
+        return DataStream(self._env, node)
+
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector,
@@ -119,29 +234,48 @@ class DataStream:
         return self
 
     def uid(self: S, uid: str) -> S:
-        """Give a keyed operator the id under which checkpoints keep its state."""
-        self._keyed_node("uid()").uid = uid
+        """Give a stateful operator the id under which checkpoints keep its state; others have none."""
+        if isinstance(self._node, KeyedNode):
+            self._node.uid = uid
         return self
 
     def set_parallelism(self: S, parallelism: int) -> S:
-        """Set the number of subtasks of a keyed operator."""
+        """Set the number of subtasks of a stateful operator.
+
+        What has no state runs in the Spark tasks of what precedes it, as many as that has partitions.
+        """
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
-        self._keyed_node("set_parallelism()").parallelism = parallelism
+        if isinstance(self._node, KeyedNode):
+            self._node.parallelism = parallelism
         return self
 
     def set_max_parallelism(self: S, max_parallelism: int) -> S:
-        """Set the number of key groups of a keyed operator, 1 to 32768; fixed by the first checkpoint."""
+        """Set the number of key groups of a stateful operator, 1 to 32768; fixed by the first checkpoint."""
         check_max_parallelism(max_parallelism)
-        self._keyed_node("set_max_parallelism()").max_parallelism = max_parallelism
+        if isinstance(self._node, KeyedNode):
+            self._node.max_parallelism = max_parallelism
         return self
 
-    def _keyed_node(self, what: str) -> KeyedNode:
-        if not isinstance(self._node, KeyedNode):
-            raise ConfigurationError(
-                f"{what} is for keyed operators; {self._node.name!r} runs in the tasks of what precedes it"
-            )
-        return self._node
+    def force_non_parallel(self: S) -> S:
+        """Run a stateful operator in one subtask."""
+        return self.set_parallelism(1).set_max_parallelism(1)
+
+    def get_name(self) -> str:
+        """Return the operator's name."""
+        return self._node.name
+
+    def set_description(self: S, description: str) -> S:
+        """Describe the operator to who reads the program; Spark's UI shows the name."""
+        return self
+
+    def _as_it_is(self: S, *_: Any) -> S:
+        """Return the stream: where its records are is up to Spark, and the results are the same."""
+        return self
+
+    forward = rebalance = rescale = shuffle = _as_it_is
+    disable_chaining = start_new_chain = _as_it_is
+    slot_sharing_group = set_buffer_timeout = _as_it_is
 
     # --- sinks -----------------------------------------------------------------------------------
 
@@ -172,7 +306,7 @@ class DataStream:
 
     def _parallelism(self) -> int:
         node = self._node
-        while isinstance(node, ChainNode):
+        while isinstance(node, (ChainNode, SideOutputNode)):
             node = node.parent
         own = node.parallelism if isinstance(node, KeyedNode) else 1
         return own or self._env.get_parallelism()
@@ -216,6 +350,15 @@ class KeyedStream(DataStream):
         self._select_key = select_key
         self._key_type = key_type
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether records have keys."""
+        return True
+
+    def as_input(self) -> Input:
+        """Return the stream as an input of a stateful operator."""
+        return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
+
     def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
@@ -230,6 +373,52 @@ class KeyedStream(DataStream):
             )
         return self._keyed_operator(func, _name_of(func, "process"), output_type)
 
+    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
+        """Combine all records of a key so far; every record gives the result up to it.
+
+        In batch mode (``RuntimeExecutionMode.BATCH``) each key gives one result, when the input has ended.
+        """
+        if not isinstance(func, ReduceFunction) and not callable(func):
+            raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
+        return self._reduce(func, "reduce")
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """Add up a field of the records of each key so far; the other fields are the first record's.
+
+        Args:
+            position_to_sum: index or name of the field; of plain values 0, the value itself.
+        """
+        return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """Give the least value of a field so far; the other fields are the first record's."""
+        return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """Give the greatest value of a field so far; the other fields are the first record's."""
+        return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """Give the record with the least value of a field so far; the first of those that are equal."""
+        return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """Give the record with the greatest value of a field so far; the first of those that are equal."""
+        return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
+
+    def _reduce(self, func: ReduceFunction | Callable[[Any, Any], Any], name: str) -> DataStream:
+        return self._keyed_operator(RollingReduce(func, self._env.is_batch), name, None)
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Put the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Put each ``size`` records of a key into a window; with ``slide``, one begins after each so many."""
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner(size))
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
+
     def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
         _check_callable(kind, func)
         return self._keyed_operator(_KeyedAdapter(kind, func), _name_of(func, kind), output_type)
@@ -237,7 +426,7 @@ class KeyedStream(DataStream):
     def _keyed_operator(
         self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
     ) -> DataStream:
-        return self._append(KeyedNode(self._node, self._select_key, self._key_type, func, name, output_type))
+        return self.stateful(self.as_input(), (), func, name, output_type)
 
 
 @attrs.frozen
@@ -250,6 +439,12 @@ class DataStreamSink:
         """Name the sink."""
         self._node.name = name
         return self
+
+    def _as_it_is(self, *_: Any) -> DataStreamSink:
+        """Return the sink: it runs in the Spark tasks of what precedes it."""
+        return self
+
+    uid = set_parallelism = set_description = disable_chaining = slot_sharing_group = _as_it_is
 
 
 def _name_of(func: Any, kind: str) -> str:

@@ -17,6 +17,7 @@ from pyflinkstate.runtime.messages import DeploySlot, SlotId
 from pyflinkstate.runtime.pickling import dumps_by_value
 from pyflinkstate.runtime.plan import JobPlan, KeyedOperator
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.watermarks import NO_WATERMARK
 
 
 class Deployments:
@@ -74,9 +75,18 @@ class Deployments:
                 state=assignment,
                 incremental=self._incremental,
                 memory_bytes=self._memory_bytes,
+                watermark=_watermark_of(operator, restore),
             )
             for subtask, assignment in enumerate(assignments)
         ]
+
+
+def _watermark_of(operator: KeyedOperator, restore: RestorePoint | None) -> int:
+    return (
+        NO_WATERMARK
+        if restore is None
+        else restore.metadata.watermarks.get(operator.operator_id, NO_WATERMARK)
+    )
 
 
 def pickled(operator: str, function: Any) -> bytes:

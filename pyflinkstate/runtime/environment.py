@@ -79,6 +79,8 @@ class StreamExecutionEnvironment:
         self._listeners: list[JobListener] = []
         self._sinks: list[SinkNode] = []
         self._job_name = DEFAULT_JOB_NAME
+        self._assigners = 0
+        self.is_batch = False
 
     @classmethod
     def get_execution_environment(cls, spark: SparkSession | None = None) -> StreamExecutionEnvironment:
@@ -337,6 +339,11 @@ class StreamExecutionEnvironment:
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")
         return self._stream(source, source_name)
+
+    def next_assigner_id(self) -> str:
+        """Return a new id for an assigner of watermarks; the same in each run of a program."""
+        self._assigners += 1
+        return f"watermarks-{self._assigners}"
 
     def _stream(self, source: Source, name: str) -> DataStream:
         return DataStream(self, SourceNode(source, name))

@@ -8,10 +8,12 @@ from typing import Any
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.event_time import EventTimeProgress
+from pyflinkstate.runtime.frames import EventTimeSettings
 from pyflinkstate.runtime.messages import CheckpointTrigger, SlotId
-from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage
 from pyflinkstate.runtime.shipping import CodeBook
-from pyflinkstate.runtime.sources import Epoch
+from pyflinkstate.runtime.sources import Epoch, EpochSet, RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import TaskLink
 from pyflinkstate.runtime.transport import Address
 
@@ -27,6 +29,32 @@ class EpochRequest:
     addresses: dict[SlotId, Address]
     description: str
     code: CodeBook
+    event_time: EventTimeProgress = attrs.Factory(EventTimeProgress)
+    #: Nothing comes after this epoch.
+    is_final: bool = False
+
+    def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
+        """Return what is to be read of a source; None for nothing."""
+        if isinstance(self.epoch, EpochSet):
+            return self.epoch.epochs[self._key_of(source)]
+        return self.epoch
+
+    def _key_of(self, source: SourceNode) -> str:
+        return f"{source.name}-{self.plan.sources.index(source)}"
+
+    def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
+        """Return what a task of ``branch`` must know; None in a job without event time."""
+        if not self.plan.uses_event_time:
+            return None
+        assigners = [operator.assigner_id for operator in branch.operators if operator.assigner_id]
+        is_idle = bool(assigners) and assigners[-1] in self.event_time.idle
+        return EventTimeSettings(self._ends(branch.stage), is_idle, self.event_time.watermarks)
+
+    def _ends(self, stage: Stage) -> bool:
+        if self.is_final:
+            return True
+        has_ended = isinstance(self.epoch, EpochSet) and isinstance(stage, SourceNode)
+        return has_ended and self._key_of(stage) in self.epoch.ended  # type: ignore[arg-type, union-attr]
 
 
 @attrs.frozen

@@ -6,7 +6,8 @@ per-record cost vanishes. A frame is pickled by one task of the job and unpickle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any
@@ -20,32 +21,95 @@ from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.pickling import dumps, loads, unshipped
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, ChannelEvent, FrameTime, TaskTime
 
 RECORDS_PER_FRAME = 4096
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.
 REMEMBERED_KEYS = 500_000
 
-#: (subtask, partition that sent it, number in that partition): sorting by it makes input deterministic.
-FrameKey = tuple[int, int, int]
+#: (subtask, round, branch, partition that sent it, number in that partition): sorting by it makes input
+#: deterministic. Without event time all is one round; with it, each frame of a partition is in one of its
+#: own, so that partitions advance side by side. What is broadcast is in a round before them.
+FrameKey = tuple[int, int, int, int, int]
 
 
 @attrs.frozen
 class KeyedFrame:
-    """Records on their way to a keyed operator, as columns of one length."""
+    """Records on their way to a stateful operator, as columns of one length.
 
-    #: Unsigned 16-bit numbers, little-endian.
+    Attributes:
+        key_groups: unsigned 16-bit numbers, little-endian; nothing where records have no keys.
+        keys: of the records; none where they have no keys.
+        values: the records.
+        input: which of the operator's inputs they are for, from 0.
+        timestamps: of the records, in ms since 1970; None where none has one.
+        time: what the frame says about event time.
+    """
+
     key_groups: bytes
     keys: Sequence[Any]
     values: Sequence[Any]
+    input: int = 0
+    timestamps: Sequence[int | None] | None = None
+    time: FrameTime | None = None
 
     def encode(self) -> bytes:
         """Return the frame's bytes."""
-        return _dumps((self.key_groups, self.keys, self.values))
+        columns = (self.key_groups, self.keys, self.values)
+        if self.input == 0 and self.timestamps is None and self.time is None:
+            return _dumps(columns)
+        time = None if self.time is None else attrs.astuple(self.time)
+        return _dumps((*columns, self.input, self.timestamps, time))
 
     @classmethod
     def decode(cls, data: bytes) -> KeyedFrame:
         """Return the frame that ``encode`` was called on."""
-        return cls(*loads(data))
+        columns: tuple[Any, ...] = loads(data)
+        groups, keys, values, *rest = columns
+        if not rest:
+            return cls(groups, keys, values)
+        number, timestamps, time = rest
+        return cls(groups, keys, values, number, timestamps, None if time is None else FrameTime(*time))
+
+
+@attrs.frozen
+class ValuesFrame:
+    """What comes out of a stage, as columns of one length.
+
+    Attributes:
+        values: the records of the main output.
+        timestamps: theirs; None where none has one.
+        watermark: behind them; None in a job without event time.
+        is_idle: the stage holds back no other.
+        side: records and timestamps of side outputs, by the ids of their tags.
+        opening: the watermark that the epoch begins with, in the first frame of a partition.
+    """
+
+    values: Sequence[Any]
+    timestamps: Sequence[int | None] | None = None
+    watermark: int | None = None
+    is_idle: bool = False
+    side: Mapping[str, tuple[Sequence[Any], Sequence[int | None] | None]] = attrs.Factory(dict)
+    opening: int | None = None
+
+    def encode(self) -> bytes:
+        """Return the frame's bytes."""
+        if self.timestamps is None and self.watermark is None and not self.side:
+            return _dumps(list(self.values))
+        columns = (self.values, self.timestamps, self.watermark, self.is_idle, self.side, self.opening)
+        return _dumps(columns)
+
+    @classmethod
+    def decode(cls, data: bytes) -> ValuesFrame:
+        """Return the frame that ``encode`` was called on."""
+        columns = loads(data)
+        return cls(*columns) if type(columns) is tuple else cls(columns)
+
+    def output(self, tag_id: str | None) -> tuple[Sequence[Any], Sequence[int | None] | None]:
+        """Return records and timestamps of the main output (None) or of a side output."""
+        if tag_id is None:
+            return self.values, self.timestamps
+        return self.side.get(tag_id, ((), None))
 
 
 def encode_values(values: Sequence[Any]) -> bytes:
@@ -128,31 +192,120 @@ class _KeyGroups(dict[Any, int]):
 _REMEMBERED: dict[tuple[TypeInformation, int], _KeyGroups] = {}
 
 
+class Partitioning(enum.Enum):
+    """How the records of an input find their subtasks."""
+
+    #: By key group.
+    KEY = "key"
+    #: Those of a partition stay together.
+    FORWARD = "forward"
+    #: Each goes to every subtask.
+    BROADCAST = "broadcast"
+
+
+@attrs.frozen
+class EventTimeSettings:
+    """What a task that sends watermarks along must know.
+
+    Attributes:
+        is_final: the source has ended with this epoch.
+        is_idle: the stream has been silent for longer than it may hold back others.
+        watermarks: where those of the assigners stood when the epoch began, by their ids.
+    """
+
+    is_final: bool = False
+    is_idle: bool = False
+    watermarks: dict[str, int] = attrs.Factory(dict)
+
+
 @attrs.frozen
 class Router:
-    """Spreads records over the subtasks of a keyed operator, in frames."""
+    """Spreads the records of one branch over the subtasks of an operator, in frames."""
 
     operator: str
     select_key: Callable[[Any], Any]
     key_type: TypeInformation
     parallelism: int
     max_parallelism: int
+    partitioning: Partitioning = Partitioning.KEY
+    input: int = 0
+    branch: int = 0
+    #: None in a job without event time.
+    event_time: EventTimeSettings | None = None
 
-    def route(self, partition: int, records: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
+    def route(
+        self, partition: int, records: Iterable[Any], time: TaskTime | None = None
+    ) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield the frames of one partition's records.
+
+        Args:
+            partition: its number.
+            records: what it holds.
+            time: tells timestamp and watermark of the record that was taken last.
 
         Raises:
             InvalidKeyError: a record's key cannot be one; names operator and record.
         """
-        groups_of = self._key_groups()
-        select_key = unshipped(self.select_key)
+        if self.event_time is not None:
+            yield from self._route_timed(partition, records, TaskTime() if time is None else time)
+            return
+        round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         iterator = iter(records)
         size = max(RECORDS_PER_FRAME, 1024 * self.parallelism)
+        split = self._splitter(partition)
         number = 0
         while batch := list(islice(iterator, size)):
-            for subtask, frame in self._split(batch, select_key, groups_of):
-                yield (subtask, partition, number), frame.encode()
+            for subtask, frame in split(batch):
+                yield (subtask, round_, self.branch, partition, number), frame.encode()
             number += 1
+
+    def _route_timed(
+        self, partition: int, records: Iterable[Any], time: TaskTime
+    ) -> Iterator[tuple[FrameKey, bytes]]:
+        assert self.event_time is not None
+        iterator = iter(records)
+        split = self._splitter(partition)
+        is_idle, opening = self.event_time.is_idle or time.is_idle, time.watermark
+        yield from self._signal(
+            partition, 0, FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, is_idle)
+        )
+        number = 0
+        while True:
+            batch, timestamps = timed_batch(iterator, time)
+            if not batch:
+                break
+            number += 1
+            frames = dict(split(batch, timestamps))
+            at = FrameTime(self.branch, partition, time.watermark, is_idle=is_idle)
+            for subtask in range(self.parallelism):
+                frame = attrs.evolve(frames.get(subtask, _NOTHING), time=at, input=self.input)
+                yield self._key(subtask, partition, number), frame.encode()
+        end = MAX_WATERMARK if self.event_time.is_final else time.watermark
+        event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
+        yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
+
+    def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield a frame without records for each subtask."""
+        data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
+        for subtask in range(self.parallelism):
+            yield self._key(subtask, partition, number), data
+
+    def _key(self, subtask: int, partition: int, number: int) -> FrameKey:
+        """Openings come first, then what is broadcast, then the others side by side."""
+        is_early = self.partitioning is Partitioning.BROADCAST
+        return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
+
+    def _splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, KeyedFrame]]]:
+        if self.partitioning is Partitioning.KEY:
+            groups_of, select_key = self._key_groups(), unshipped(self.select_key)
+            return lambda batch, timestamps=None: self._split(batch, timestamps, select_key, groups_of)
+        if self.partitioning is Partitioning.FORWARD:
+            subtasks: Sequence[int] = (partition % self.parallelism,)
+        else:
+            subtasks = range(self.parallelism)
+        return lambda batch, timestamps=None: (
+            (subtask, KeyedFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
+        )
 
     def _key_groups(self) -> _KeyGroups:
         identity = (self.key_type, self.max_parallelism)
@@ -161,23 +314,30 @@ class Router:
         return _REMEMBERED[identity]
 
     def _split(
-        self, batch: list[Any], select_key: Callable[[Any], Any], groups_of: _KeyGroups
+        self,
+        batch: list[Any],
+        timestamps: Sequence[int | None] | None,
+        select_key: Callable[[Any], Any],
+        groups_of: _KeyGroups,
     ) -> Iterator[tuple[int, KeyedFrame]]:
         keys, groups = self._keys_and_groups(batch, select_key, groups_of)
         if self.parallelism == 1:
-            yield 0, KeyedFrame(groups.tobytes(), keys, batch)
+            yield 0, KeyedFrame(groups.tobytes(), keys, batch, self.input, timestamps)
             return
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
         pick = _picker(order.tolist())
         keys, values = pick(keys), pick(batch)
+        times = None if timestamps is None else pick(timestamps)
         subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism)
         starts = np.searchsorted(subtasks, np.arange(self.parallelism + 1)).tolist()
         for subtask, (start, end) in enumerate(pairwise(starts)):
             if start < end:
+                part = slice(start, end)
+                own = None if times is None else times[part]
                 yield (
                     subtask,
-                    KeyedFrame(groups[start:end].tobytes(), keys[start:end], values[start:end]),
+                    KeyedFrame(groups[part].tobytes(), keys[part], values[part], self.input, own),
                 )
 
     def _keys_and_groups(
@@ -207,6 +367,19 @@ class Router:
             except BadRecordError as found:
                 return user_failure(found, self.operator, record)
         return error
+
+
+_NOTHING = KeyedFrame(b"", (), ())
+
+
+def timed_batch(records: Iterator[Any], time: TaskTime) -> tuple[list[Any], list[int | None]]:
+    """Take records and their timestamps: ``time`` is about the one taken last."""
+    batch: list[Any] = []
+    timestamps: list[int | None] = []
+    for record in islice(records, RECORDS_PER_FRAME):
+        batch.append(record)
+        timestamps.append(time.timestamp)
+    return batch, timestamps
 
 
 def operator_index_of(

@@ -35,12 +35,19 @@ from pyflinkstate.runtime.checkpoint_config import (
     ExternalizedCheckpointRetention,
     deletes_checkpoints,
 )
-from pyflinkstate.runtime.checkpointing import Checkpointing, JobView, RestorePoint, SavepointRequest
+from pyflinkstate.runtime.checkpointing import (
+    Checkpointing,
+    EpochState,
+    JobView,
+    RestorePoint,
+    SavepointRequest,
+)
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.event_time import EventTimeTracker
 from pyflinkstate.runtime.messages import (
     CancelJob,
     CheckpointAck,
@@ -155,6 +162,9 @@ class Job(JobView):
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._planner = EpochPlanner(self._plan.source.source, log)
+        self._event_time = EventTimeTracker(self._plan.idle_timeouts_ms(), clock.now_ms)
+        #: The epoch that ends event time has been run.
+        self._is_final = False
         #: Where the source began; asked once, so that a restart without checkpoint begins there again.
         self._initial: Any = None
         self._last_duration_ms = 0
@@ -282,7 +292,7 @@ class Job(JobView):
         if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
-            self._checkpointing.begin_attempt()  # there is none: what slots left half-written goes
+            self._checkpointing.end()
 
     def _begin_attempt(self) -> None:
         assert self._control is not None
@@ -297,6 +307,8 @@ class Job(JobView):
                 self._initial = source.initial_offset()
             position = self._initial
         self._planner.begin(self._epoch, position)
+        self._event_time.begin(self._epoch, {} if metadata is None else metadata.watermarks)
+        self._is_final = False
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
         self._registry = self._control.new_attempt(self._attempt)
         self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
@@ -387,6 +399,8 @@ class Job(JobView):
         if step is not None:
             return step
         is_last = self._planner.is_over
+        if is_last and not self._is_final and self._plan.uses_timers:
+            return self._planner.empty(self._epoch)
         if self._wants_barrier(is_last) or (not is_last and self._timers_are_due()):
             return self._planner.empty(self._epoch)
         return None
@@ -421,10 +435,12 @@ class Job(JobView):
             self._wait_until(self._nothing_pending)
         barrier = self._barrier(number, started_ms, step.is_last)
         self._ended = None
-        self._runner.start(self._request(number, step.epoch, barrier), self._events.put)
+        is_final = step.is_last or (self._stopping is not None and self._stopping.drains)
+        self._runner.start(self._request(number, step.epoch, barrier, is_final), self._events.put)
         self._running = True
         self._wait_until(lambda: not self._running)
         self._epoch_ended(number, started_ms)
+        self._is_final = is_final
         if barrier is not None and self._checkpointing is not None:
             self._checkpointing.barrier_aligned(barrier.checkpoint_id)
         if self._checkpointing is None:
@@ -441,6 +457,7 @@ class Job(JobView):
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
         self._planner.ended(number)
+        self._event_time.ended(number)
         self._epoch = number
         self._last_duration_ms = self._clock.now_ms() - started_ms
         self._tell_of_epoch(number)
@@ -448,7 +465,9 @@ class Job(JobView):
     def _nothing_pending(self) -> bool:
         return self._checkpointing is None or not self._checkpointing.coordinator.pending
 
-    def _request(self, number: int, epoch: Epoch | None, barrier: CheckpointTrigger | None) -> EpochRequest:
+    def _request(
+        self, number: int, epoch: Epoch | None, barrier: CheckpointTrigger | None, is_final: bool
+    ) -> EpochRequest:
         assert self._control is not None
         assert self._registry is not None
         driver = DriverLink(self._control.address, self._secret, self._attempt)
@@ -460,6 +479,8 @@ class Job(JobView):
             self._registry.addresses(),
             f"{self._settings.name}: epoch {number}",
             self._code,
+            self._event_time.progress(number - 1),
+            is_final,
         )
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
@@ -483,6 +504,7 @@ class Job(JobView):
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
         self._planner.commit(epoch)
+        self._event_time.commit(epoch)
         self._accumulators.fold(epoch)
         self._unannounced.extend(range(self._committed + 1, epoch + 1))
         self._committed = epoch
@@ -494,7 +516,8 @@ class Job(JobView):
             yield self._unannounced.pop(0)
 
     def _tell_of_epoch(self, number: int) -> None:
-        records = self._accumulators.of_epoch(number, f"{self._plan.source.name}.records_out")
+        names = {f"{source.name}.records_out" for source in self._plan.sources}
+        records = sum(self._accumulators.of_epoch(number, name) for name in names)
         stats = EpochStats(number, records, self._last_duration_ms, self._attempt)
         for listener in self._settings.listeners:
             listener.on_epoch(stats)
@@ -557,6 +580,7 @@ class Job(JobView):
             self.fail(report.error)
             return
         self._accumulators.add(report)
+        self._event_time.report(report)
         if report.is_slot:
             self._timers.pop(report.task, None)
             if report.next_timer_ms is not None:
@@ -564,9 +588,10 @@ class Job(JobView):
 
     # --- what checkpointing asks and tells ---------------------------------------------------------
 
-    def epoch_state(self, epoch: int) -> tuple[object, dict[str, int]]:
+    def epoch_state(self, epoch: int) -> EpochState:
         """See :class:`JobView`."""
-        return self._planner.position(epoch), self._accumulators.total(epoch)
+        watermarks = self._event_time.at(epoch)
+        return EpochState(self._planner.position(epoch), self._accumulators.total(epoch), watermarks)
 
     def send(self, slot: SlotId, message: object) -> None:
         """See :class:`JobView`."""

@@ -18,6 +18,7 @@ from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.metrics import MetricValues
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.watermarks import NO_WATERMARK
 
 
 @attrs.frozen
@@ -90,6 +91,8 @@ class TaskReport:
     is_slot: bool = False
     #: When the next timer of a slot is due.
     next_timer_ms: int | None = None
+    #: Where watermarks stand now, by the ids of assigners and operators.
+    watermarks: dict[str, int] = attrs.Factory(dict)
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -124,6 +127,7 @@ class DeploySlot:
     state: StateAssignment
     incremental: bool = False
     memory_bytes: int | None = None
+    watermark: int = NO_WATERMARK
 
 
 @attrs.frozen
@@ -228,11 +232,18 @@ class CheckpointTrigger:
 
 @attrs.frozen
 class BeginEpoch:
-    """A task is about to feed an epoch; the slot must have applied just the epoch before it."""
+    """A task is about to feed an epoch; the slot must have applied just the epoch before it.
+
+    Attributes:
+        is_timed: records have timestamps, and watermarks follow them.
+        is_final: nothing comes after the epoch: event time passes.
+    """
 
     attempt: int
     epoch: int
     barrier: CheckpointTrigger | None
+    is_timed: bool = False
+    is_final: bool = False
 
 
 @attrs.frozen
@@ -255,6 +266,7 @@ class EpochDone:
     records_out: int
     metrics: MetricValues = attrs.Factory(dict)
     next_timer_ms: int | None = None
+    watermark: int = NO_WATERMARK
 
 
 @attrs.frozen

@@ -8,9 +8,10 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.timers import SubtaskTime
 
@@ -23,44 +24,65 @@ class OperatorSetup:
         context: the runtime context of the user's function; ``context.backend`` is the keyed backend.
         backend: the same backend.
         time: what time it is.
+        operator_state: the state that belongs to no key.
     """
 
     context: OperatorContext
     backend: HeapKeyedStateBackend
     time: SubtaskTime
+    operator_state: DefaultOperatorStateBackend | None = None
 
 
 class Output:
     """Where an operator's results go: columns of values and their timestamps, side outputs apart."""
 
+    __slots__ = ("side", "timestamps", "values")
+
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.timestamps: list[int | None] = []
-        self.side: dict[str, list[tuple[Any, int | None]]] = {}
+        #: Values and timestamps, by the ids of tags.
+        self.side: dict[str, tuple[list[Any], list[int | None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.values)
 
     def collect(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
         """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output."""
         if results is None:
             return
-        for result in results:
-            if OutputTag.exists and type(result) is tuple and len(result) == 2:
-                tag = result[0]
-                if isinstance(tag, OutputTag):
-                    self.collect_side(tag, result[1], timestamp)
-                    continue
-            self.values.append(result)
-            self.timestamps.append(timestamp)
+        begin = len(self.values)
+        self.values.extend(results)
+        self.settle(begin, timestamp)
+
+    def settle(self, begin: int, timestamp: int | None = None) -> None:
+        """Give the values from ``begin`` on their timestamp; what is for side outputs goes there."""
+        if OutputTag.exists:
+            self._take_out_side(begin, timestamp)
+        self.timestamps.extend([timestamp] * (len(self.values) - begin))
+
+    def _take_out_side(self, begin: int, timestamp: int | None) -> None:
+        tagged = [result for result in self.values[begin:] if is_side_output(result)]
+        if tagged:
+            self.values[begin:] = [result for result in self.values[begin:] if not is_side_output(result)]
+            for tag, value in tagged:
+                self.collect_side(tag, value, timestamp)
 
     def collect_side(self, tag: OutputTag, value: Any, timestamp: int | None) -> None:
         """Take one result of a side output."""
-        self.side.setdefault(tag.tag_id, []).append((value, timestamp))
+        values, timestamps = self.side.setdefault(tag.tag_id, ([], []))
+        values.append(value)
+        timestamps.append(timestamp)
 
 
 class StatefulOperator(ABC):
     """An operator that runs in a subtask with keyed state; the current key is set before each call.
 
-    All calls but ``open`` and ``close`` may raise whatever the user's function raises.
+    All calls but ``close`` may raise whatever the user's function raises.
     """
+
+    #: What a ``CheckpointedFunction`` or ``CheckpointListener`` is looked for in.
+    function: Any = None
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:
@@ -72,6 +94,10 @@ class StatefulOperator(ABC):
     @abstractmethod
     def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
         """Process one record; ``timestamp`` is its event time in ms since 1970, None without one."""
+
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+        """Process one record of the second input."""
+        raise NotImplementedError
 
     @abstractmethod
     def on_event_time(self, timer: Timer, output: Output) -> None:

@@ -1,21 +1,24 @@
-"""The plan of a job: what the user's calls on streams add up to. Values, a tree with sources at the root."""
+"""The plan of a job: what the user's calls on streams add up to. Values, a graph that begins with sources."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.key_groups import (
     check_parallelism,
     default_max_parallelism,
 )
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import ChainedOperator, OutputCheck
+from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.source_set import SourceSet
 from pyflinkstate.runtime.sources import Source
 
 
@@ -40,29 +43,72 @@ class ChainNode:
     function: Any
     name: str
     output_type: TypeInformation | None = None
+    #: Of one that assigns watermarks: what checkpoints know it by.
+    assigner_id: str = ""
 
-    def operators(self) -> list[ChainedOperator]:
+    def operators(self, has_side_outputs: bool = False) -> list[ChainedOperator]:
         """Return what a chain runs for this node."""
-        return [ChainedOperator(self.kind, self.name, self.function), *_output_check(self)]
+        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, self.assigner_id)
+        return [own, *_output_check(self)]
+
+
+@attrs.define(eq=False)
+class UnionNode:
+    """All records of several streams."""
+
+    parents: tuple[Node, ...]
+    name: str = "union"
+
+
+@attrs.define(eq=False)
+class SideOutputNode:
+    """The records of one side output of ``parent``."""
+
+    parent: ChainNode | KeyedNode
+    tag_id: str
+    name: str
+    output_type: TypeInformation | None = None
+
+
+def _no_key(_: Any) -> None:
+    return None
+
+
+@attrs.frozen(eq=False)
+class Input:
+    """One input of a stateful operator."""
+
+    parent: Node
+    partitioning: Partitioning = Partitioning.KEY
+    select_key: Callable[[Any], Any] = _no_key
+    key_type: TypeInformation = attrs.Factory(PickledBytesTypeInfo)
 
 
 @attrs.define(eq=False)
 class KeyedNode:
-    """A keyed operator; its subtasks live in state slots."""
+    """An operator with state; its subtasks live in state slots. ``others`` are inputs after the first."""
 
     parent: Node
     select_key: Callable[[Any], Any]
     key_type: TypeInformation
-    function: KeyedProcessFunction
+    function: Any
     name: str
     output_type: TypeInformation | None = None
     uid: str | None = None
     parallelism: int | None = None
     max_parallelism: int | None = None
+    partitioning: Partitioning = Partitioning.KEY
+    others: tuple[Input, ...] = ()
+    #: It goes by event time, or stamps its results.
+    uses_event_time: bool = False
 
     def operators(self) -> list[ChainedOperator]:
         """Return what a chain runs right behind this node."""
         return _output_check(self)
+
+    def inputs(self) -> tuple[Input, ...]:
+        """Return all inputs, in order."""
+        return Input(self.parent, self.partitioning, self.select_key, self.key_type), *self.others
 
 
 @attrs.define(eq=False)
@@ -74,7 +120,9 @@ class SinkNode:
     name: str
 
 
-Node = SourceNode | ChainNode | KeyedNode | SinkNode
+Node = SourceNode | ChainNode | UnionNode | SideOutputNode | KeyedNode | SinkNode
+#: What runs as a stage of its own, and is read by what comes after.
+Stage = SourceNode | KeyedNode | ChainNode
 
 
 @attrs.frozen
@@ -91,79 +139,171 @@ class KeyedOperator:
 
 
 @attrs.frozen
+class Branch:
+    """One way from a stage to an input: a side output or the main one (None), and a chain."""
+
+    stage: Stage
+    tag_id: str | None
+    operators: tuple[ChainedOperator, ...]
+    input: Input | None = None
+    input_number: int = 0
+
+
+@attrs.frozen
 class JobPlan:
-    """One source and all that hangs on it."""
+    """The sources and all that hangs on them.
+
+    Attributes:
+        source: the source; where there are several, one that reads all of them.
+        sources: each of them.
+        shared: operators without state that run as stages, as several others read what they give.
+    """
 
     source: SourceNode
     sinks: tuple[SinkNode, ...]
     operators: tuple[KeyedOperator, ...]
+    sources: tuple[SourceNode, ...] = ()
+    shared: tuple[ChainNode, ...] = ()
 
     @property
     def uses_timers(self) -> bool:
-        """Whether a function has ``on_timer``."""
-        functions = (type(operator.node.function) for operator in self.operators)
-        return any(function.on_timer is not KeyedProcessFunction.on_timer for function in functions)
+        """Whether a function may have timers."""
+        functions = (operator.node.function for operator in self.operators)
+        return any(_may_have_timers(function) for function in functions)
 
-    def heads(self) -> list[KeyedNode | SinkNode]:
-        """Return every node that reads a stage: keyed operators and sinks."""
-        return [*(operator.node for operator in self.operators), *self.sinks]
+    @property
+    def uses_event_time(self) -> bool:
+        """Whether records carry timestamps, and watermarks follow them."""
+        kinds = (
+            operator.kind
+            for head in self.heads()
+            for branch in self.branches(head)
+            for operator in branch.operators
+        )
+        return WATERMARKS in kinds or any(operator.node.uses_event_time for operator in self.operators)
+
+    def idle_timeouts_ms(self) -> dict[str, int]:
+        """Return the idle timeouts of assigners of watermarks, by their ids."""
+        found: dict[str, int] = {}
+        for head in self.heads():
+            for branch in self.branches(head):
+                for operator in branch.operators:
+                    if operator.kind == WATERMARKS and operator.function.idle_timeout_ms is not None:
+                        found[operator.assigner_id] = operator.function.idle_timeout_ms
+        return found
+
+    def heads(self) -> list[KeyedNode | SinkNode | ChainNode]:
+        """Return every node that reads a stage: stateful operators, shared ones without state, and sinks."""
+        return [*self.shared, *(operator.node for operator in self.operators), *self.sinks]
 
     def operator_of(self, node: KeyedNode) -> KeyedOperator:
         """Return the settled operator of a node."""
         return next(operator for operator in self.operators if operator.node is node)
 
+    def branches(self, head: KeyedNode | SinkNode | ChainNode) -> list[Branch]:
+        """Return all ways on which records get to ``head``; a shared operator is itself in its chains."""
+        if isinstance(head, KeyedNode):
+            return [
+                attrs.evolve(branch, input=one, input_number=number)
+                for number, one in enumerate(head.inputs())
+                for branch in self._ways(one.parent, ())
+            ]
+        if isinstance(head, ChainNode):
+            return list(self._ways(head.parent, tuple(head.operators(has_side_outputs=True))))
+        return list(self._ways(head.parent, ()))
 
-def _output_check(node: ChainNode | KeyedNode) -> list[ChainedOperator]:
-    if node.output_type is None:
+    def _ways(self, node: Node, after: tuple[ChainedOperator, ...]) -> Iterator[Branch]:
+        if isinstance(node, UnionNode):
+            for parent in node.parents:
+                yield from self._ways(parent, after)
+        elif isinstance(node, SideOutputNode):
+            yield Branch(node.parent, node.tag_id, (*_output_check(node), *after))
+        elif isinstance(node, ChainNode) and not any(node is shared for shared in self.shared):
+            yield from self._ways(node.parent, (*node.operators(), *after))
+        elif isinstance(node, ChainNode):
+            yield Branch(node, None, after)
+        else:
+            assert not isinstance(node, SinkNode)
+            yield Branch(node, None, (*node.operators(), *after))
+
+
+def _may_have_timers(function: Any) -> bool:
+    if not isinstance(function, KeyedProcessFunction):
+        return hasattr(function, "on_timer") or hasattr(function, "on_processing_time")
+    return type(function).on_timer is not KeyedProcessFunction.on_timer
+
+
+def _output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedOperator]:
+    if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
     return [ChainedOperator("map", f"{node.name} output", OutputCheck(node.name, node.output_type))]
-
-
-def upstream(node: Node) -> tuple[SourceNode | KeyedNode, tuple[ChainedOperator, ...]]:
-    """Return the stage that ``node`` hangs on or is, and what a chain runs from there to ``node``."""
-    operators: list[ChainedOperator] = []
-    while isinstance(node, ChainNode):
-        operators[:0] = node.operators()
-        node = node.parent
-    assert not isinstance(node, SinkNode)
-    operators[:0] = node.operators()
-    return node, tuple(operators)
 
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
     """Yield name and function of everything of the user's that runs inside Spark tasks."""
     for head in plan.heads():
-        for operator in upstream(head.parent)[1]:
-            yield operator.name, operator.function
-        if isinstance(head, KeyedNode):
-            yield f"key_by before {head.name}", head.select_key
+        for branch in plan.branches(head):
+            for operator in branch.operators:
+                yield operator.name, operator.function
+            if branch.input is not None and branch.input.partitioning is Partitioning.KEY:
+                yield f"key_by before {head.name}", branch.input.select_key
 
 
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:
     """Settle names, ids and parallelisms of all that leads to ``sinks``.
 
     Raises:
-        ConfigurationError: no sink, several sources, or two operators with one uid.
+        ConfigurationError: no sink, a source that must be alone and is not, or two operators with one uid.
         ParallelismError: a parallelism is out of bounds.
     """
     if not sinks:
         raise ConfigurationError("the job has no sink: call print(), sink_to() or execute_and_collect()")
-    nodes = list(dict.fromkeys(node for sink in sinks for node in _from_the_source_on(sink)))
-    sources = [node for node in nodes if isinstance(node, SourceNode)]
-    if len(sources) != 1:
-        names = ", ".join(repr(node.name) for node in sources)
-        raise ConfigurationError(f"a job has one source, and this one has {len(sources)}: {names}")
+    nodes = list(dict.fromkeys(node for sink in sinks for node in _from_the_sources_on(sink)))
+    sources = tuple(node for node in nodes if isinstance(node, SourceNode))
     keyed = [node for node in nodes if isinstance(node, KeyedNode)]
     operators = tuple(
         _settle(node, number, parallelism, max_parallelism) for number, node in enumerate(keyed, start=1)
     )
     _check_unique([operator.operator_id for operator in operators])
-    return JobPlan(sources[0], tuple(sinks), operators)
+    return JobPlan(_all_sources(sources), tuple(sinks), operators, sources, _shared(nodes))
 
 
-def _from_the_source_on(node: Node) -> Iterator[Node]:
-    if not isinstance(node, SourceNode):
-        yield from _from_the_source_on(node.parent)
+def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
+    if len(sources) == 1:
+        return sources[0]
+    alone = [node.name for node in sources if node.source.commits_every_epoch]
+    if alone:
+        raise ConfigurationError(
+            f"source {alone[0]!r} follows a streaming query, and must be the only one of its job: union the "
+            f"DataFrames instead"
+        )
+    return SourceNode(
+        SourceSet({f"{node.name}-{n}": node.source for n, node in enumerate(sources)}), "sources"
+    )
+
+
+def _shared(nodes: list[Node]) -> tuple[ChainNode, ...]:
+    """Return the operators without state that more than one other reads, or whose side outputs are read."""
+    readers = Counter(parent for node in nodes for parent in _parents(node))
+    tagged = {node.parent for node in nodes if isinstance(node, SideOutputNode)}
+    return tuple(
+        node for node in nodes if isinstance(node, ChainNode) and (readers[node] > 1 or node in tagged)
+    )
+
+
+def _parents(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, SourceNode):
+        return ()
+    if isinstance(node, UnionNode):
+        return node.parents
+    if isinstance(node, KeyedNode):
+        return tuple(one.parent for one in node.inputs())
+    return (node.parent,)
+
+
+def _from_the_sources_on(node: Node) -> Iterator[Node]:
+    for parent in _parents(node):
+        yield from _from_the_sources_on(parent)
     yield node
 
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
@@ -29,7 +28,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.frames import KeyedFrame, encode_values
+from pyflinkstate.runtime.frames import KeyedFrame, ValuesFrame
 from pyflinkstate.runtime.memory import MemoryGuard
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,
@@ -49,9 +48,11 @@ from pyflinkstate.runtime.messages import (
     StateMaterialized,
 )
 from pyflinkstate.runtime.operator_state import StreamOperatorState
+from pyflinkstate.runtime.operators import Output
 from pyflinkstate.runtime.pickling import loads
 from pyflinkstate.runtime.storage import CheckpointFolder, CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.subtask import KeyedSubtask, SubtaskSnapshot
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, WatermarkMerger
 
 Spawn = Callable[[Callable[[], None]], None]
 
@@ -89,6 +90,10 @@ class SlotService:
         self._version: int | None = None
         self._epoch: BeginEpoch | None = None
         self._counts = [0, 0]
+        #: Where event time stood when the epoch began, and what was said of it last.
+        self._opening = NO_WATERMARK
+        self._told: int | None = None
+        self._merger = WatermarkMerger()
         self._snapshots: dict[int, SubtaskSnapshot] = {}
         self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
 
@@ -131,7 +136,8 @@ class SlotService:
             deployment.attempt,
             keyed,
         )
-        return KeyedSubtask(loads(deployment.function), context, state)
+        self._merger = WatermarkMerger(deployment.watermark)
+        return KeyedSubtask(loads(deployment.function), context, state, deployment.watermark)
 
     def close(self) -> SlotClosed:
         """Close the function; returns what to tell the driver."""
@@ -156,6 +162,8 @@ class SlotService:
                 return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
             self._epoch, self._version = begin, None
             self._counts = [0, 0]
+            self._merger.begin_epoch()
+            self._opening, self._told = self._merger.watermark, None
         return EpochAccepted()
 
     def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
@@ -171,21 +179,52 @@ class SlotService:
             PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
         """
         frame = self._decode(data)
-        with self._user_code:
-            results = self._subtask.fire_timers()
-            results += self._subtask.process_frame(frame)
+        output = Output()
+        if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
+            with self._user_code:
+                self._subtask.fire_timers(output)
+                self._subtask.process_frame(frame, output)
+                if frame.time is not None and self._merger.advance(frame.time):
+                    self._subtask.advance_watermark(self._merger.watermark, output)
+        else:
+            self._merger.advance(frame.time)
+            return None
         self._memory.check()
         self._counts[0] += len(frame.values)
-        return self._encoded(results)
+        return self._encoded(output)
 
     def finish_input(self) -> bytes | None:
         """There are no more frames: fire the timers that are due; see :meth:`process`."""
+        assert self._epoch is not None
+        output = Output()
         with self._user_code:
-            return self._encoded(self._subtask.fire_timers())
+            self._subtask.fire_timers(output)
+            if self._epoch.is_final and self._merger.advance_to(MAX_WATERMARK):
+                self._subtask.advance_watermark(MAX_WATERMARK, output)
+        return self._encoded(output, is_last=True)
 
-    def _encoded(self, results: list[Any]) -> bytes | None:
-        self._counts[1] += len(results)
-        return encode_values(results) if results else None
+    def _encoded(self, output: Output, is_last: bool = False) -> bytes | None:
+        """Return the frame of the results, or of a watermark that is news; None if there is neither."""
+        assert self._epoch is not None
+        self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
+        if not self._epoch.is_timed:
+            return (
+                ValuesFrame(output.values, side=output.side).encode()
+                if output.values or output.side
+                else None
+            )
+        watermark, first = self._merger.watermark, self._told is None
+        if not (output.values or output.side or watermark != self._told or is_last):
+            return None
+        self._told = watermark
+        return ValuesFrame(
+            output.values,
+            output.timestamps,
+            watermark,
+            self._merger.is_idle,
+            output.side,
+            self._opening if first else None,
+        ).encode()
 
     def _decode(self, data: bytes) -> KeyedFrame:
         try:
@@ -205,7 +244,7 @@ class SlotService:
                 if begin.barrier is not None:
                     self._begin_snapshot(begin.barrier)
                 metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
-                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms)
+                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
         except PyFlinkStateError as error:
             self.abandon()
             return EpochFailed(error)

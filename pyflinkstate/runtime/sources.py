@@ -40,7 +40,20 @@ class RddEpoch:
     partitions: range | None = None
 
 
-Epoch = SplitEpoch | RddEpoch
+@attrs.frozen
+class EpochSet:
+    """What is next of each of several sources: None where that is nothing.
+
+    Attributes:
+        epochs: by the names of the sources.
+        ended: the sources that end with this epoch, or have ended before.
+    """
+
+    epochs: dict[str, SplitEpoch | RddEpoch | None]
+    ended: frozenset[str] = frozenset()
+
+
+Epoch = SplitEpoch | RddEpoch | EpochSet
 
 
 @attrs.frozen

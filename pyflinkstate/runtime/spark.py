@@ -15,7 +15,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import attrs
 from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
@@ -26,14 +25,13 @@ from pyflinkstate.errors import (
     SparkUnavailableError,
     UnsupportedSessionError,
 )
-from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.control import Endpoint
+from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
-from pyflinkstate.runtime.frames import Router, decode_values
-from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, upstream
+from pyflinkstate.runtime.frames import decode_values
+from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
-from pyflinkstate.runtime.sources import RddEpoch, RddSource
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
+from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
 
 
 def local_session() -> SparkSession:
@@ -144,8 +142,8 @@ class SparkRunner(EpochRunner):
             self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
             if self._codes is None:
                 self._codes = self._context.broadcast(request.code.codes)
-            with closing(_EpochGraph(self._context, request, self._codes)) as graph:
-                return EpochEnded([graph.run_sink(sink) for sink in request.plan.sinks], None)
+            with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+                return EpochEnded([graph.run(sink) for sink in request.plan.sinks], None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
             return EpochEnded(None, self._failure(request, error))
 
@@ -171,22 +169,18 @@ def _abridged(message: str) -> str:
     return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
 
 
-class _EpochGraph:
-    """The RDDs of one epoch. A stage that several branches read is kept, so it runs once."""
+class _SparkGraph(EpochGraph["RDD[Any]"]):
+    """The RDDs of one epoch."""
 
-    def __init__(self, context: SparkContext, job: EpochRequest, codes: Any) -> None:
+    def __init__(self, context: SparkContext, request: EpochRequest, codes: Any) -> None:
+        super().__init__(request)
         self._context = context
-        self._job = job
         self._codes = codes
-        self._stages: dict[Node, RDD[Any]] = {}
         self._persisted: list[RDD[Any]] = []
 
-    def run_sink(self, sink: SinkNode) -> list[Any]:
-        stage, operators = upstream(sink.parent)
-        rdd = self._stage(stage)
-        sink_id = f"{sink.name}-{self._job.plan.sinks.index(sink)}"
-        task = SinkTask(self._chain(stage, operators, rdd), sink_id, sink.sink.writer(self._job.link.epoch))
-        written = rdd.mapPartitionsWithIndex(task).setName(sink.name)
+    def run(self, sink: SinkNode) -> list[Any]:
+        """Run a sink's job and return what its writers yielded."""
+        written = self.written(sink)
         if isinstance(sink.sink, KeptRddSink):
             # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
             # if a block is lost that is an error, and never a second run through the slots.
@@ -200,58 +194,28 @@ class _EpochGraph:
         for rdd in self._persisted:
             rdd.unpersist()
 
-    def _stage(self, node: SourceNode | KeyedNode) -> RDD[Any]:
-        if node not in self._stages:
-            made = self._source(node) if isinstance(node, SourceNode) else self._keyed(node)
-            if _readers(self._job.plan, node) > 1:
-                made = made.persist(StorageLevel.MEMORY_AND_DISK)
-                self._persisted.append(made)
-            self._stages[node] = made
-        return self._stages[node]
-
-    def _source(self, node: SourceNode) -> RDD[Any]:
-        epoch = self._job.epoch
+    def read(self, epoch: SplitEpoch | RddEpoch | None) -> RDD[Any]:
         if epoch is None:
             return self._context.parallelize([], 1)
         if isinstance(epoch, RddEpoch):
-            items = epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
-            return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name))
-        items = self._context.parallelize(list(epoch.splits), len(epoch.splits))
-        return items.mapPartitionsWithIndex(SourceTask(self._job.link, node.name, epoch.read))
+            return epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
+        return self._context.parallelize(list(epoch.splits), len(epoch.splits))
 
-    def _keyed(self, node: KeyedNode) -> RDD[Any]:
-        operator = self._job.plan.operator_of(node)
-        stage, operators = upstream(node.parent)
-        rdd = self._stage(stage)
-        router = Router(
-            operator.name,
-            self._job.code.shipped(node.select_key, self._codes),
-            node.key_type,
-            operator.parallelism,
-            operator.max_parallelism,
-        )
-        route_task = RouteTask(self._chain(stage, operators, rdd), operator.operator_id, router)
-        routed = rdd.mapPartitionsWithIndex(route_task).setName(f"{stage.name} -> {operator.name}")
-        aligned = routed.repartitionAndSortWithinPartitions(operator.parallelism, itemgetter(0))
-        slot_task = SlotTask(
-            self._job.link, operator.operator_id, operator.name, self._job.barrier, self._job.addresses
-        )
-        return aligned.mapPartitionsWithIndex(slot_task).setName(operator.name)
+    def transform(self, data: RDD[Any], task: Task, name: str) -> RDD[Any]:
+        return data.mapPartitionsWithIndex(task).setName(name)
 
-    def _chain(
-        self, stage: SourceNode | KeyedNode, operators: tuple[ChainedOperator, ...], rdd: RDD[Any]
-    ) -> ChainTask:
-        return ChainTask(
-            link=self._job.link,
-            stage=stage.name,
-            operators=tuple(
-                attrs.evolve(operator, function=self._job.code.shipped(operator.function, self._codes))
-                for operator in operators
-            ),
-            parallelism=rdd.getNumPartitions(),
-            decodes=isinstance(stage, KeyedNode),
-        )
+    def concatenate(self, parts: list[RDD[Any]]) -> RDD[Any]:
+        return self._context.union(parts)
 
+    def shuffle(self, data: RDD[Any], parallelism: int) -> RDD[Any]:
+        return data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
 
-def _readers(plan: JobPlan, stage: SourceNode | KeyedNode) -> int:
-    return sum(upstream(head.parent)[0] is stage for head in plan.heads())
+    def keep(self, data: RDD[Any]) -> RDD[Any]:
+        self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))
+        return data
+
+    def partitions(self, data: RDD[Any]) -> int:
+        return data.getNumPartitions()
+
+    def shipped(self, function: Any) -> Any:
+        return self.request.code.shipped(function, self._codes)

@@ -5,47 +5,30 @@ It knows nothing of processes and sockets; a state slot drives it, and a test ca
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.functions import KeyedProcessFunction
-from pyflinkstate.api.timers import TimeDomain, TimerService
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
 from pyflinkstate.backends.snapshot_strategy import SnapshotTask
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.streams import CheckpointStreamFactory
 from pyflinkstate.errors import KeyGroupRangeError
-from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
+from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import KeyedFrame
+from pyflinkstate.runtime.function_operators import FunctionOperator, operator_of
 from pyflinkstate.runtime.messages import CheckpointTrigger
 from pyflinkstate.runtime.metrics import MetricValues
 from pyflinkstate.runtime.operator_state import InitializationContext, SnapshotContext, StreamOperatorState
-from pyflinkstate.runtime.timers import ProcessingTimeService
-
-
-class _Context(KeyedProcessFunction.OnTimerContext):
-    """What ``process_element`` and ``on_timer`` are given; one object for all calls."""
-
-    def __init__(self, backend: HeapKeyedStateBackend, timers: ProcessingTimeService) -> None:
-        self._key_context = backend.key_context
-        self._timers = timers
-
-    def get_current_key(self) -> Any:
-        return self._key_context.key
-
-    def timestamp(self) -> int | None:
-        return None
-
-    def timer_service(self) -> TimerService:
-        return self._timers
-
-    def time_domain(self) -> TimeDomain:
-        return TimeDomain.PROCESSING_TIME
+from pyflinkstate.runtime.operators import OperatorSetup, Output
+from pyflinkstate.runtime.timers import SubtaskTime
+from pyflinkstate.runtime.watermarks import NO_WATERMARK
 
 
 @attrs.frozen
@@ -70,24 +53,34 @@ class SubtaskSnapshot:
 
 
 class KeyedSubtask:
-    """Runs ``function`` over keyed frames.
+    """Runs an operator over keyed frames.
 
     Args:
-        function: the user's, already a private copy.
+        function: the user's, or the operator around it; already a private copy.
         context: its runtime context, with the keyed backend in it.
         state: its backends, restored if there was something to restore.
+        watermark: where event time stood when they were written.
     """
 
     def __init__(
-        self, function: KeyedProcessFunction, context: OperatorContext, state: StreamOperatorState
+        self,
+        function: Any,
+        context: OperatorContext,
+        state: StreamOperatorState,
+        watermark: int = NO_WATERMARK,
     ) -> None:
         self.state = state
         self.backend = state.keyed
         self._name = context.task_name
-        self._function = function
+        self._operator = operator_of(function)
+        self._function = self._operator.function
         self._runtime_context = context
-        self._timers = ProcessingTimeService(state.keyed, state.keyed.clock)
-        self._context = _Context(state.keyed, self._timers)
+        self._time = SubtaskTime(state.keyed.clock, watermark)
+
+    @property
+    def watermark(self) -> int:
+        """Where event time stands."""
+        return self._time.watermark
 
     def open(self) -> None:
         """Initialize the function's state and open it. Raises what is right to report."""
@@ -97,8 +90,9 @@ class KeyedSubtask:
             except BaseException as error:
                 raise user_failure(error, self._name, "none: in initialize_state()") from error
         self.state.forget_raw_state()
+        setup = OperatorSetup(self._runtime_context, self.backend, self._time, self.state.operator)
         try:
-            open_function(self._function, self._runtime_context)
+            self._operator.open(setup)
         except BaseException as error:
             raise user_failure(error, self._name, "none: in open()") from error
 
@@ -106,7 +100,7 @@ class KeyedSubtask:
         """Close the function. Raises what is right to report."""
         self.backend.clear_current_key()
         try:
-            close_function(self._function)
+            self._operator.close()
         except BaseException as error:
             raise user_failure(error, self._name, "none: in close()") from error
         finally:
@@ -119,17 +113,27 @@ class KeyedSubtask:
         except BaseException as error:  # a gauge's function is the user's
             raise user_failure(error, self._name, "none: in a gauge") from error
 
-    def process_frame(self, frame: KeyedFrame) -> list[Any]:
-        """Process the records in order and return all results.
+    def process_frame(self, frame: KeyedFrame, output: Output) -> None:
+        """Process the records in order; results go to ``output``.
 
         Raises:
             UserFunctionError: the function raised; the subtask is of no use any more.
         """
+        if not frame.keys:
+            self._process_without_keys(frame, output)
+        elif frame.timestamps is None and type(self._operator) is FunctionOperator:
+            self._process_plainly(self._operator, frame, output)
+        else:
+            self._process_timed(frame, output)
+        self.backend.clear_current_key()
+
+    def _process_plainly(self, operator: FunctionOperator, frame: KeyedFrame, output: Output) -> None:
+        """The way of most records: as few steps as can be."""
         indexes = self._map_indexes(frame)
-        results: list[Any] = []
-        extend = results.extend
-        select, context = self.backend.key_context.select, self._context
-        process_element = self._function.process_element
+        begin, extend = len(output.values), output.values.extend
+        select, context = self.backend.key_context.select, operator.context
+        context.current_timestamp = None
+        process_element = operator.function.process_element
         key = value = None
         try:
             for index, key, value in zip(indexes, frame.keys, frame.values, strict=True):
@@ -139,34 +143,64 @@ class KeyedSubtask:
                     extend(produced)
         except BaseException as error:  # also sys.exit(), which must not end the slot without a word
             raise user_failure(error, self._name, value, key) from error
-        self.backend.clear_current_key()
-        return results
+        output.settle(begin)
 
-    def fire_timers(self) -> list[Any]:
-        """Call ``on_timer`` for each timer that is due, and return the results.
+    def _process_timed(self, frame: KeyedFrame, output: Output) -> None:
+        indexes, process = self._map_indexes(frame), self._process_of(frame)
+        select = self.backend.key_context.select
+        key = value = None
+        try:
+            for index, key, value, timestamp in zip(
+                indexes, frame.keys, frame.values, _timestamps_of(frame), strict=True
+            ):
+                select(key, index)
+                process(value, timestamp, output)
+        except BaseException as error:
+            raise user_failure(error, self._name, value, key) from error
+
+    def _process_without_keys(self, frame: KeyedFrame, output: Output) -> None:
+        process, value = self._process_of(frame), None
+        try:
+            for value, timestamp in zip(frame.values, _timestamps_of(frame), strict=True):
+                process(value, timestamp, output)
+        except BaseException as error:
+            raise user_failure(error, self._name, value) from error
+
+    def _process_of(self, frame: KeyedFrame) -> Callable[[Any, int | None, Output], None]:
+        return self._operator.process_element2 if frame.input else self._operator.process_element
+
+    def fire_timers(self, output: Output) -> None:
+        """Fire the timers by processing time that are due.
 
         Raises:
             UserFunctionError: the function raised; the subtask is of no use any more.
         """
-        now_ms = self.backend.clock()
-        results: list[Any] = []
+        take, now_ms = self._operator.take_processing_time, self.backend.clock()
+        self._fire(lambda: take(now_ms), self._operator.on_processing_time, output)
+
+    def advance_watermark(self, watermark: int, output: Output) -> None:
+        """Event time has passed, up to ``watermark``: fire the timers that are due; errors as above."""
+        self._time.watermark = watermark
+        take = self._operator.take_event_time
+        self._fire(lambda: take(watermark), self._operator.on_event_time, output)
+
+    def _fire(
+        self, take: Callable[[], Timer | None], fire: Callable[[Timer, Output], None], output: Output
+    ) -> None:
         timer = None
         try:
-            while (timer := self._timers.take_due(now_ms)) is not None:
+            while (timer := take()) is not None:
                 self.backend.set_current_key(timer.key)
-                produced = self._function.on_timer(timer.timestamp_ms, self._context)
-                if produced is not None:
-                    results.extend(produced)
+                fire(timer, output)
         except BaseException as error:
             key = None if timer is None else timer.key
             at = "" if timer is None else f" at {timer.timestamp_ms}"
             raise user_failure(error, self._name, f"none: in on_timer(){at}", key) from error
         self.backend.clear_current_key()
-        return results
 
     def next_timer_ms(self) -> int | None:
-        """Return when the next timer is due; None without timers."""
-        return self._timers.next_ms()
+        """Return when the next timer by processing time is due; None without one."""
+        return self._operator.next_processing_time_ms()
 
     def snapshot(
         self,
@@ -220,3 +254,7 @@ class KeyedSubtask:
             )
         indexes: list[int] = (groups - owned.start).tolist()
         return indexes
+
+
+def _timestamps_of(frame: KeyedFrame) -> Iterable[int | None]:
+    return itertools.repeat(None, len(frame.values)) if frame.timestamps is None else frame.timestamps

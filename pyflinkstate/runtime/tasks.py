@@ -8,23 +8,31 @@ Spark turns it into text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
-from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
+from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.formats import Reject, RejectedRecord
-from pyflinkstate.runtime.frames import FrameKey, Router, decode_values
+from pyflinkstate.runtime.frames import (
+    RECORDS_PER_FRAME,
+    EventTimeSettings,
+    FrameKey,
+    Router,
+    ValuesFrame,
+    timed_batch,
+)
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
 from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, TaskTime
 
 
 @attrs.frozen
@@ -104,24 +112,82 @@ class ChainTask:
     parallelism: int
     #: The stage's output is frames of values, not single records.
     decodes: bool
+    #: Which side output of the stage is read; None for the main one.
+    tag_id: str | None = None
+    #: None in a job without event time.
+    event_time: EventTimeSettings | None = None
 
     def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Any]:
         """Return what comes out of the chain."""
-        records = chain.from_iterable(map(decode_values, stream)) if self.decodes else iter(stream)
-        if not self.operators:
-            return records
+        if not self.operators and self.tag_id is None and self.event_time is None:
+            return chain.from_iterable(map(_main_values, stream)) if self.decodes else iter(stream)
+        return self.start(partition, stream, counts).run()
+
+    def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
+        """Return the chain, ready to run over a partition; its time is where the epoch begins."""
         metrics = OperatorMetrics(SystemClock().now_ms)
 
         def report(values: MetricValues) -> None:
             self.link.report(f"{self.stage}[{partition}]", metrics=values)
 
         info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
-        return run_chain(self.operators, records, info, counts)
+        watermarks = {} if self.event_time is None else self.event_time.watermarks
+        made = Chain(self.operators, info, counts, watermarks)
+        frames = map(ValuesFrame.decode, stream) if self.decodes else None
+        records = iter(stream) if frames is None else self._unpacked(frames, made.source_time)
+        return RunningChain(self, partition, made, records)
+
+    def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Any]:
+        """Return the records of frames; ``time`` follows them, and is where the first frame says at once."""
+        first = next(frames, None)
+        if first is None:
+            return iter(())
+        if first.opening is not None:
+            time.watermark, time.is_idle = first.opening, first.is_idle
+
+        def unpack() -> Iterator[Any]:
+            for frame in chain((first,), frames):
+                values, timestamps = frame.output(self.tag_id)
+                if timestamps is None:
+                    yield from values
+                else:
+                    for value, time.timestamp in zip(values, timestamps, strict=True):
+                        yield value
+                if frame.watermark is not None:
+                    time.watermark = frame.watermark
+
+        return unpack()
+
+
+def _main_values(data: bytes) -> Sequence[Any]:
+    return ValuesFrame.decode(data).values
+
+
+@attrs.frozen
+class RunningChain:
+    """A chain over one partition."""
+
+    task: ChainTask
+    partition: int
+    chain: Chain
+    records: Iterator[Any]
+
+    def run(self) -> Iterator[Any]:
+        """Yield what comes out of the chain; report the watermarks of its assigners at the end."""
+        yield from self.chain.run(self.records)
+        if self.chain.watermarks:
+            task = f"{self.task.stage}[{self.partition}]"
+            self.task.link.report(task, watermarks=dict(self.chain.watermarks))
+
+    def end(self) -> int:
+        """Return the watermark behind the last record."""
+        settings = self.task.event_time
+        return MAX_WATERMARK if settings is not None and settings.is_final else self.chain.time.watermark
 
 
 @attrs.frozen
 class RouteTask:
-    """The map side before a keyed operator: chain, key, frames."""
+    """The map side before a stateful operator: chain, key, frames."""
 
     chain: ChainTask
     operator_id: str
@@ -130,7 +196,49 @@ class RouteTask:
     def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
         task = f"{self.chain.stage} to {self.operator_id}[{partition}]"
         with self.chain.link.reporting(task) as counts:
-            yield from self.router.route(partition, self.chain.records(partition, stream, counts))
+            if self.chain.event_time is None:
+                yield from self.router.route(partition, self.chain.records(partition, stream, counts))
+            else:
+                running = self.chain.start(partition, stream, counts)
+                yield from self.router.route(partition, running.run(), running.chain.time)
+
+
+@attrs.frozen
+class StageTask:
+    """A chain whose results several others read: frames, with what goes to side outputs."""
+
+    chain: ChainTask
+    stage_id: str
+
+    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[bytes]:
+        with self.chain.link.reporting(f"{self.stage_id}[{partition}]") as counts:
+            running = self.chain.start(partition, stream, counts)
+            records, made = running.run(), running.chain
+            if self.chain.event_time is None:
+                yield from _untimed(records, made)
+            else:
+                yield from _timed(records, running)
+
+
+def _untimed(records: Iterator[Any], chain: Chain) -> Iterator[bytes]:
+    while (values := list(islice(records, RECORDS_PER_FRAME))) or chain.side:
+        yield ValuesFrame(values, side=dict(chain.side)).encode()
+        chain.side.clear()
+
+
+def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
+    made = running.chain
+    time = made.time
+    opening: int | None = time.watermark
+    while True:
+        values, timestamps = timed_batch(records, time)
+        is_over = not values and not made.side
+        watermark = running.end() if is_over else time.watermark
+        yield ValuesFrame(values, timestamps, watermark, time.is_idle, dict(made.side), opening).encode()
+        if is_over:
+            return
+        made.side.clear()
+        opening = None
 
 
 @attrs.frozen
@@ -142,10 +250,15 @@ class SlotTask:
     name: str
     barrier: CheckpointTrigger | None
     addresses: dict[SlotId, Address]
+    #: Records have timestamps, and watermarks follow them.
+    is_timed: bool = False
+    #: Nothing comes after this epoch.
+    is_final: bool = False
 
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
         slot = SlotId(self.operator_id, subtask)
-        begin = BeginEpoch(self.link.driver.attempt, self.link.epoch, self.barrier)
+        attempt, epoch = self.link.driver.attempt, self.link.epoch
+        begin = BeginEpoch(attempt, epoch, self.barrier, self.is_timed, self.is_final)
         content: dict[str, Any] = {}
         with self.link.reporting(str(slot), content) as counts:
             address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
@@ -155,7 +268,12 @@ class SlotTask:
                     counts[f"{self.name}.records_in"] += item.records_in
                     counts[f"{self.name}.records_out"] += item.records_out
                     named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
-                    content.update(metrics=named, is_slot=True, next_timer_ms=item.next_timer_ms)
+                    content.update(
+                        metrics=named,
+                        is_slot=True,
+                        next_timer_ms=item.next_timer_ms,
+                        watermarks={self.operator_id: item.watermark},
+                    )
                 else:
                     yield item
 
@@ -168,8 +286,10 @@ class SinkTask:
     #: Unlike the name, no other sink of the job has it.
     sink_id: str
     writer: SinkWriter
+    #: How many partitions of the sink are before those of this branch.
+    first: int = 0
 
     def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[Any]:
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]") as counts:
             records = self.chain.records(partition, stream, counts)
-            yield from self.writer.write(partition, records)
+            yield from self.writer.write(self.first + partition, records)

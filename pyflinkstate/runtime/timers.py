@@ -12,14 +12,13 @@ from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStat
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import StateValueError
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
+
+__all__ = ["MAX_WATERMARK", "NO_WATERMARK", "InternalTimerService", "SubtaskTime", "UserTimerService"]
 
 #: Flink's names of the services that a user's timers and those of windows are kept by.
 USER_TIMERS = "user-timers"
 WINDOW_TIMERS = "window-timers"
-#: Flink's ``Long.MIN_VALUE``: no watermark has come.
-NO_WATERMARK = -(2**63)
-#: Flink's ``Watermark.MAX_WATERMARK``: nothing will come any more.
-MAX_WATERMARK = 2**63 - 1
 
 
 @attrs.define

@@ -17,6 +17,7 @@ from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.frames import KeyedFrame
 from pyflinkstate.runtime.messages import CheckpointTrigger
 from pyflinkstate.runtime.operator_state import StreamOperatorState
+from pyflinkstate.runtime.operators import Output
 from pyflinkstate.runtime.subtask import KeyedSubtask
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
@@ -83,7 +84,9 @@ class KeyedOperatorHarness:
     def process_element(self, key: Any, value: Any) -> list[Any]:
         """Process one record and return its results."""
         group = np.array([self.backend.key_group_of(key)], dtype="<u2").tobytes()
-        return self._subtask.process_frame(KeyedFrame(group, [key], [value]))
+        output = Output()
+        self._subtask.process_frame(KeyedFrame(group, [key], [value]), output)
+        return output.values
 
     def snapshot(self) -> OperatorSubtaskState:
         """Take a snapshot, written to memory."""

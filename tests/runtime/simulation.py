@@ -112,6 +112,8 @@ class Simulation:
         self.tells_end = rng.random() < 0.7
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = rng.choice([0.0, 0.3, 0.7])
+        #: How likely it is that a program goes back to a savepoint, where it can.
+        self.nostalgic = 0.2
         self.fall_back = rng.random() < 0.6
         self._job: Job | None = None
         self._stopped_at: str | None = None
@@ -194,7 +196,7 @@ class Simulation:
             witness.takes_back = False
             return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
         savepoints = witness.savepoints()
-        if savepoints and self.rng.random() < 0.2:
+        if savepoints and self.rng.random() < self.nostalgic:
             chosen = self.rng.choice(savepoints)
             witness.takes_back = True
             witness.notes["back to a savepoint"] += 1

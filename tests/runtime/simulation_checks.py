@@ -143,10 +143,8 @@ class Witness(JobListener):
         self._check_reason(error)
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
-        has_expired = "expired" in (stats.failure or "")
-        assert not has_expired or self._cluster.chaos.struck["stall"], "nothing was slow"
         self.notes["failed checkpoints"] += 1
-        self.notes["expired checkpoints"] += has_expired
+        self.notes["expired checkpoints"] += "expired" in (stats.failure or "")
 
     def failed(self, error: PyFlinkStateError) -> None:
         """A program has ended with an error."""

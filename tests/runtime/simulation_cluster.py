@@ -198,8 +198,7 @@ class Cluster:
         """While the driver is at its storage, others go on; it may be dead when they have."""
         if self.rng.random() < INTERLEAVED:
             for _ in range(self.rng.randint(1, 4)):
-                if self._events:
-                    self.step()
+                self.step(self.now_ms + 3)
             self.driver.check()
 
     def _mishap(self, operation: Operation) -> Mishap | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -21,16 +22,15 @@ from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetenti
 from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
-from pyflinkstate.runtime.frames import FrameKey, Router
 from pyflinkstate.runtime.job import Job, JobSettings
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
-from pyflinkstate.runtime.plan import KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
+from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, Sink
-from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, RddEpoch, Source, SplitEpoch
 from pyflinkstate.runtime.storage import CheckpointStorage
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
@@ -62,8 +62,8 @@ class LocalRunner(EpochRunner):
     def _run(self, request: EpochRequest) -> EpochEnded:
         try:
             self.before(request)
-            stages: dict[Node, Partitions] = {}
-            results = [self._sink(request, sink, stages) for sink in request.plan.sinks]
+            graph = LocalGraph(request)
+            results = [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
             self.after(request)
         except PyFlinkStateError as error:
             return EpochEnded(None, error)
@@ -71,41 +71,30 @@ class LocalRunner(EpochRunner):
             return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
         return EpochEnded(results, None)
 
-    def _sink(self, request: EpochRequest, sink: SinkNode, stages: dict[Node, Partitions]) -> list[Any]:
-        chain, partitions = self._chain(request, sink.parent, stages)
-        task = SinkTask(chain, sink.name, sink.sink.writer(request.link.epoch))
-        return [result for number, records in enumerate(partitions) for result in task(number, records)]
 
-    def _chain(
-        self, request: EpochRequest, node: Node, stages: dict[Node, Partitions]
-    ) -> tuple[ChainTask, Partitions]:
-        stage, operators = upstream(node)
-        if stage not in stages:
-            made = self._source if isinstance(stage, SourceNode) else self._keyed
-            stages[stage] = made(request, stage, stages)
-        chain = ChainTask(
-            request.link, stage.name, operators, len(stages[stage]), isinstance(stage, KeyedNode)
-        )
-        return chain, stages[stage]
+class LocalGraph(EpochGraph[Partitions]):
+    """The tasks of one epoch, run one after the other in this process."""
 
-    def _source(self, request: EpochRequest, node: SourceNode, _: Any) -> Partitions:
-        if request.epoch is None:
-            return [[]]
-        task = SourceTask(request.link, node.name, request.epoch.read)
-        return [list(task(number, [split])) for number, split in enumerate(request.epoch.splits)]
+    def read(self, epoch: SplitEpoch | RddEpoch | None) -> Partitions:
+        return [[]] if epoch is None else [[split] for split in epoch.splits]  # type: ignore[union-attr]
 
-    def _keyed(self, request: EpochRequest, node: KeyedNode, stages: dict[Node, Partitions]) -> Partitions:
-        operator = request.plan.operator_of(node)
-        chain, partitions = self._chain(request, node.parent, stages)
-        router = Router(
-            operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
-        )
-        frames: dict[int, list[tuple[FrameKey, bytes]]] = defaultdict(list)
-        for number, records in enumerate(partitions):
-            for key, data in RouteTask(chain, operator.operator_id, router)(number, records):
-                frames[key[0]].append((key, data))
-        task = SlotTask(request.link, operator.operator_id, operator.name, request.barrier, request.addresses)
-        return [list(task(subtask, sorted(frames[subtask]))) for subtask in range(operator.parallelism)]
+    def transform(self, data: Partitions, task: Task, name: str) -> Partitions:
+        return [list(task(number, records)) for number, records in enumerate(data)]
+
+    def concatenate(self, parts: list[Partitions]) -> Partitions:
+        return list(chain.from_iterable(parts))
+
+    def shuffle(self, data: Partitions, parallelism: int) -> Partitions:
+        frames: Partitions = [[] for _ in range(parallelism)]
+        for key, payload in chain.from_iterable(data):
+            frames[key[0]].append((key, payload))
+        return [sorted(own, key=itemgetter(0)) for own in frames]
+
+    def keep(self, data: Partitions) -> Partitions:
+        return data
+
+    def partitions(self, data: Partitions) -> int:
+        return len(data)
 
 
 @attrs.define

@@ -38,7 +38,7 @@ def frames_for(records: Iterable[Any], parallelism: int = 1) -> list[list[bytes]
     """Return, for each subtask, the frames of records whose first item is the key."""
     frames: list[list[bytes]] = [[] for _ in range(parallelism)]
     router = Router("count", lambda record: record[0], PICKLED, parallelism, 128)
-    for (subtask, _, _), data in router.route(0, records):
+    for (subtask, *_), data in router.route(0, records):
         frames[subtask].append(data)
     return frames
 

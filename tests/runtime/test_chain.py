@@ -25,13 +25,13 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.errors import NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.chain import ChainedOperator, TaskInfo, run_chain
+from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
 
 
 def run(*operators: ChainedOperator, records: Iterable[Any] = range(6)) -> list[Any]:
-    return list(run_chain(operators, records, INFO, Counter()))
+    return list(Chain(operators, INFO, Counter()).run(records))
 
 
 class Recorded:
@@ -160,7 +160,7 @@ def test_only_functions_that_were_opened_are_closed() -> None:
 
 def test_functions_are_closed_when_nobody_reads_on() -> None:
     calls: list[str] = []
-    running = run_chain(three(calls), range(100), INFO, Counter())
+    running = Chain(three(calls), INFO, Counter()).run(range(100))
     assert next(running) == 0
     running.close()
     assert calls[-3:] == ["close a", "close b", "close c"]
@@ -308,7 +308,7 @@ def test_filters_count_what_they_drop() -> None:
         ChainedOperator("filter", "large", lambda value: value > 6),
         ChainedOperator("filter", "all", lambda value: True),
     ]
-    assert list(run_chain(operators, range(10), INFO, counts)) == [8]
+    assert list(Chain(operators, INFO, counts).run(range(10))) == [8]
     assert counts == {"even.records_dropped": 5, "large.records_dropped": 4, "all.records_dropped": 0}
 
 
@@ -318,5 +318,5 @@ def test_filters_of_one_name_count_together() -> None:
         ChainedOperator("filter", "filter", lambda value: value > 1),
         ChainedOperator("filter", "filter", lambda value: value > 2),
     ]
-    list(run_chain(operators, range(5), INFO, counts))
+    list(Chain(operators, INFO, counts).run(range(5)))
     assert counts == {"filter.records_dropped": 3}

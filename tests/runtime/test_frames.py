@@ -80,7 +80,7 @@ def test_every_record_arrives_once_in_the_subtask_that_owns_its_key(
     routed = route(records, first, key_type, parallelism, max_parallelism)
 
     assert sorted(value for _, frame in routed for value in frame.values) == sorted(records)
-    for (subtask, _, _), frame in routed:
+    for (subtask, *_), frame in routed:
         owned = key_group_range(max_parallelism, parallelism, subtask)
         assert all(group in owned for group in groups_of(frame))
         assert list(frame.keys) == [value[0] for value in frame.values]
@@ -112,7 +112,7 @@ def test_frame_keys_sort_back_to_the_order_of_the_input() -> None:
 def test_frame_keys_are_those_of_subtask_partition_and_batch() -> None:
     routed = route(range(6 * 1024), parallelism=2, partition=5)
     assert sorted(key for key, _ in routed) == [
-        (subtask, 5, number) for subtask in range(2) for number in range(3)
+        (subtask, 1, 0, 5, number) for subtask in range(2) for number in range(3)
     ]
 
 
@@ -121,7 +121,7 @@ def test_no_records_make_no_frames() -> None:
 
 
 def test_a_record_alone_in_its_batch_is_routed() -> None:
-    (((subtask, _, _), frame),) = route(["a"], parallelism=128)
+    (((subtask, *_), frame),) = route(["a"], parallelism=128)
     assert (subtask, list(frame.keys), list(frame.values)) == (81, ["a"], ["a"])
 
 
@@ -145,7 +145,7 @@ def test_equal_keys_meet_whatever_they_are(keys: list[Any], parallelism: int) ->
     frames._REMEMBERED.clear()
     placed: dict[Any, int] = {}
     routed = route(keys, parallelism=parallelism)
-    for (subtask, _, _), frame in routed:
+    for (subtask, *_), frame in routed:
         for key in frame.keys:
             assert placed.setdefault(key, subtask) == subtask
     assert sum(len(frame.keys) for _, frame in routed) == len(keys)
@@ -219,7 +219,7 @@ def test_a_bad_key_is_refused_with_its_operator_and_record(
 def test_frames_before_a_bad_key_have_been_given_out() -> None:
     router = Router("count", itself, PICKLED, 1, 128)
     routed = router.route(0, [*range(1024), None])
-    assert next(routed)[0] == (0, 0, 0)
+    assert next(routed)[0] == (0, 1, 0, 0, 0)
     with pytest.raises(InvalidKeyError, match="record None"):
         next(routed)
 

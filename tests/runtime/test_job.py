@@ -109,6 +109,7 @@ def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: Checkpoi
         "counters": job.result().accumulators,
         "timestamp_ms": 1_000_000,
         "operators": (),
+        "watermarks": {},
     }
     assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
 

@@ -10,9 +10,20 @@ from support_runtime import PICKLED
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SinkNode, SourceNode, make_plan, upstream
+from pyflinkstate.runtime.plan import (
+    ChainNode,
+    KeyedNode,
+    Node,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    Stage,
+    UnionNode,
+    make_plan,
+)
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.spark_sources import StreamingSource
 
 
 def source(name: str = "collection") -> SourceNode:
@@ -72,9 +83,16 @@ def test_a_job_without_a_sink_is_refused() -> None:
         plan()
 
 
-def test_a_job_of_two_sources_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has 2: 'left', 'right'"):
-        plan(sink(source("left")), sink(source("right")))
+def test_several_sources_are_read_as_one() -> None:
+    made = plan(sink(source("left")), sink(source("right")))
+    assert [node.name for node in made.sources] == ["left", "right"]
+    assert set(made.source.source.initial_offset()) == {"left-0", "right-1"}
+
+
+def test_a_streaming_query_is_the_only_source_of_its_job() -> None:
+    streaming = SourceNode(StreamingSource(lambda _: None), "streaming")
+    with pytest.raises(ConfigurationError, match="source 'streaming' follows a streaming query"):
+        plan(sink(source("left")), sink(streaming))
 
 
 # --- parallelism ---------------------------------------------------------------------------------------
@@ -119,21 +137,60 @@ def test_one_subtask_for_each_key_group_is_the_most() -> None:
 # --- chains --------------------------------------------------------------------------------------------
 
 
+def way_to(head: Any, *others: Any) -> tuple[Stage, list[str]]:
+    """Return the one stage that ``head`` reads, and the names of what a chain runs on the way."""
+    (branch,) = plan(
+        *(other if isinstance(other, SinkNode) else sink(other) for other in (head, *others))
+    ).branches(head)
+    return branch.stage, [operator.name for operator in branch.operators]
+
+
 def test_a_chain_reaches_back_to_the_stage_that_it_runs_behind() -> None:
     root = source()
     stage = keyed(ChainNode(root, "map", str, "before"))
-    end = ChainNode(ChainNode(stage, "map", str, "first"), "filter", bool, "second")
-    assert [operator.name for operator in upstream(end)[1]] == ["first", "second"]
-    assert upstream(end)[0] is stage
-    assert upstream(stage) == (stage, ())
-    assert upstream(stage.parent)[0] is root
-    assert upstream(root) == (root, ())
+    end = sink(ChainNode(ChainNode(stage, "map", str, "first"), "filter", bool, "second"))
+    assert way_to(end) == (stage, ["first", "second"])
+    assert way_to(sink(stage)) == (stage, [])
+    assert way_to(stage) == (root, ["before"])
+    assert way_to(sink(root)) == (root, [])
+
+
+def test_an_operator_without_state_that_several_read_is_a_stage() -> None:
+    root = source()
+    shared = ChainNode(ChainNode(root, "map", str, "first"), "map", str, "shared")
+    left, right = sink(shared), sink(ChainNode(shared, "map", str, "after"))
+    assert way_to(left, right) == (shared, [])
+    assert way_to(right, left) == (shared, ["after"])
+    assert [(b.stage, [o.name for o in b.operators]) for b in plan(left, right).branches(shared)] == [
+        (root, ["first", "shared"])
+    ]
+
+
+def test_a_union_has_a_branch_for_each_stream() -> None:
+    left, right = source("left"), ChainNode(source("right"), "map", str, "before")
+    end = sink(ChainNode(UnionNode((left, right)), "map", str, "after"))
+    branches = plan(end).branches(end)
+    assert [[operator.name for operator in branch.operators] for branch in branches] == [
+        ["after"],
+        ["before", "after"],
+    ]
+    assert [branch.stage for branch in branches] == [left, right.parent]
+
+
+def test_an_operator_with_side_outputs_is_a_stage() -> None:
+    process = ChainNode(source(), "process", str, "process")
+    end = sink(SideOutputNode(process, "late", "process late"))
+    made = plan(end)
+    (branch,) = made.branches(end)
+    assert (branch.stage, branch.tag_id) == (process, "late")
+    ((operator,),) = [branch.operators for branch in made.branches(process)]
+    assert operator.has_side_outputs
 
 
 def test_a_declared_output_type_is_checked_right_behind_its_operator() -> None:
     stage = keyed(source(), "count", output_type=Types.LONG())
     end = ChainNode(ChainNode(stage, "map", str, "first", Types.STRING()), "filter", bool, "second")
-    assert [operator.name for operator in upstream(end)[1]] == [
+    assert way_to(sink(end))[1] == [
         "count output",
         "first",
         "first output",

@@ -97,7 +97,7 @@ def test_a_task_without_counts_reports_nothing(driver: Driver, link: TaskLink) -
 def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink) -> None:
     router = Router("count", is_small, PICKLED, 1, 128)
     ((key, data),) = RouteTask(chain(link, EVEN), "count-1", router)(7, [1, 2, 3, 4])
-    assert key == (0, 7, 0)
+    assert key == (0, 1, 0, 7, 0)
     assert KeyedFrame.decode(data).values == [2, 4]
     (report,) = reports(driver)
     assert report.counts == {"even.records_dropped": 2}

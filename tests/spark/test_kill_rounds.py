@@ -14,6 +14,7 @@ ROUNDS = [
     ("local[2]", ("driver",)),
     ("local[2]", ("slot", "worker", "jvm", "driver")),
     ("local-cluster[2,1,1024]", ("executor", "slot", "worker")),
+    ("local-cluster[2,1,1024]", ("executor", "slot", "worker", "jvm", "driver")),
 ]
 
 

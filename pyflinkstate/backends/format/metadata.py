@@ -29,8 +29,8 @@ from pyflinkstate.backends.state_handles import (
 from pyflinkstate.errors import CorruptCheckpointError
 
 MAGIC = b"PFSCHKPT"
-VERSION = 3
-READABLE_VERSIONS = frozenset({1, 2, VERSION})
+VERSION = 4
+READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
 
 
 @attrs.frozen
@@ -61,6 +61,7 @@ class CheckpointMetadata:
         counters: record counts up to this epoch.
         timestamp_ms: when the checkpoint was triggered, since 1970.
         operators: their state.
+        watermarks: where event time stood, by the ids of assigners and operators, in ms since 1970.
     """
 
     checkpoint_id: int
@@ -71,6 +72,7 @@ class CheckpointMetadata:
     counters: dict[str, int]
     timestamp_ms: int
     operators: tuple[OperatorState, ...]
+    watermarks: dict[str, int] = attrs.Factory(dict)
 
     def operator(self, operator_id: str) -> OperatorState | None:
         """Return the state of an operator, or None where the checkpoint has none of it."""
@@ -86,6 +88,7 @@ class CheckpointMetadata:
             "source_position": self.source_position,
             "counters": self.counters,
             "timestamp_ms": self.timestamp_ms,
+            "watermarks": self.watermarks,
             "operators": [
                 {
                     "operator_id": state.operator_id,

@@ -78,10 +78,11 @@ def test_a_seed_replays_its_history() -> None:
 
 @attrs.frozen
 class Focus:
-    """Histories with little but one kind of trouble, and what must come of it in some of them."""
+    """Histories with little but one kind of trouble; what must come of it in some of them, and in none."""
 
     first_seed: int
     comes_of_it: set[str]
+    never_comes: set[str] = attrs.field(factory=set, kw_only=True)
     rates: dict[str, float] = attrs.Factory(dict)
     settings: dict[str, Any] = attrs.Factory(dict)
     changes: dict[str, Any] = attrs.Factory(dict)
@@ -104,7 +105,8 @@ FOCUSES = {
         104_000,
         {"failed checkpoints", "increments"},
         {"disk error": 0.02},
-        {"tolerable_failures": 5, "max_concurrent": 2, "incremental": True, "interval_ms": 0},
+        {"tolerable_failures": 5, "max_concurrent": 2, "incremental": True, "timeout_ms": 500},
+        never_comes={"expired checkpoints"},
     ),
     "storage is flaky": Focus(
         105_000,
@@ -120,7 +122,9 @@ FOCUSES = {
         {"fall_back": True, "retention": None},
     ),
     "people meddle": Focus(
-        107_000, {"savepoints", "stopped", "cancelled", "back to a savepoint"}, changes={"restless": 0.9}
+        107_000,
+        {"savepoints", "stopped", "cancelled", "back to a savepoint"},
+        changes={"restless": 0.9, "nostalgic": 0.8},
     ),
 }
 
@@ -135,6 +139,7 @@ def test_one_kind_of_trouble_is_survived(focus: Focus) -> None:
         run(simulation)
         notes += simulation.notes
     assert set(notes) >= focus.comes_of_it
+    assert not set(notes) & focus.never_comes
 
 
 # --- trouble at every point ----------------------------------------------------------------------------
