@@ -243,6 +243,9 @@ class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
 class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for all elements of a key. It needs a trigger: its own never fires."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     @staticmethod
     def create() -> GlobalWindows:
         """Return an assigner."""

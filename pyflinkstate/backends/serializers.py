@@ -151,12 +151,12 @@ def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
 
 def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     """Decode without regard to nulls on the outermost level, unless Arrow sees to it."""
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].decode(array)
     type_info = _bare(type_info)
     if type_info.kind in _CONVERTED_KINDS:
         convert = _CONVERTED_KINDS[type_info.kind][1]
         return [None if value is None else convert(value) for value in _to_list(array)]
-    if isinstance(type_info, WindowSerializer):
-        return WINDOW_COLUMNS[type_info.name].decode(array)
     decode = None if type_info.kind else _DECODERS.get(type(type_info))
     return _to_list(array) if decode is None else decode(type_info, array)
 
@@ -279,7 +279,9 @@ def _to_arrow(type_info: TypeInformation) -> _Convert:
         return _maps_to_arrow(type_info)
     if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
         return _structs_to_arrow(type_info)
-    return _ttl_to_arrow(type_info) if isinstance(type_info, TtlTypeInfo) else _window_to_arrow(type_info)
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].to_arrow
+    return _ttl_to_arrow(type_info) if isinstance(type_info, TtlTypeInfo) else None
 
 
 def _maps_to_arrow(type_info: MapTypeInfo) -> _Convert:
@@ -307,10 +309,6 @@ def _ttl_to_arrow(type_info: TtlTypeInfo) -> _Convert:
     # Inside a map, None without a declared type is its pickle, as it is without TTL.
     user_value = _optional_unless_pickled(stored)
     return lambda value: (value[0], user_value(value[1]))
-
-
-def _window_to_arrow(type_info: TypeInformation) -> _Convert:
-    return WINDOW_COLUMNS[type_info.name].to_arrow if isinstance(type_info, WindowSerializer) else None
 
 
 # --- copies ----------------------------------------------------------------------------------------
@@ -358,27 +356,22 @@ _NAMES: dict[str, type] = {
 
 def type_to_json(type_info: TypeInformation) -> Any:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
-    if name := _name_without_parts(type_info):
-        return name
+    if type_info.kind in _ARROW_OF_KIND:
+        return type_info.kind
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return "PICKLED"
     if isinstance(type_info, MapTypeInfo):
         return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
     if isinstance(type_info, TupleTypeInfo):
         return ["TUPLE", *map(type_to_json, type_info.field_types)]
     if isinstance(type_info, RowTypeInfo):
         return ["ROW", type_info.get_field_names(), *map(type_to_json, type_info.field_types)]
+    if isinstance(type_info, WindowSerializer):
+        return type_info.name
     for name, cls in _NAMES.items():
         if type(type_info) is cls:
             return [name, type_to_json(_part(type_info))]
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
-
-
-def _name_without_parts(type_info: TypeInformation) -> str:
-    """Return what a type without parts is called, or nothing."""
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return "PICKLED"
-    if type_info.kind in _ARROW_OF_KIND:
-        return type_info.kind
-    return type_info.name if isinstance(type_info, WindowSerializer) else ""
 
 
 def _part(type_info: Any) -> TypeInformation:

@@ -11,7 +11,7 @@ Where windows merge, contents are found by state window; see ``merging_windows``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pyflinkstate.api.descriptors import ListStateDescriptor
@@ -151,34 +151,34 @@ class WindowOperator(StatefulOperator):
                 output.collect_side(self.late_tag, value, timestamp)
 
     def _add_to_windows(
-        self, windows: Iterable[Any], value: Any, timestamp: int | None, output: Output
+        self, windows: Collection[Any], value: Any, timestamp: int | None, output: Output
     ) -> bool:
         """Put an element into its windows; return whether it is in none."""
         is_skipped = True
-        for window in windows:
+        for window, own in zip(windows, self.contents.inputs(value, len(windows)), strict=True):
             if not self._is_window_late(window):
                 is_skipped = False
-                self._add(window, window, value, timestamp, output)
+                self._add(window, window, own, timestamp, output)
         return is_skipped
 
     def _add_to_merging(
         self,
         merging_windows: MergingWindowSet,
-        windows: Iterable[Any],
+        windows: Collection[Any],
         value: Any,
         timestamp: int | None,
         output: Output,
     ) -> bool:
         """As :meth:`_add_to_windows`, after merging the windows with those in flight."""
         is_skipped = True
-        for assigned in windows:
+        for assigned, own in zip(windows, self.contents.inputs(value, len(windows)), strict=True):
             window = merging_windows.add_window(assigned, self._merge)
             if self._is_window_late(window):
                 merging_windows.retire_window(window)
             else:
                 is_skipped = False
                 state_window = merging_windows.get_state_window(window)
-                self._add(window, state_window, value, timestamp, output)
+                self._add(window, state_window, own, timestamp, output)
         return is_skipped
 
     def _add(self, window: Any, state_window: Any, value: Any, timestamp: int | None, output: Output) -> None:
@@ -189,16 +189,16 @@ class WindowOperator(StatefulOperator):
         self._act(running.trigger.on_element(value, timestamp), window, output)
         self._register_cleanup_timer(window)
 
-    def _act(self, result: TriggerResult, window: Any, output: Output) -> None:
+    def _act(self, result: TriggerResult, window: Any, output: Output, is_last: bool = False) -> None:
         """Do what the trigger says, with the contents that the state is bound to."""
         if result.is_fire():
-            self._emit(window, output)
+            self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
             self._running.contents.clear()
 
-    def _emit(self, window: Any, output: Output) -> None:
+    def _emit(self, window: Any, output: Output, stays: bool) -> None:
         running = self._running
-        elements = self.contents.elements(running.contents.get())
+        elements = self.contents.elements(running.contents.get(), stays)
         if not elements:
             return
         if self._evaluate is None:
@@ -259,8 +259,9 @@ class WindowOperator(StatefulOperator):
                 return  # a trigger left a timer of a window that was merged
         running.contents.set_current_namespace(state_window)
         running.trigger.window = window
-        self._act(ask(timer.timestamp_ms), window, output)
-        if may_end and timer.timestamp_ms == self._cleanup_time(window):
+        is_last = may_end and timer.timestamp_ms == self._cleanup_time(window)
+        self._act(ask(timer.timestamp_ms), window, output, is_last)
+        if is_last:
             self._clear_all(window, merging_windows)
 
     def _clear_all(self, window: Any, merging_windows: MergingWindowSet | None) -> None:

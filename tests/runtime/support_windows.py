@@ -1,0 +1,152 @@
+"""Drives a window operator on a real heap backend: no Spark, no subtask. Only the clock is faked.
+
+The operator is pickled by value first, as it is on its way to a state slot, so a test looks at what is
+``harness.operator``, not at what it made.
+"""
+
+import threading
+
+import cloudpickle
+
+from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.window_functions import ProcessWindowFunction, WindowFunction
+from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.increments import ChangeHistory
+from pyflinkstate.backends.heap.restore import HeapRestoreOperation
+from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
+from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.runtime.context import OperatorContext
+from pyflinkstate.runtime.operators import OperatorSetup, Output
+from pyflinkstate.runtime.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime
+from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+
+#: The number of key groups; few, as each is a map of its own in every backend.
+MAX_PARALLELISM = 16
+ALL_KEY_GROUPS = KeyGroupRange(0, MAX_PARALLELISM - 1)
+
+
+class WindowHarness:
+    """One open window operator; calls return what they emitted, as pairs of value and timestamp."""
+
+    def __init__(
+        self, operator, *, restore=(), own=ALL_KEY_GROUPS, watermark=NO_WATERMARK, now_ms=0, key_type=None
+    ):
+        self.now_ms = now_ms
+        self.time = SubtaskTime(lambda: self.now_ms, watermark)
+        self.backend = HeapKeyedStateBackend(key_type or Types.PICKLED_BYTE_ARRAY(), own, MAX_PARALLELISM)
+        if restore:
+            HeapRestoreOperation(self.backend, MemoryCheckpoint()).restore(restore)
+        self.history = ChangeHistory(self.backend)
+        self.context = OperatorContext("windows", 0, 1, MAX_PARALLELISM, 0, self.backend)
+        self.output = Output()
+        self.operator = cloudpickle.loads(cloudpickle.dumps(operator))
+        self.operator.open(OperatorSetup(self.context, self.backend, self.time))
+
+    def process(self, key, value, timestamp=None):
+        """Process one record."""
+        self.backend.set_current_key(key)
+        self.operator.process_element(value, timestamp, self.output)
+        self.backend.clear_current_key()
+        return self.taken()
+
+    def advance(self, watermark=MAX_WATERMARK):
+        """Advance the watermark and fire what is due, in the order of time."""
+        assert watermark >= self.time.watermark
+        self.time.watermark = watermark
+        while (timer := self.operator.take_event_time(watermark)) is not None:
+            self.backend.set_current_key(timer.key)
+            self.operator.on_event_time(timer, self.output)
+        self.backend.clear_current_key()
+        return self.taken()
+
+    def set_processing_time(self, now_ms):
+        """Set the clock and fire what is due, in the order of time."""
+        self.now_ms = now_ms
+        while (timer := self.operator.take_processing_time(now_ms)) is not None:
+            self.backend.set_current_key(timer.key)
+            self.operator.on_processing_time(timer, self.output)
+        self.backend.clear_current_key()
+        return self.taken()
+
+    def taken(self):
+        """Take what was emitted."""
+        emitted = list(zip(self.output.values, self.output.timestamps, strict=True))
+        self.output.values.clear()
+        self.output.timestamps.clear()
+        return emitted
+
+    def dropped(self):
+        """How many late records were dropped."""
+        return self.context.metrics.values()["numLateRecordsDropped"].count
+
+    def entries(self):
+        """What is in state, by name."""
+        tables = self.backend.registered_kv_states
+        return {name: dict(table.items()) for name, table in tables.items() if len(table)}
+
+    def timers(self):
+        """All timers, as triples of time, key and window, by name of the queue's kind."""
+        return {
+            name.split("/")[1].split("_")[0]: sorted(
+                (timer.timestamp_ms, timer.key, timer.namespace) for timer in queue.timers()
+            )
+            for name, queue in self.backend.registered_queues.items()
+            if len(queue)
+        }
+
+    def assert_empty(self):
+        """Nothing is left: neither state nor timers."""
+        assert self.entries() == {}
+        assert self.backend.num_key_value_state_entries() == 0
+        assert [len(queue) for queue in self.backend.registered_queues.values() if len(queue)] == []
+
+    def snapshot(self, changes=None):
+        """Write all of the state, or just what changed."""
+        strategy = HeapSnapshotStrategy(self.backend, changes=changes)
+        resources = strategy.sync_prepare_resources()
+        return strategy.async_snapshot(resources, MemoryCheckpoint(), threading.Event())
+
+
+class Collect(WindowFunction):
+    """Gives key, window and elements."""
+
+    def apply(self, key, window, inputs):
+        yield key, window, list(inputs)
+
+
+class CollectInContext(ProcessWindowFunction):
+    """The same, by context."""
+
+    def process(self, key, context, elements):
+        return [(key, context.window(), list(elements))]
+
+
+class Mean(AggregateFunction):
+    """The mean of numbers; the accumulator is changed in place."""
+
+    def create_accumulator(self):
+        return [0, 0]
+
+    def add(self, value, accumulator):
+        accumulator[0] += value
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a, acc_b):
+        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
+
+
+def collecting(assigner, **options):
+    """Return the harness of an operator that collects all elements."""
+    return WindowHarness(window_operator(assigner, function=Collect(), **options))
+
+
+def fired(key, start, end, *elements):
+    """What :class:`Collect` emits for a time window."""
+    return (key, TimeWindow(start, end), list(elements)), end - 1

@@ -1,0 +1,349 @@
+"""Merging windows: the set, after Flink's ``MergingWindowSetTest``, and sessions through the operator."""
+
+import pytest
+from support_windows import Collect, Mean, WindowHarness, collecting, fired
+
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.session_windows import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+    SessionWindowTimeGapExtractor,
+)
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
+from pyflinkstate.api.window_assigners import MergingWindowAssigner
+from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.runtime.merging_windows import MergingWindowSet
+from pyflinkstate.runtime.windowing import window_operator
+
+LATE = OutputTag("late")
+GAP = EventTimeSessionWindows.with_gap(Time.milliseconds(10))
+
+
+class Stored:
+    """A list state of one key, in memory; counts writes."""
+
+    def __init__(self):
+        self.pairs = []
+        self.writes = 0
+
+    def get(self):
+        return self.pairs
+
+    def update(self, pairs):
+        self.pairs = pairs
+        self.writes += 1
+
+
+class Merges:
+    """Notes what was merged."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, *call):
+        self.calls.append(call)
+
+    def taken(self):
+        calls, self.calls = self.calls, []
+        return calls
+
+
+def never(*call):
+    raise AssertionError(f"nothing is to be merged, but {call}")
+
+
+def window(start, end):
+    return TimeWindow(start, end)
+
+
+@pytest.fixture
+def windows():
+    return MergingWindowSet(GAP, Stored())
+
+
+class TestMergingWindowSet:
+    def test_windows_apart_are_their_own_state_windows(self, windows):
+        for each in (window(0, 4), window(5, 8)):
+            assert windows.add_window(each, never) == each
+            assert windows.get_state_window(each) == each
+        assert windows.get_state_window(window(1, 2)) is None
+
+    def test_growing_keeps_the_state_window(self, windows):
+        merges = Merges()
+        windows.add_window(window(0, 3), merges)
+        assert merges.taken() == []
+        assert windows.add_window(window(1, 4), merges) == window(0, 4)
+        assert merges.taken() == [(window(0, 4), [window(0, 3)], window(0, 3), [])]
+        assert windows.add_window(window(-1, 1), merges) == window(-1, 4)
+        assert merges.taken() == [(window(-1, 4), [window(0, 4)], window(0, 3), [])]
+        assert windows.get_state_window(window(-1, 4)) == window(0, 3)
+        assert windows.get_state_window(window(0, 4)) is None
+
+    def test_three_become_one(self, windows):
+        merges = Merges()
+        for each in (window(10, 13), window(0, 3), window(5, 8)):
+            windows.add_window(each, never)
+        assert windows.add_window(window(3, 10), merges) == window(0, 13)
+        assert merges.taken() == [
+            (
+                window(0, 13),
+                [window(0, 3), window(5, 8), window(10, 13)],
+                window(0, 3),
+                [window(5, 8), window(10, 13)],
+            )
+        ]
+        assert windows.get_state_window(window(0, 13)) == window(0, 3)
+
+    def test_a_window_that_covers_others_is_none_of_theirs(self, windows):
+        merges = Merges()
+        windows.add_window(window(1, 3), never)
+        windows.add_window(window(5, 8), never)
+        assert windows.add_window(window(0, 9), merges) == window(0, 9)
+        assert merges.taken() == [(window(0, 9), [window(1, 3), window(5, 8)], window(1, 3), [window(5, 8)])]
+
+    def test_a_window_inside_another_merges_nothing(self, windows):
+        windows.add_window(window(1, 10), never)
+        assert windows.add_window(window(3, 5), never) == window(1, 10)
+        assert windows.add_window(window(1, 10), never) == window(1, 10)
+        assert windows.get_state_window(window(1, 10)) == window(1, 10)
+
+    def test_adding_the_same_window_keeps_its_state_window(self, windows):
+        windows.add_window(window(0, 3), never)
+        windows.add_window(window(2, 6), Merges())
+        assert windows.add_window(window(0, 6), never) == window(0, 6)
+        assert windows.get_state_window(window(0, 6)) == window(0, 3)
+
+    def test_windows_that_touch_merge(self, windows):
+        windows.add_window(window(0, 3), never)
+        assert windows.add_window(window(3, 6), Merges()) == window(0, 6)
+
+    def test_retired_windows_are_gone(self, windows):
+        windows.add_window(window(0, 3), never)
+        windows.retire_window(window(0, 3))
+        assert windows.get_state_window(window(0, 3)) is None
+        assert windows.add_window(window(1, 4), never) == window(1, 4)
+        with pytest.raises(KeyError):
+            windows.retire_window(window(0, 3))
+
+    def test_it_is_written_only_if_it_has_changed(self):
+        state = Stored()
+        first = MergingWindowSet(GAP, state)
+        first.persist()
+        assert state.writes == 0
+        first.add_window(window(0, 3), never)
+        first.add_window(window(2, 5), Merges())
+        first.persist()
+        first.persist()
+        assert (state.pairs, state.writes) == ([(window(0, 5), window(0, 3))], 1)
+        again = MergingWindowSet(GAP, state)
+        again.add_window(window(1, 2), never)
+        again.persist()
+        assert state.writes == 1
+        assert again.get_state_window(window(0, 5)) == window(0, 3)
+        again.retire_window(window(0, 5))
+        again.persist()
+        assert (state.pairs, state.writes) == ([], 2)
+
+    @pytest.mark.parametrize(
+        ("merged", "into"),
+        [([(7, 8)], (7, 9)), ([(0, 3), (7, 8)], (0, 8)), ([(1, 2)], (1, 2)), ([(0, 3), (1, 2)], (20, 23))],
+    )
+    def test_an_assigner_that_merges_what_is_not_there_is_refused(self, merged, into):
+        class Wrong(EventTimeSessionWindows):
+            def merge_windows(self, windows, callback):
+                if window(1, 2) in windows:
+                    callback.merge([window(*each) for each in merged], window(*into))
+
+        windows = MergingWindowSet(Wrong(1), Stored())
+        windows.add_window(window(0, 3), never)
+        windows.add_window(window(20, 23), never)
+        with pytest.raises(ConfigurationError, match="may merge just those"):
+            windows.add_window(window(1, 2), never)
+
+
+class Twos(MergingWindowAssigner):
+    """Merges pairs that the new window is not part of: windows that begin at the same ten."""
+
+    def assign_windows(self, element, timestamp, context):
+        return [TimeWindow(timestamp, 1000)]
+
+    def merge_windows(self, windows, callback):
+        tens = {}
+        for each in windows:
+            tens.setdefault(each.start // 10, []).append(each)
+        for group in tens.values():
+            if len(group) > 1:
+                callback.merge(group, TimeWindow(min(group).start, 1000))
+
+    def get_default_trigger(self, env):
+        return EventTimeTrigger()
+
+    def get_window_serializer(self):
+        return TimeWindowSerializer()
+
+    def is_event_time(self):
+        return True
+
+
+class TestSessions:
+    def test_sessions_of_each_key(self):
+        harness = collecting(GAP)
+        for key, timestamp in (("a", 0), ("b", 5), ("a", 9), ("a", 20), ("b", 14)):
+            harness.process(key, timestamp, timestamp)
+        assert harness.advance(17) == []
+        assert harness.advance(18) == [fired("a", 0, 19, 0, 9)]
+        assert harness.advance() == [fired("b", 5, 24, 5, 14), fired("a", 20, 30, 20)]
+        harness.assert_empty()
+
+    def test_a_gap_of_exactly_the_size_still_merges(self):
+        harness = collecting(GAP)
+        for timestamp in (0, 10, 21):
+            harness.process("a", timestamp, timestamp)
+        assert harness.advance() == [fired("a", 0, 20, 0, 10), fired("a", 21, 31, 21)]
+
+    def test_an_element_between_joins_two_sessions(self):
+        harness = collecting(GAP)
+        for timestamp in (30, 12, 0, 21, 10):
+            harness.process("a", timestamp, timestamp)
+        assert harness.timers() == {"event": [(39, "a", window(0, 40))]}
+        assert harness.entries() == {
+            "window-contents": {("a", window(0, 10)): [0, 12, 30, 21, 10]},
+            "merging-window-set": {"a": [(window(0, 40), window(0, 10))]},
+        }
+        assert harness.advance() == [fired("a", 0, 40, 0, 12, 30, 21, 10)]
+        harness.assert_empty()
+
+    def test_three_sessions_by_a_window_over_all_of_them(self):
+        harness = collecting(DynamicEventTimeSessionWindows.with_dynamic_gap(GapIsElement()))
+        for timestamp, gap in ((20, 1), (10, 2), (30, 3), (9, 50)):
+            harness.process("a", gap, timestamp)
+        assert harness.timers() == {"event": [(58, "a", window(9, 59))]}
+        assert harness.advance() == [fired("a", 9, 59, 2, 1, 3, 50)]
+        harness.assert_empty()
+
+    @pytest.mark.parametrize("gap", [0, -1, None, 1.5, True])
+    def test_a_gap_that_is_not_positive_is_a_bad_record(self, gap):
+        harness = collecting(EventTimeSessionWindows.with_dynamic_gap(GapIsElement()))
+        with pytest.raises(BadRecordError, match="positive"):
+            harness.process("a", gap, 0)
+
+    def test_a_record_without_timestamp_is_an_error(self):
+        with pytest.raises(BadRecordError, match="EventTimeSessionWindows"):
+            collecting(GAP).process("a", 1)
+
+    @pytest.mark.parametrize(
+        ("contents", "result"),
+        [(lambda old, new: f"{old}{new}", "13245"), (Mean(), 3.0)],
+        ids=["reduce", "mean"],
+    )
+    def test_reduce_and_aggregate_merge_what_they_have(self, contents, result):
+        harness = WindowHarness(window_operator(GAP, contents=contents))
+        for value, timestamp in ((1, 0), (3, 15), (2, 5), (4, 17), (5, 6)):
+            harness.process("a", value, timestamp)
+        assert harness.advance() == [(result, 26)]
+        harness.assert_empty()
+
+    def test_late_elements(self):
+        harness = collecting(GAP, late_tag=LATE)
+        harness.process("a", 1, 0)
+        assert harness.advance(9) == [fired("a", 0, 10, 1)]
+        harness.process("a", 2, 0)
+        assert harness.output.side == {"late": [(2, 0)]}
+        harness.assert_empty()
+
+    def test_an_element_before_the_watermark_may_belong_to_a_session_that_lives(self):
+        harness = collecting(GAP, late_tag=LATE)
+        harness.process("a", 1, 10)
+        harness.advance(15)
+        harness.process("a", 2, 1)
+        assert harness.output.side == {}
+        assert harness.advance() == [fired("a", 1, 20, 1, 2)]
+
+    def test_late_merging_fires_at_once_and_again_when_it_grows(self):
+        harness = collecting(GAP, allowed_lateness_ms=20, late_tag=LATE)
+        for timestamp in (0, 15):
+            harness.process("a", timestamp, timestamp)
+        assert harness.advance(25) == [fired("a", 0, 10, 0), fired("a", 15, 25, 15)]
+        assert harness.process("a", 7, 7) == [fired("a", 0, 25, 0, 15, 7)]
+        assert harness.timers() == {"event": [(44, "a", window(0, 25))]}
+        assert harness.process("a", 24, 24) == []
+        assert harness.timers() == {"event": [(33, "a", window(0, 34)), (53, "a", window(0, 34))]}
+        assert harness.advance(52) == [fired("a", 0, 34, 0, 15, 7, 24)]
+        assert harness.process("a", 33, 33) == [fired("a", 0, 43, 0, 15, 7, 24, 33)]
+        assert harness.advance(62) == []
+        harness.assert_empty()
+        harness.process("a", 31, 31)
+        assert harness.output.side == {"late": [(31, 31)]}
+
+    def test_a_purged_session_lives_on_without_its_elements(self):
+        harness = collecting(GAP, trigger=PurgingTrigger.of(CountTrigger.of(2)))
+        assert harness.process("a", 1, 0) == []
+        assert harness.process("a", 2, 5) == [fired("a", 0, 15, 1, 2)]
+        harness.process("a", 3, 9)
+        assert harness.process("a", 4, 12) == [fired("a", 0, 22, 3, 4)]
+        assert harness.advance() == []
+        harness.assert_empty()
+
+    def test_counts_of_merged_windows_add_up(self):
+        harness = collecting(GAP, trigger=CountTrigger.of(4))
+        for timestamp in (0, 20, 22):
+            assert harness.process("a", timestamp, timestamp) == []
+        assert harness.process("a", 10, 10) == [fired("a", 0, 32, 0, 20, 22, 10)]
+        harness.advance()
+        harness.assert_empty()
+
+    def test_processing_time(self):
+        harness = collecting(ProcessingTimeSessionWindows.with_gap(10))
+        for now in (0, 7):
+            harness.set_processing_time(now)
+            harness.process("a", now)
+        assert harness.timers() == {"processing": [(16, "a", window(0, 17))]}
+        assert harness.set_processing_time(16) == [fired("a", 0, 17, 0, 7)]
+        harness.assert_empty()
+
+    def test_one_element_sees_one_time(self):
+        operator = window_operator(ProcessingTimeSessionWindows.with_gap(1), function=Collect())
+        harness = WindowHarness(operator)
+        ticks = iter(range(100))
+        harness.time.now_ms = lambda: next(ticks)
+        for value in range(5):
+            harness.process("a", value)
+        # The clock ticks between assigning and merging; on_merge() looks at it as well.
+        found = harness.entries()["window-contents"]
+        assert list(map(sorted, sorted(found.values()))) == [[0, 1], [2, 3], [4]]
+
+    def test_each_group_of_merged_windows_counts_not_just_the_new_windows(self):
+        harness = collecting(Twos())
+        for timestamp in (1, 11, 22, 12, 23):
+            harness.process("a", timestamp, timestamp)
+        assert sorted(harness.advance()) == [
+            fired("a", 1, 1000, 1),
+            fired("a", 11, 1000, 11, 12),
+            fired("a", 22, 1000, 22, 23),
+        ]
+        harness.assert_empty()
+
+    @pytest.mark.parametrize("is_event_time", [True, False])
+    def test_windows_that_shrink_by_merging_are_refused(self, is_event_time):
+        class Shrinking(EventTimeSessionWindows):
+            def merge_windows(self, windows, callback):
+                if len(windows) > 1:
+                    callback.merge(list(windows), TimeWindow(0, 1))
+
+            def is_event_time(self):
+                return is_event_time
+
+        harness = collecting(Shrinking(10))
+        harness.advance(5)
+        harness.now_ms = 5
+        harness.process("a", 1, 6)
+        with pytest.raises(ConfigurationError, match=r"ends before the current .*, 5"):
+            harness.process("a", 1, 7)
+
+
+class GapIsElement(SessionWindowTimeGapExtractor):
+    def extract(self, element):
+        return element

@@ -1,0 +1,291 @@
+"""Triggers, after Flink's tests of them: driven through the operator, what they leave included."""
+
+import pytest
+from support_windows import Collect, WindowHarness, collecting, fired
+
+from pyflinkstate.api.continuous_triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    Min,
+)
+from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.session_windows import EventTimeSessionWindows, ProcessingTimeSessionWindows
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.triggers import (
+    CountTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    TriggerResult,
+)
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.window_assigners import (
+    GlobalWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
+from pyflinkstate.api.windows import GlobalWindow, TimeWindow
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.runtime.windowing import window_operator
+
+HUNDRED = TumblingEventTimeWindows.of(100)
+
+
+class TestTriggerResult:
+    def test_what_each_does(self):
+        does = {result.name: (result.is_fire(), result.is_purge()) for result in TriggerResult}
+        assert does == {
+            "CONTINUE": (False, False),
+            "FIRE": (True, False),
+            "PURGE": (False, True),
+            "FIRE_AND_PURGE": (True, True),
+        }
+
+
+class TestEventTimeTrigger:
+    def test_past_the_watermark_an_element_fires_and_sets_no_timer(self):
+        harness = collecting(HUNDRED, allowed_lateness_ms=50)
+        harness.advance(99)
+        assert harness.process("a", 1, 5) == [fired("a", 0, 100, 1)]
+        assert harness.timers() == {"event": [(149, "a", TimeWindow(0, 100))]}
+
+    def test_it_may_be_used_on_processing_time_windows(self):
+        harness = collecting(TumblingProcessingTimeWindows.of(100), trigger=EventTimeTrigger())
+        harness.process("a", 1, 5)
+        assert harness.advance(99) == [fired("a", 0, 100, 1)]
+        assert harness.set_processing_time(98) == []
+        assert len(harness.entries()) == 1
+        assert harness.set_processing_time(99) == []
+        harness.assert_empty()
+
+
+class TestProcessingTimeTrigger:
+    def test_it_may_be_used_on_event_time_windows(self):
+        harness = collecting(HUNDRED, trigger=ProcessingTimeTrigger.create())
+        harness.process("a", 1, 5)
+        assert harness.set_processing_time(99) == [fired("a", 0, 100, 1)]
+        harness.process("a", 2, 5)
+        assert harness.advance(99) == []
+        harness.assert_empty()
+
+    def test_merging_moves_the_timer(self):
+        harness = collecting(ProcessingTimeSessionWindows.with_gap(10))
+        harness.process("a", 1)
+        harness.now_ms = 5
+        harness.process("a", 2)
+        assert harness.timers() == {"processing": [(14, "a", TimeWindow(0, 15))]}
+
+
+class TestContinuousEventTimeTrigger:
+    def test_fires_at_multiples_of_the_interval_and_at_the_end(self):
+        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger.of(Time.milliseconds(30)))
+        harness.process("a", 1, 35)
+        assert harness.advance(59) == []
+        assert harness.advance(60) == [fired("a", 0, 100, 1)]
+        harness.process("a", 2, 70)
+        assert harness.advance(98) == [fired("a", 0, 100, 1, 2)]
+        harness.process("a", 3, 70)
+        assert harness.advance(99) == [fired("a", 0, 100, 1, 2, 3)]
+        harness.assert_empty()
+
+    def test_each_interval_that_is_passed_fires(self):
+        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(25))
+        harness.process("a", 1, 0)
+        assert harness.advance(99) == [fired("a", 0, 100, 1)] * 4
+        harness.assert_empty()
+
+    def test_an_interval_longer_than_the_window_fires_once(self):
+        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(1000))
+        harness.process("a", 1, 0)
+        assert harness.advance() == [fired("a", 0, 100, 1)]
+        harness.assert_empty()
+
+    def test_late_elements_fire_at_once(self):
+        harness = collecting(HUNDRED, trigger=ContinuousEventTimeTrigger(50), allowed_lateness_ms=10)
+        harness.process("a", 1, 0)
+        harness.advance(99)
+        assert harness.process("a", 2, 0) == [fired("a", 0, 100, 1, 2)]
+        harness.advance(109)
+        harness.assert_empty()
+
+    def test_in_sessions_the_earliest_next_firing_counts(self):
+        harness = collecting(EventTimeSessionWindows.with_gap(20), trigger=ContinuousEventTimeTrigger(7))
+        for timestamp in (50, 0, 35, 16):
+            harness.process("a", timestamp, timestamp)
+        assert harness.entries()["fire-time"] == {("a", TimeWindow(0, 70)): 7}
+        assert harness.advance(7) == [fired("a", 0, 70, 0, 50, 35, 16)]
+        assert len(harness.advance(69)) == 9
+        harness.assert_empty()
+
+    def test_global_windows_fire_for_ever(self):
+        harness = collecting(GlobalWindows.create(), trigger=ContinuousEventTimeTrigger(10))
+        harness.process("a", 1, 0)
+        assert [len(harness.advance(watermark)) for watermark in (9, 10, 49)] == [0, 1, 3]
+
+    def test_it_needs_timestamps(self):
+        harness = collecting(GlobalWindows.create(), trigger=ContinuousEventTimeTrigger(10))
+        with pytest.raises(BadRecordError, match="ContinuousEventTimeTrigger"):
+            harness.process("a", 1)
+
+
+class TestContinuousProcessingTimeTrigger:
+    def test_fires_at_multiples_of_the_interval_and_at_the_end(self):
+        harness = collecting(
+            TumblingProcessingTimeWindows.of(100),
+            trigger=ContinuousProcessingTimeTrigger.of(Time.milliseconds(30)),
+        )
+        harness.now_ms = 35
+        harness.process("a", 1)
+        assert harness.set_processing_time(59) == []
+        assert harness.set_processing_time(60) == [fired("a", 0, 100, 1)]
+        assert harness.set_processing_time(100) == [fired("a", 0, 100, 1)] * 2
+        harness.assert_empty()
+
+    def test_sessions_leave_nothing(self):
+        harness = collecting(
+            ProcessingTimeSessionWindows.with_gap(20), trigger=ContinuousProcessingTimeTrigger(8)
+        )
+        for now in (0, 5):
+            harness.now_ms = now
+            harness.process("a", now)
+        assert harness.set_processing_time(8) == [fired("a", 0, 25, 0, 5)]
+        assert len(harness.set_processing_time(30)) == 2
+        harness.assert_empty()
+
+    @pytest.mark.parametrize("make", [ContinuousProcessingTimeTrigger, ContinuousEventTimeTrigger.of])
+    def test_the_interval_must_be_positive(self, make):
+        with pytest.raises(ConfigurationError, match="interval must be positive"):
+            make(0)
+
+
+class TestCountTrigger:
+    def test_counts_each_window_by_itself_and_its_count_goes_with_the_window(self):
+        harness = collecting(HUNDRED, trigger=CountTrigger.of(2))
+        assert harness.process("a", 1, 0) == []
+        assert harness.process("a", 2, 100) == []
+        assert harness.process("a", 3, 1) == [fired("a", 0, 100, 1, 3)]
+        assert harness.advance() == []
+        harness.assert_empty()
+
+    @pytest.mark.parametrize("size", [0, -1, 1.5, True])
+    def test_the_size_is_a_positive_number(self, size):
+        with pytest.raises(ConfigurationError, match="positive number of elements"):
+            CountTrigger.of(size)
+
+
+class TestPurgingTrigger:
+    @pytest.mark.parametrize("nested", list(TriggerResult))
+    def test_what_fires_purges(self, nested):
+        class Nested(NeverTrigger):
+            def on_element(self, element, timestamp, window, ctx):
+                return nested
+
+            on_event_time = on_processing_time = lambda self, time, window, ctx: nested
+
+        trigger = PurgingTrigger.of(Nested())
+        expected = TriggerResult.FIRE_AND_PURGE if nested.is_fire() else nested
+        assert trigger.on_element(1, 2, None, None) == expected
+        assert trigger.on_event_time(1, None, None) == expected
+        assert trigger.on_processing_time(1, None, None) == expected
+
+    def test_it_merges_and_clears_as_the_nested_one_does(self):
+        assert PurgingTrigger.of(EventTimeTrigger()).can_merge()
+        assert not PurgingTrigger.of(NeverTrigger()).can_merge()
+        sessions = EventTimeSessionWindows.with_gap(10)
+        harness = collecting(sessions, trigger=PurgingTrigger.of(ContinuousEventTimeTrigger(5)))
+        for timestamp in (0, 4, 9):
+            harness.process("a", timestamp, timestamp)
+        assert harness.advance() == [fired("a", 0, 19, 0, 4, 9)]
+        harness.assert_empty()
+
+    def test_it_needs_a_trigger(self):
+        with pytest.raises(ConfigurationError, match="a trigger is needed"):
+            PurgingTrigger.of(EventTimeTrigger)
+
+
+class Remembering(NeverTrigger):
+    """Keeps all its elements in a state of a kind, and tells of them at the end."""
+
+    def __init__(self, descriptor):
+        self.descriptor = descriptor
+
+    def can_merge(self):
+        return True
+
+    def on_element(self, element, timestamp, window, ctx):
+        ctx.get_partitioned_state(self.descriptor).add(element)
+        ctx.get_metric_group().counter("remembered").inc()
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window, ctx):
+        ctx.merge_partitioned_state(self.descriptor)
+
+
+class TestTriggerContext:
+    def test_state_is_by_window_and_merged(self):
+        listed = ListStateDescriptor("remembered", Types.LONG())
+        harness = collecting(EventTimeSessionWindows.with_gap(10), trigger=Remembering(listed))
+        for timestamp in (0, 30, 40, 15, 7):
+            harness.process("a", timestamp, timestamp)
+        assert harness.entries()["remembered"] == {
+            ("a", TimeWindow(0, 25)): [0, 15, 7],
+            ("a", TimeWindow(30, 50)): [30, 40],
+        }
+        assert harness.context.metrics.values()["remembered"].count == 5
+
+    def test_state_that_cannot_be_merged_is_refused(self):
+        class Valued(Remembering):
+            def on_element(self, element, timestamp, window, ctx):
+                ctx.get_partitioned_state(self.descriptor).update(element)
+                return TriggerResult.CONTINUE
+
+        harness = collecting(
+            EventTimeSessionWindows.with_gap(10), trigger=Valued(ValueStateDescriptor("one"))
+        )
+        harness.process("a", 1, 0)
+        with pytest.raises(ConfigurationError, match=r"Valued.*can be merged"):
+            harness.process("a", 2, 5)
+
+    def test_timers_that_a_trigger_leaves_of_merged_windows_do_nothing(self):
+        class Leaving(NeverTrigger):
+            def can_merge(self):
+                return True
+
+            def on_element(self, element, timestamp, window, ctx):
+                ctx.register_event_time_timer(window.end - 5)
+                return TriggerResult.CONTINUE
+
+            def on_event_time(self, time, window, ctx):
+                return TriggerResult.FIRE
+
+        harness = collecting(EventTimeSessionWindows.with_gap(10), trigger=Leaving())
+        harness.process("a", 0, 0)
+        harness.process("a", 8, 8)
+        assert harness.timers()["event"][0] == (5, "a", TimeWindow(0, 10))
+        assert harness.advance(5) == []
+        assert harness.advance(13) == [fired("a", 0, 18, 0, 8)]
+
+    def test_both_times_are_known(self):
+        class Asking(NeverTrigger):
+            def on_element(self, element, timestamp, window, ctx):
+                ctx.register_processing_time_timer(ctx.get_current_processing_time() + 1)
+                ctx.register_event_time_timer(ctx.get_current_watermark() + 1)
+                ctx.register_event_time_timer(5)
+                ctx.delete_event_time_timer(5)
+                ctx.register_processing_time_timer(6)
+                ctx.delete_processing_time_timer(6)
+                return TriggerResult.CONTINUE
+
+        harness = WindowHarness(
+            window_operator(GlobalWindows(), Asking(), function=Collect()), watermark=50, now_ms=70
+        )
+        harness.process("a", 1)
+        assert harness.timers() == {
+            "event": [(51, "a", GlobalWindow())],
+            "processing": [(71, "a", GlobalWindow())],
+        }
+
+
+def test_min():
+    assert Min().reduce(2, 1) == Min().reduce(1, 2) == 1
