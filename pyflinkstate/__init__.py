@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyflinkstate.api.functions import ProcessFunction as ProcessFunction
     from pyflinkstate.api.functions import ReduceFunction as ReduceFunction
     from pyflinkstate.api.metrics import MetricGroup as MetricGroup
+    from pyflinkstate.api.row import Row as Row
+    from pyflinkstate.api.row import RowKind as RowKind
     from pyflinkstate.api.state import AggregatingState as AggregatingState
     from pyflinkstate.api.state import BroadcastState as BroadcastState
     from pyflinkstate.api.state import ListState as ListState
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyflinkstate.api.state import ReducingState as ReducingState
     from pyflinkstate.api.state import ValueState as ValueState
     from pyflinkstate.api.time import Duration as Duration
+    from pyflinkstate.api.time import Instant as Instant
     from pyflinkstate.api.time import Time as Time
     from pyflinkstate.api.timers import TimeDomain as TimeDomain
     from pyflinkstate.api.timers import TimerService as TimerService
@@ -98,6 +101,10 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "ReduceFunction",
     ),
     "api.metrics": ("MetricGroup",),
+    "api.row": (
+        "Row",
+        "RowKind",
+    ),
     "api.state": (
         "AggregatingState",
         "BroadcastState",
@@ -109,6 +116,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "api.time": (
         "Duration",
+        "Instant",
         "Time",
     ),
     "api.timers": (

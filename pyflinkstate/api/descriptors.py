@@ -14,7 +14,7 @@ import attrs
 
 from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
 from pyflinkstate.api.ttl import StateTtlConfig
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
+from pyflinkstate.api.types import ArrayTypeInfo, ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from pyflinkstate.errors import DescriptorTypeError
 
 
@@ -142,7 +142,8 @@ class MapStateDescriptor(StateDescriptor):
     value_type_info: TypeInformation = _type_field()
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.key_type_info, (ListTypeInfo, MapTypeInfo)):
+        unhashable = isinstance(self.key_type_info, (ListTypeInfo, MapTypeInfo, ArrayTypeInfo))
+        if unhashable and not self.key_type_info.kind:
             raise DescriptorTypeError(
                 f"{type(self).__name__} {self.name!r}: user keys of {self.key_type_info} are not hashable",
                 state=self.name,

@@ -1,8 +1,10 @@
-"""Lengths of time, as PyFlink names them (``pyflink.common.time``)."""
+"""Lengths of time and moments, as PyFlink names them (``pyflink.common.time``)."""
 
 from __future__ import annotations
 
 import datetime
+import operator
+from collections.abc import Callable
 
 import attrs
 
@@ -14,6 +16,9 @@ class Time:
     """A length of time in whole milliseconds, such as ``Time.hours(1)``."""
 
     _milliseconds: int
+
+    def __str__(self) -> str:
+        return f"{self._milliseconds} ms"
 
     def to_milliseconds(self) -> int:
         """Return the length in milliseconds."""
@@ -55,6 +60,10 @@ class Duration:
         """Return the length in whole milliseconds."""
         return self._nanos // 1_000_000
 
+    def to_millis(self) -> int:
+        """Return the length in whole milliseconds, under the name that Java gives it."""
+        return self.to_milliseconds()
+
     @staticmethod
     def of_days(days: int) -> Duration:
         """Return a length in days."""
@@ -84,6 +93,54 @@ class Duration:
     def of_nanos(nanos: int) -> Duration:
         """Return a length in nanoseconds."""
         return Duration(nanos)
+
+
+#: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years off.
+_MIN_SECONDS, _MAX_SECONDS = -31_557_014_167_219_200, 31_556_889_864_403_199
+
+
+def _whole(instant: Instant, attribute: attrs.Attribute[int], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"the {attribute.name} of an Instant are an int, not {value!r}")
+
+
+def _within(low: int, high: int) -> Callable[[Instant, attrs.Attribute[int], int], None]:
+    def validate(instant: Instant, attribute: attrs.Attribute[int], value: int) -> None:
+        if not low <= value <= high:
+            raise ConfigurationError(
+                f"the {attribute.name} of an Instant are from {low} to {high}, not {value}"
+            )
+
+    return validate
+
+
+@attrs.frozen(order=True, repr=False)
+class Instant:
+    """A moment, to the nanosecond, such as ``Instant.of_epoch_milli(1700000000123)``.
+
+    Args:
+        seconds: whole seconds since 1970-01-01T00:00:00Z, rounded down, so negative before.
+        nanos: nanoseconds after that second, 0 to 999999999.
+
+    Raises:
+        ConfigurationError: one of them is no int, or out of range.
+    """
+
+    seconds: int = attrs.field(validator=[_whole, _within(_MIN_SECONDS, _MAX_SECONDS)])
+    nanos: int = attrs.field(validator=[_whole, _within(0, 999_999_999)])
+
+    def __repr__(self) -> str:
+        return f"Instant<{self.seconds}, {self.nanos}>"
+
+    def to_epoch_milli(self) -> int:
+        """Return the milliseconds since 1970, rounded down as Java does, also before 1970."""
+        return self.seconds * 1000 + self.nanos // 1_000_000
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        """Return the moment that many milliseconds after 1970; negative ones are before."""
+        seconds, milliseconds = divmod(operator.index(epoch_milli), 1000)
+        return Instant(seconds, milliseconds * 1_000_000)
 
 
 def milliseconds_of(length: Time | Duration | datetime.timedelta) -> int:

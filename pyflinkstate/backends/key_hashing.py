@@ -25,9 +25,12 @@ from typing import Any
 import attrs
 import numpy as np
 
+from pyflinkstate.api.row import Row, RowKind, fields_to_hash
+from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import (
-    BasicTypeInfo,
+    ExternalTypeInfo,
     PickledBytesTypeInfo,
+    RowTypeInfo,
     TupleTypeInfo,
     TypeInformation,
     safe_repr,
@@ -137,6 +140,26 @@ def _combine(codes: Sequence[int]) -> int:
     return _signed(code)
 
 
+def java_hash_of_row(row_kind: RowKind, codes: Sequence[int | None]) -> int:
+    """``Row.hashCode``, of the fields' hash codes in order; None for a field that is None.
+
+    >>> java_hash_of_row(RowKind.INSERT, [97]), java_hash_of_row(RowKind.DELETE, [1])
+    (159, 156)
+    """
+    # Java hashes each field as an array of one, which begins with 31; null counts nothing.
+    fields = _combine([0 if code is None else 31 + code for code in codes])
+    return _signed(31 * row_kind.value + fields)
+
+
+def java_hash_of_instant(value: Instant) -> int:
+    """``Instant.hashCode``.
+
+    >>> java_hash_of_instant(Instant(1, 2))
+    103
+    """
+    return _signed(java_hash_of_long(value.seconds) + 51 * value.nanos)
+
+
 def _java_hash_of_boolean(value: bool) -> int:
     return 1231 if value else 1237
 
@@ -153,6 +176,7 @@ _HASH_OF_KIND: dict[str, JavaHash] = {
     "STRING": java_hash_of_string,
     "BIG_INT": java_hash_of_big_integer,
     "BYTES": java_hash_of_bytes,
+    "INSTANT": java_hash_of_instant,
 }
 
 
@@ -188,12 +212,19 @@ def _hash_tuple(value: tuple[Any, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
 
+def _hash_row(value: Row) -> int:
+    codes = [None if item is None else java_hash(item) for item in fields_to_hash(value)]
+    return java_hash_of_row(value.get_row_kind(), codes)
+
+
 #: In order: a str Enum is a str, a bool is a number, a datetime is a date.
 _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
     (str, lambda value: java_hash_of_string(str.__str__(value))),
     (bytes, java_hash_of_bytes),
     ((numbers.Number, np.bool_), _hash_number),
     (tuple, _hash_tuple),
+    (Row, _hash_row),
+    (Instant, java_hash_of_instant),
     (datetime.datetime, _hash_datetime),
     (datetime.date, lambda value: java_hash_of_long(value.toordinal())),
     (uuid.UUID, lambda value: java_hash_of_long(value.int)),
@@ -215,7 +246,7 @@ def java_hash(value: Any) -> int:
         return _combine([java_hash_of_string(type(value).__qualname__), _hash_tuple(tuple(fields))])
     raise ValueError(
         f"keys of type {type(value).__name__} have no stable hash; use str, int, float, bytes, "
-        f"date, datetime, UUID, Enum, a tuple of these or a frozen dataclass"
+        f"date, datetime, Instant, UUID, Enum, a tuple or Row of these, or a frozen dataclass"
     )
 
 
@@ -236,10 +267,10 @@ def _is_frozen_record(value: Any) -> bool:
 
 
 def _refuse_nan(key: Any) -> None:
-    """A tuple of a NaN equals itself by identity, so each part is looked at."""
+    """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
     if key != key:
         raise ValueError("NaN does not equal itself, so its records would never meet")
-    if isinstance(key, tuple):
+    if isinstance(key, (tuple, Row)):
         for part in key:
             _refuse_nan(part)
 
@@ -247,16 +278,31 @@ def _refuse_nan(key: Any) -> None:
 def _hash_of_type(key_type: TypeInformation) -> JavaHash:
     if isinstance(key_type, PickledBytesTypeInfo):
         return java_hash
-    if isinstance(key_type, BasicTypeInfo) and key_type.kind in _HASH_OF_KIND:
+    if key_type.kind in _HASH_OF_KIND:
         return _HASH_OF_KIND[key_type.kind]
+    if isinstance(key_type, ExternalTypeInfo):
+        return _hash_of_type(key_type.type_info)
+    if isinstance(key_type, RowTypeInfo):
+        return _hash_of_row_type(key_type)
     if isinstance(key_type, TupleTypeInfo):
         parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
         return lambda key: _combine(
             [0 if item is None else part(item) for part, item in zip(parts, key, strict=True)]
         )
     raise ConfigurationError(
-        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, bytes or a TUPLE of them"
+        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, bytes "
+        f"(PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
     )
+
+
+def _hash_of_row_type(key_type: RowTypeInfo) -> JavaHash:
+    parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
+
+    def java_hash_of(key: Row) -> int:
+        codes = [None if item is None else part(item) for part, item in zip(parts, key, strict=True)]
+        return java_hash_of_row(key.get_row_kind(), codes)
+
+    return java_hash_of
 
 
 @attrs.frozen

@@ -1,9 +1,13 @@
 """What may change about a restored state, and how its values are converted.
 
 Flink's heap backend reads values with the type they were written with, and takes another type when that
-is asked for only where it is compatible. Here types are equal or not; the one migration is to and from
-time to live. Without TTL before, values are stamped with the time of the migration. With TTL before and
-none now, timestamps are dropped and expired values come back, as in Flink.
+is asked for only where it is compatible. Compatible are:
+
+* with and without time to live. Without TTL before, values are stamped with the time of the migration.
+  With TTL before and none now, timestamps are dropped and expired values come back, as in Flink;
+* rows that differ in their names alone: fields keep their places, as in Flink;
+* a ``LIST`` where an array is asked for, which earlier releases wrote as a list. Not the other way: an
+  array may hold None.
 """
 
 from __future__ import annotations
@@ -11,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.api.row import row_of
+from pyflinkstate.api.types import (
+    ArrayTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
 from pyflinkstate.backends.state_meta import RegisteredStateMeta
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
@@ -51,20 +63,86 @@ def has_ttl(type_info: TypeInformation) -> bool:
     return isinstance(type_info, TtlTypeInfo)
 
 
+def is_newer(one: TypeInformation, other: TypeInformation) -> bool:
+    """Return whether ``other`` may become ``one``, while the other way something would be lost."""
+    if has_ttl(one) != has_ttl(other):
+        return has_ttl(one)
+    return _conversion(one, other, lambda: 0) is None and _conversion(other, one, lambda: 0) is not None
+
+
 def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], int]) -> Convert | None:
-    if isinstance(was, ListTypeInfo) and isinstance(now, ListTypeInfo):
-        element = _conversion(was.element_type, now.element_type, clock)
-        return None if element is None else lambda value: [element(item) for item in value]
+    """Return what converts a value, also of None to None; None if the types are incompatible."""
+    if was == now:
+        return _same
+    if isinstance(was, TtlTypeInfo) or isinstance(now, TtlTypeInfo):
+        return _conversion_of_ttl(was, now, clock)
     if isinstance(was, MapTypeInfo) and isinstance(now, MapTypeInfo):
-        if was.key_type_info != now.key_type_info:
-            return None
-        item = _conversion(was.value_type_info, now.value_type_info, clock)
-        return None if item is None else lambda value: {key: item(entry) for key, entry in value.items()}
-    if isinstance(now, TtlTypeInfo) and now.value_type == was:
-        return lambda value: (clock(), value)
-    if isinstance(was, TtlTypeInfo) and was.value_type == now:
-        return lambda value: value[1]
+        return _conversion_of_maps(was, now, clock)
+    if isinstance(was, (ListTypeInfo, ArrayTypeInfo)) and isinstance(now, (ListTypeInfo, ArrayTypeInfo)):
+        return _conversion_of_lists(was, now, clock)
+    if isinstance(was, (TupleTypeInfo, RowTypeInfo)) and type(was) is type(now):
+        return _conversion_of_fields(was, now, clock)
     return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _unless_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _conversion_of_ttl(
+    was: TypeInformation, now: TypeInformation, clock: Callable[[], int]
+) -> Convert | None:
+    before = was.value_type if isinstance(was, TtlTypeInfo) else was
+    after = now.value_type if isinstance(now, TtlTypeInfo) else now
+    convert = _conversion(before, after, clock)
+    if convert is None:
+        return None
+    if not isinstance(now, TtlTypeInfo):
+        return lambda value: convert(value[1])
+    if isinstance(was, TtlTypeInfo):
+        return lambda value: (value[0], convert(value[1]))
+    return lambda value: (clock(), convert(value))
+
+
+def _conversion_of_maps(was: MapTypeInfo, now: MapTypeInfo, clock: Callable[[], int]) -> Convert | None:
+    item = _conversion(was.value_type_info, now.value_type_info, clock)
+    if item is None or was.key_type_info != now.key_type_info:
+        return None
+    return _unless_none(lambda value: {key: item(entry) for key, entry in value.items()})
+
+
+def _conversion_of_lists(
+    was: ListTypeInfo | ArrayTypeInfo, now: ListTypeInfo | ArrayTypeInfo, clock: Callable[[], int]
+) -> Convert | None:
+    element = _conversion(was.element_type, now.element_type, clock)
+    if element is None or not (type(was) is type(now) or isinstance(was, ListTypeInfo)):
+        return None
+    if was.kind or now.kind:  # bytes are no list
+        return None
+    return _unless_none(lambda value: [element(item) for item in value])
+
+
+def _conversion_of_fields(
+    was: TupleTypeInfo | RowTypeInfo, now: TupleTypeInfo | RowTypeInfo, clock: Callable[[], int]
+) -> Convert | None:
+    if len(was.field_types) != len(now.field_types):
+        return None
+    parts = [_conversion(*types, clock) for types in zip(was.field_types, now.field_types, strict=True)]
+    fields = [part for part in parts if part is not None]
+    if len(fields) != len(parts):
+        return None
+
+    def converted(value: Any) -> list[Any]:
+        return [field(item) for field, item in zip(fields, value, strict=True)]
+
+    if not isinstance(now, RowTypeInfo):
+        return _unless_none(lambda value: tuple(converted(value)))
+    names = now.field_names
+    return _unless_none(lambda value: row_of(converted(value), names, value.get_row_kind()))
 
 
 def _incompatible(was: RegisteredStateMeta, now: RegisteredStateMeta, rule: str) -> StateMigrationError:

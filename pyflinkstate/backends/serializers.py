@@ -14,13 +14,22 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.basic_types import type_of_kind
+from pyflinkstate.api.row import Row, RowKind, row_of
+from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import (
-    BasicTypeInfo,
+    ArrayTypeInfo,
+    BasicArrayTypeInfo,
+    ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
+    ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
     TupleTypeInfo,
     TypeInformation,
     Types,
@@ -49,6 +58,11 @@ _ARROW_OF_KIND: dict[str, pa.DataType] = {
     "SQL_DATE": pa.date32(),
     "SQL_TIME": pa.time64("us"),
     "SQL_TIMESTAMP": pa.timestamp("us"),
+    "LOCAL_DATE": pa.date32(),
+    "LOCAL_TIME": pa.time64("us"),
+    "LOCAL_DATE_TIME": pa.timestamp("us"),
+    # Two numbers: one of 64 bits cannot hold all moments to the nanosecond.
+    "INSTANT": pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]),
 }
 
 #: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
@@ -60,31 +74,59 @@ def _big_int_to_text(value: int) -> str:
 
 
 #: (to what Arrow takes, back) for kinds that Arrow has no type for.
-_TEXT_KINDS: dict[str, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+_CONVERTED_KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "BIG_INT": (_big_int_to_text, lambda text: int(text, 0)),
     "BIG_DEC": (str, decimal.Decimal),
+    "INSTANT": (lambda instant: (instant.seconds, instant.nanos), lambda parts: Instant(**parts)),
 }
+
+_ROW_KINDS = tuple(RowKind)
+
+
+def _bare(type_info: TypeInformation) -> TypeInformation:
+    """Values of an external type are those of the type inside."""
+    while isinstance(type_info, ExternalTypeInfo):
+        type_info = type_info.type_info
+    return type_info
 
 
 def arrow_type(type_info: TypeInformation) -> pa.DataType:
     """Return the Arrow type that a column of ``type_info`` has in a checkpoint."""
-    if isinstance(type_info, BasicTypeInfo):
+    type_info = _bare(type_info)
+    if type_info.kind in _ARROW_OF_KIND:
         return _ARROW_OF_KIND[type_info.kind]
-    if isinstance(type_info, ListTypeInfo):
+    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)):
         return pa.large_list(arrow_type(type_info.element_type))
     if isinstance(type_info, MapTypeInfo):
         return pa.map_(arrow_type(type_info.key_type_info), arrow_type(type_info.value_type_info))
-    if isinstance(type_info, TupleTypeInfo):
-        fields = enumerate(type_info.field_types)
-        return pa.struct([(f"f{index}", arrow_type(field)) for index, field in fields])
-    if isinstance(type_info, TtlTypeInfo):
-        value = pa.field("value", arrow_type(type_info.value_type))
-        return pa.struct([pa.field("timestamp_ms", pa.int64(), nullable=False), value])
+    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo, TtlTypeInfo)):
+        return pa.struct(_arrow_fields(type_info))
     if isinstance(type_info, PickledBytesTypeInfo):
         return pa.large_binary()
     if isinstance(type_info, WindowSerializer):
         return WINDOW_COLUMNS[type_info.name].arrow_type
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+def _arrow_fields(type_info: TupleTypeInfo | RowTypeInfo | TtlTypeInfo) -> list[pa.Field]:
+    if isinstance(type_info, TtlTypeInfo):
+        value = pa.field("value", arrow_type(type_info.value_type))
+        return [pa.field("timestamp_ms", pa.int64(), nullable=False), value]
+    types = map(arrow_type, type_info.field_types)
+    if isinstance(type_info, TupleTypeInfo):
+        return [pa.field(f"f{index}", field_type) for index, field_type in enumerate(types)]
+    fields = [
+        pa.field(name, field_type) for name, field_type in zip(type_info.field_names, types, strict=True)
+    ]
+    return [pa.field(_row_kind_name(type_info.field_names), pa.int8()), *fields]
+
+
+def _row_kind_name(names: Sequence[str]) -> str:
+    """Return what the column of a row's kind is called: no field has that name."""
+    name = "row_kind"
+    while name in names:
+        name += "_"
+    return name
 
 
 def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array:
@@ -109,24 +151,14 @@ def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
 
 def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     """Decode without regard to nulls on the outermost level, unless Arrow sees to it."""
-    if isinstance(type_info, ListTypeInfo):
-        return _decode_lists(type_info.element_type, array)
-    if isinstance(type_info, MapTypeInfo):
-        return _decode_maps(type_info, array)
-    if isinstance(type_info, TupleTypeInfo):
-        return _decode_structs(type_info.field_types, array)
-    if isinstance(type_info, TtlTypeInfo):
-        return _decode_structs((Types.LONG(), type_info.value_type), array)
     if isinstance(type_info, WindowSerializer):
         return WINDOW_COLUMNS[type_info.name].decode(array)
-    values = _to_list(array)
-    if isinstance(type_info, PickledBytesTypeInfo):
-        loads = pickle.loads  # undeclared state, of the user's own checkpoint
-        return [None if value is None else loads(value) for value in values]
-    if isinstance(type_info, BasicTypeInfo) and type_info.kind in _TEXT_KINDS:
-        from_text = _TEXT_KINDS[type_info.kind][1]
-        return [None if value is None else from_text(value) for value in values]
-    return values
+    type_info = _bare(type_info)
+    if type_info.kind in _CONVERTED_KINDS:
+        convert = _CONVERTED_KINDS[type_info.kind][1]
+        return [None if value is None else convert(value) for value in _to_list(array)]
+    decode = None if type_info.kind else _DECODERS.get(type(type_info))
+    return _to_list(array) if decode is None else decode(type_info, array)
 
 
 def _to_list(array: pa.Array) -> list[Any]:
@@ -144,8 +176,13 @@ def _to_list(array: pa.Array) -> list[Any]:
     return values  # noqa: RET504 - mypy wants its type
 
 
-def _decode_lists(element_type: TypeInformation, array: pa.LargeListArray) -> list[Any]:
-    elements = decode_column(element_type, array.values)
+def _decode_pickles(type_info: PickledBytesTypeInfo, array: pa.Array) -> list[Any]:
+    loads = pickle.loads  # undeclared state, of the user's own checkpoint
+    return [None if value is None else loads(value) for value in _to_list(array)]
+
+
+def _decode_lists(type_info: ListTypeInfo | ArrayTypeInfo, array: pa.LargeListArray) -> list[Any]:
+    elements = decode_column(type_info.element_type, array.values)
     offsets = array.offsets.to_pylist()
     return [elements[start:end] for start, end in itertools.pairwise(offsets)]
 
@@ -168,6 +205,41 @@ def _decode_structs(field_types: Sequence[TypeInformation], array: pa.StructArra
     return list(zip(*fields, strict=True))
 
 
+def _decode_tuples(type_info: TupleTypeInfo, array: pa.StructArray) -> list[Any]:
+    return _decode_structs(type_info.field_types, array)
+
+
+def _decode_rows(type_info: RowTypeInfo, array: pa.StructArray) -> list[Any]:
+    names = type_info.field_names
+    return [
+        row_of(values, names, _ROW_KINDS[row_kind or 0])  # no kind is under a null
+        for row_kind, *values in _decode_structs((Types.BYTE(), *type_info.field_types), array)
+    ]
+
+
+def _decode_ttl(type_info: TtlTypeInfo, array: pa.StructArray) -> list[Any]:
+    return _decode_structs((Types.LONG(), type_info.value_type), array)
+
+
+_DECODERS: dict[type, Callable[[Any, Any], list[Any]]] = {
+    PickledBytesTypeInfo: _decode_pickles,
+    ListTypeInfo: _decode_lists,
+    PrimitiveArrayTypeInfo: _decode_lists,
+    BasicArrayTypeInfo: _decode_lists,
+    ObjectArrayTypeInfo: _decode_lists,
+    MapTypeInfo: _decode_maps,
+    TupleTypeInfo: _decode_tuples,
+    RowTypeInfo: _decode_rows,
+    TtlTypeInfo: _decode_ttl,
+}
+
+
+# --- to Arrow --------------------------------------------------------------------------------------
+
+#: Turns a value into one that Arrow takes; None where it is one already.
+_Convert = Callable[[Any], Any] | None
+
+
 def _dump(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
@@ -179,44 +251,64 @@ def _dump(value: Any) -> bytes:
         ) from error
 
 
-def _optional(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def _optional(convert: _Convert) -> Callable[[Any], Any]:
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
 
 
-def _optional_unless_pickled(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def _optional_unless_pickled(convert: _Convert) -> Callable[[Any], Any]:
     """None in a map is null under a declared type, and its pickle without one: a key cannot be null."""
     return convert if convert is _dump else _optional(convert)
 
 
-def _to_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
+def _to_arrow(type_info: TypeInformation) -> _Convert:
     """Return what turns a value into one that Arrow takes, or None where it is one already."""
+    type_info = _bare(type_info)
+    if type_info.kind:
+        return _CONVERTED_KINDS[type_info.kind][0] if type_info.kind in _CONVERTED_KINDS else None
     if isinstance(type_info, PickledBytesTypeInfo):
         return _dump
-    if isinstance(type_info, BasicTypeInfo):
-        return _TEXT_KINDS[type_info.kind][0] if type_info.kind in _TEXT_KINDS else None
     if isinstance(type_info, ListTypeInfo):
         element = _to_arrow(type_info.element_type)
         return None if element is None else lambda value: [element(item) for item in value]
+    if isinstance(type_info, ArrayTypeInfo):
+        part = _optional(_to_arrow(type_info.element_type))
+        return lambda value: [part(item) for item in value]
     if isinstance(type_info, MapTypeInfo):
-        key = _optional_unless_pickled(_to_arrow(type_info.key_type_info))
-        item = _optional_unless_pickled(_to_arrow(type_info.value_type_info))
-        return lambda value: [(key(name), item(entry)) for name, entry in value.items()]
-    if isinstance(type_info, TupleTypeInfo):
-        parts = [_optional(_to_arrow(field)) for field in type_info.field_types]
-        return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
-    if isinstance(type_info, TtlTypeInfo):
-        stored = _to_arrow(type_info.value_type)
-        if stored is not None:
-            # Inside a map, None without a declared type is its pickle, as it is without TTL.
-            user_value = _optional_unless_pickled(stored)
-            return lambda value: (value[0], user_value(value[1]))
-    return _window_to_arrow(type_info)
+        return _maps_to_arrow(type_info)
+    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
+        return _structs_to_arrow(type_info)
+    if isinstance(type_info, WindowSerializer):
+        return WINDOW_COLUMNS[type_info.name].to_arrow
+    return _ttl_to_arrow(type_info) if isinstance(type_info, TtlTypeInfo) else None
 
 
-def _window_to_arrow(type_info: TypeInformation) -> Callable[[Any], Any] | None:
-    return WINDOW_COLUMNS[type_info.name].to_arrow if isinstance(type_info, WindowSerializer) else None
+def _maps_to_arrow(type_info: MapTypeInfo) -> _Convert:
+    key = _optional_unless_pickled(_to_arrow(type_info.key_type_info))
+    item = _optional_unless_pickled(_to_arrow(type_info.value_type_info))
+    return lambda value: [(key(name), item(entry)) for name, entry in value.items()]
+
+
+def _structs_to_arrow(type_info: TupleTypeInfo | RowTypeInfo) -> _Convert:
+    parts = [_optional(_to_arrow(field)) for field in type_info.field_types]
+
+    def of_tuple(value: Any) -> tuple[Any, ...]:
+        return tuple([part(item) for part, item in zip(parts, value, strict=True)])
+
+    def of_row(row: Row) -> tuple[Any, ...]:
+        return row.get_row_kind().value, *of_tuple(row)
+
+    return of_row if isinstance(type_info, RowTypeInfo) else of_tuple
+
+
+def _ttl_to_arrow(type_info: TtlTypeInfo) -> _Convert:
+    stored = _to_arrow(type_info.value_type)
+    if stored is None:
+        return None
+    # Inside a map, None without a declared type is its pickle, as it is without TTL.
+    user_value = _optional_unless_pickled(stored)
+    return lambda value: (value[0], user_value(value[1]))
 
 
 # --- copies ----------------------------------------------------------------------------------------
@@ -227,66 +319,93 @@ def value_copier(type_info: TypeInformation) -> Callable[[Any], Any] | None:
 
     None says that values of this type cannot change in place at all.
     """
+    type_info = _bare(type_info)
     if _is_flat(type_info):
         return None
-    if isinstance(type_info, ListTypeInfo) and _is_flat(type_info.element_type):
+    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)) and _is_flat(type_info.element_type):
         return list
     if isinstance(type_info, MapTypeInfo) and _is_flat(type_info.value_type_info):
         return dict
+    if isinstance(type_info, RowTypeInfo) and all(map(_is_flat, type_info.field_types)):
+        return copy.copy
     return copy.deepcopy
 
 
 def _is_flat(type_info: TypeInformation) -> bool:
+    """Return whether values, and what is in them, cannot change in place."""
+    type_info = _bare(type_info)
     if isinstance(type_info, TtlTypeInfo):
         return _is_flat(type_info.value_type)
     if isinstance(type_info, TupleTypeInfo):
         return all(map(_is_flat, type_info.field_types))
-    return isinstance(type_info, (BasicTypeInfo, WindowSerializer))
+    return bool(type_info.kind) or isinstance(type_info, WindowSerializer)
 
 
 # --- types as JSON ---------------------------------------------------------------------------------
 
+#: What is written of a type whose only part is one other type.
+_NAMES: dict[str, type] = {
+    "LIST": ListTypeInfo,
+    "PRIMITIVE_ARRAY": PrimitiveArrayTypeInfo,
+    "BASIC_ARRAY": BasicArrayTypeInfo,
+    "OBJECT_ARRAY": ObjectArrayTypeInfo,
+    "TTL": TtlTypeInfo,
+    "EXTERNAL": ExternalTypeInfo,
+}
+
 
 def type_to_json(type_info: TypeInformation) -> Any:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
-    if isinstance(type_info, BasicTypeInfo):
+    if type_info.kind in _ARROW_OF_KIND:
         return type_info.kind
     if isinstance(type_info, PickledBytesTypeInfo):
         return "PICKLED"
-    if isinstance(type_info, ListTypeInfo):
-        return ["LIST", type_to_json(type_info.element_type)]
     if isinstance(type_info, MapTypeInfo):
         return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
     if isinstance(type_info, TupleTypeInfo):
         return ["TUPLE", *map(type_to_json, type_info.field_types)]
-    if isinstance(type_info, TtlTypeInfo):
-        return ["TTL", type_to_json(type_info.value_type)]
+    if isinstance(type_info, RowTypeInfo):
+        return ["ROW", type_info.get_field_names(), *map(type_to_json, type_info.field_types)]
     if isinstance(type_info, WindowSerializer):
         return type_info.name
+    for name, cls in _NAMES.items():
+        if type(type_info) is cls:
+            return [name, type_to_json(_part(type_info))]
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
 
 
-#: Types without parts, beside the basic ones.
-_NAMED_TYPES: dict[str, TypeInformation] = {
-    "PICKLED": Types.PICKLED_BYTE_ARRAY(),
-    **{name: column.type_info for name, column in WINDOW_COLUMNS.items()},
-}
+def _part(type_info: Any) -> TypeInformation:
+    part: TypeInformation = getattr(type_info, attrs.fields(type(type_info))[0].name)
+    return part
 
 
 def type_from_json(spec: Any) -> TypeInformation:
     """Return the type that :func:`type_to_json` was given."""
-    if isinstance(spec, str) and spec in _ARROW_OF_KIND:
-        return BasicTypeInfo(spec)
-    if isinstance(spec, str) and spec in _NAMED_TYPES:
-        return _NAMED_TYPES[spec]
-    if isinstance(spec, list) and spec:
-        parts = [type_from_json(part) for part in spec[1:]]
-        if spec[0] == "LIST":
-            return ListTypeInfo(*parts)
-        if spec[0] == "MAP":
-            return MapTypeInfo(*parts)
-        if spec[0] == "TUPLE":
-            return Types.TUPLE(parts)
-        if spec[0] == "TTL":
-            return TtlTypeInfo(*parts)
-    raise IncompatibleCheckpointError(f"the checkpoint holds a type unknown here: {spec!r}")
+    known = None
+    if isinstance(spec, str):
+        known = _type_of_name(spec)
+    elif isinstance(spec, list) and spec and isinstance(spec[0], str):
+        known = _type_with_parts(spec[0], spec[1:])
+    if known is None:
+        raise IncompatibleCheckpointError(f"the checkpoint holds a type unknown here: {spec!r}")
+    return known
+
+
+def _type_of_name(name: str) -> TypeInformation | None:
+    if name == "PICKLED":
+        return Types.PICKLED_BYTE_ARRAY()
+    if name in WINDOW_COLUMNS:
+        return WINDOW_COLUMNS[name].type_info
+    return Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
+
+
+def _type_with_parts(name: str, rest: list[Any]) -> TypeInformation | None:
+    if name == "ROW":
+        return Types.ROW_NAMED(rest[0], [type_from_json(part) for part in rest[1:]])
+    parts = [type_from_json(part) for part in rest]
+    if name == "TUPLE":
+        return Types.TUPLE(parts)
+    if name == "MAP":
+        return MapTypeInfo(*parts)
+    made: TypeInformation | None = _NAMES[name](*parts) if name in _NAMES else None
+    return made

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from pyflinkstate.api.types import BasicTypeInfo, PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
@@ -147,8 +147,7 @@ class _KeyGroups(dict[Any, int]):
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
         self._hasher = KeyHasher(key_type)
         self._max_parallelism = max_parallelism
-        kind = key_type.kind if isinstance(key_type, BasicTypeInfo) else ""
-        self._exact_type = _EXACT_TYPES.get(kind)
+        self._exact_type = _EXACT_TYPES.get(key_type.kind)
         self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
 
     def of_batch(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:

@@ -1,11 +1,13 @@
-"""Lengths of time: PyFlink's names, and what they come to in milliseconds."""
+"""Lengths of time and moments: PyFlink's names, and what they come to in milliseconds."""
 
 import datetime
 import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.time import Duration, Instant, Time, milliseconds_of
 from pyflinkstate.errors import ConfigurationError
 
 
@@ -86,3 +88,60 @@ def test_a_timedelta_loses_its_microseconds():
 def test_what_is_no_length_is_refused(length):
     with pytest.raises(ConfigurationError, match="Time, Duration or timedelta"):
         milliseconds_of(length)
+
+
+def test_a_time_prints_its_milliseconds():
+    assert str(Time.seconds(5)) == "5000 ms"
+
+
+def test_a_duration_has_javas_name_for_its_milliseconds():
+    assert Duration.of_nanos(1_999_999).to_millis() == 1
+
+
+class TestInstant:
+    @pytest.mark.parametrize(
+        ("milliseconds", "seconds", "nanos"),
+        [(1500, 1, 500_000_000), (0, 0, 0), (-1, -1, 999_000_000), (-1500, -2, 500_000_000)],
+    )
+    def test_is_made_of_milliseconds_and_gives_them_back(self, milliseconds, seconds, nanos):
+        when = Instant.of_epoch_milli(milliseconds)
+        assert when == Instant(seconds, nanos)
+        assert when.to_epoch_milli() == milliseconds
+
+    @given(st.integers(-(2**53), 2**53))
+    def test_all_milliseconds_come_back(self, milliseconds):
+        assert Instant.of_epoch_milli(milliseconds).to_epoch_milli() == milliseconds
+
+    @pytest.mark.parametrize(
+        ("when", "milliseconds"),
+        [(Instant(1, 1_999_999), 1001), (Instant(-1, 999_999_999), -1), (Instant(-1, 1), -1000)],
+        ids=repr,
+    )
+    def test_parts_of_a_millisecond_are_rounded_down_as_in_java(self, when, milliseconds):
+        assert when.to_epoch_milli() == milliseconds
+
+    def test_instants_are_ordered_in_time(self):
+        assert Instant(-1, 999_999_999) < Instant(0, 0) < Instant(0, 1) < Instant(1, 0)
+        assert sorted([Instant(2, 0), Instant(1, 5)]) == [Instant(1, 5), Instant(2, 0)]
+
+    def test_is_a_value(self):
+        when = Instant(1, 2)
+        assert (when.seconds, when.nanos, repr(when)) == (1, 2, "Instant<1, 2>")
+        assert when != (1, 2)
+        assert {when: "x"}[Instant(1, 2)] == "x"
+        assert pickle.loads(pickle.dumps(when)) == when
+        with pytest.raises(AttributeError):
+            when.seconds = 5
+
+    @pytest.mark.parametrize("nanos", [-1, 10**9, 0.5, True, None], ids=repr)
+    def test_nanoseconds_are_those_of_one_second(self, nanos):
+        with pytest.raises(ConfigurationError, match="nanos of an Instant"):
+            Instant(0, nanos)
+
+    @pytest.mark.parametrize("end", [31_556_889_864_403_199, -31_557_014_167_219_200])
+    def test_goes_as_far_as_javas(self, end):
+        assert Instant(end, 0).seconds == end
+        with pytest.raises(ConfigurationError, match="seconds of an Instant"):
+            Instant(end + (1 if end > 0 else -1), 0)
+        with pytest.raises(ConfigurationError, match="seconds of an Instant"):
+            Instant("0", 0)

@@ -288,13 +288,6 @@ def test_types_are_equal_exactly_when_they_are_made_alike():
     assert hash(Types.TUPLE([Types.LONG()])) == hash(Types.TUPLE([Types.LONG()]))
 
 
-def test_arrays_are_lists_but_for_bytes():
-    for make in (Types.PRIMITIVE_ARRAY, Types.BASIC_ARRAY, Types.OBJECT_ARRAY):
-        assert make(Types.INT()) == Types.LIST(Types.INT())
-    assert Types.BASIC_ARRAY(Types.BYTE()) == Types.LIST(Types.BYTE())
-    assert Types.PRIMITIVE_ARRAY(Types.BYTE()) != Types.LIST(Types.BYTE())
-
-
 def test_types_cannot_be_changed():
     with pytest.raises(AttributeError):
         Types.LONG().kind = "INT"

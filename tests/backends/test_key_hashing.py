@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.api.types import Types
+from pyflinkstate.api.row import Row, RowKind
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import ExternalTypeInfo, Types
 from pyflinkstate.backends.key_hashing import (
     KeyHasher,
     java_hash,
@@ -21,7 +23,7 @@ from pyflinkstate.backends.key_hashing import (
     java_hash_of_string,
     java_hashes_of_strings,
 )
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
 #: Printed by Java: ``"...".hashCode()``.
 STRINGS = {
@@ -67,6 +69,34 @@ JAVA_TYPES = [
     (Types.BIG_INT(), 42, 42),
     (Types.BIG_INT(), 2**64, 961),
     (Types.BIG_INT(), -(2**64), -961),
+    (Types.INSTANT(), Instant(1, 2), 103),
+    (Types.INSTANT(), Instant(-1, 999_999_999), -539607603),
+    (Types.INSTANT(), Instant(1_700_000_000, 123_456_789), -593638353),
+]
+
+LONG, STRING = Types.LONG(), Types.STRING()
+
+#: Printed by Java: ``Row.of(...).hashCode()`` of Flink 2.3.
+ROWS = [
+    (Types.ROW([STRING]), Row("a"), 159),
+    (Types.ROW([LONG]), Row(1), 63),
+    (Types.ROW([LONG, STRING]), Row(1, "a"), 2081),
+    (Types.ROW([LONG]), Row(None), 31),
+    (Types.ROW([]), Row(), 1),
+    (Types.ROW([Types.PRIMITIVE_ARRAY(Types.BYTE())]), Row(b"\x01\x02\x03"), 30879),
+    (Types.ROW([LONG, LONG, STRING]), Row(1, None, "a"), 60671),
+    (Types.ROW([LONG]), Row.of_kind(RowKind.UPDATE_BEFORE, 1), 94),
+    (Types.ROW([LONG]), Row.of_kind(RowKind.UPDATE_AFTER, 1), 125),
+    (Types.ROW([LONG]), Row.of_kind(RowKind.DELETE, 1), 156),
+    (Types.ROW([Types.ROW([LONG])]), Row(Row(1)), 125),
+    (Types.ROW([Types.ROW([LONG, STRING]), Types.INT()]), Row(Row(1, "a"), 2), 66466),
+    (
+        Types.ROW([Types.BOOLEAN(), Types.DOUBLE(), Types.FLOAT(), Types.CHAR()]),
+        Row(True, 1.5, 1.5, "c"),
+        -595313547,
+    ),
+    (Types.ROW([Types.INSTANT()]), Row(Instant(1, 2)), 165),
+    (Types.ROW([Types.BIG_INT()]), Row(-1), 61),
 ]
 
 
@@ -136,6 +166,49 @@ def test_a_declared_type_hashes_as_the_java_object(key_type, key, code):
     assert hasher.hashes([key, key]) == [code, code]
 
 
+@pytest.mark.parametrize(("key_type", "key", "code"), ROWS, ids=lambda part: ascii(str(part)))
+def test_a_row_hashes_as_the_java_object(key_type, key, code):
+    hasher = KeyHasher(key_type)
+    assert hasher.hashes([hasher.check(key)]) == [code]
+
+
+def test_a_named_row_hashes_by_the_places_that_its_type_gives_the_fields():
+    hasher = KeyHasher(Types.ROW_NAMED(["b", "a"], [LONG, STRING]))
+    for key in (Row(b=1, a="a"), Row(a="a", b=1), (1, "a")):
+        assert hasher.hashes([hasher.check(key)]) == [2081]
+
+
+def test_without_a_declared_type_rows_that_are_equal_have_one_hash():
+    assert java_hash(Row(1, "a")) == java_hash(Row(1.0, "a")) == 2081
+    assert java_hash(Row(a=1, b="a")) == java_hash(Row(b="a", a=1)) == 2081
+    assert java_hash(Row.of_kind(RowKind.DELETE, 1)) == 156
+    assert java_hash(Row(None)) == 31
+    assert java_hash(Instant(1, 2)) == 103
+
+
+def test_an_external_type_hashes_as_the_type_inside():
+    assert KeyHasher(ExternalTypeInfo(STRING)).hashes(["flink", "a"]) == [97520992, 97]
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key"),
+    [
+        (Types.PICKLED_BYTE_ARRAY(), Row([1])),
+        (Types.PICKLED_BYTE_ARRAY(), Row(float("nan"))),
+        (Types.PICKLED_BYTE_ARRAY(), Row(object())),
+        (Types.ROW([Types.DOUBLE()]), Row(float("nan"))),
+        (Types.ROW([LONG]), Row("a")),
+        (Types.ROW([LONG]), Row(1, 2)),
+        (Types.ROW([LONG]), None),
+        (Types.INSTANT(), 5),
+    ],
+    ids=lambda part: ascii(str(part))[:40],
+)
+def test_a_row_that_cannot_be_a_key_is_refused(key_type, key):
+    with pytest.raises(InvalidKeyError, match="invalid key"):
+        KeyHasher(key_type).check(key)
+
+
 @pytest.mark.parametrize(("value", "code"), [(-1, -1), (2**32, 31), (-(2**32), -31)])
 def test_a_declared_big_int_hashes_as_javas_big_integer(value, code):
     assert KeyHasher(Types.BIG_INT()).hashes([value]) == [code]
@@ -165,6 +238,10 @@ def test_every_hash_is_a_java_int(key):
         Types.LIST(Types.LONG()),
         Types.MAP(Types.LONG(), Types.LONG()),
         Types.TUPLE([Types.LONG(), Types.LIST(Types.LONG())]),
+        Types.PRIMITIVE_ARRAY(Types.LONG()),
+        Types.BASIC_ARRAY(Types.STRING()),
+        Types.OBJECT_ARRAY(Types.BYTE()),
+        Types.ROW([Types.LONG(), Types.BASIC_ARRAY(Types.STRING())]),
         Types.BIG_DEC(),
     ],
     ids=str,

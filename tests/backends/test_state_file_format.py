@@ -41,7 +41,7 @@ from pyflinkstate.api.descriptors import (
     StateKind,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.types import Types
+from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import framing
 from pyflinkstate.backends.format.state_file import READABLE_VERSIONS, VERSION, StateFileHead
 from pyflinkstate.backends.key_groups import KeyGroupRange
@@ -151,6 +151,14 @@ class TestTypesInTheHead:
             (Types.MAP(STRING, Types.SQL_DATE()), ["MAP", "STRING", "SQL_DATE"]),
             (Types.TUPLE([STRING, Types.BIG_INT()]), ["TUPLE", "STRING", "BIG_INT"]),
             (Types.TUPLE([]), ["TUPLE"]),
+            (Types.INSTANT(), "INSTANT"),
+            (LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_TIME), "LOCAL_TIME"),
+            (Types.PRIMITIVE_ARRAY(LONG), ["PRIMITIVE_ARRAY", "LONG"]),
+            (Types.BASIC_ARRAY(STRING), ["BASIC_ARRAY", "STRING"]),
+            (Types.OBJECT_ARRAY(Types.LIST(LONG)), ["OBJECT_ARRAY", ["LIST", "LONG"]]),
+            (Types.ROW([LONG]), ["ROW", ["f0"], "LONG"]),
+            (Types.ROW_NAMED(["a", "b"], [LONG, Types.ROW([])]), ["ROW", ["a", "b"], "LONG", ["ROW", []]]),
+            (ExternalTypeInfo(STRING), ["EXTERNAL", "STRING"]),
             (TtlTypeInfo(STRING), ["TTL", "STRING"]),
             (Types.LIST(TtlTypeInfo(Types.LIST(LONG))), ["LIST", ["TTL", ["LIST", "LONG"]]]),
         ],
@@ -160,13 +168,17 @@ class TestTypesInTheHead:
         assert type_to_json(type_info) == spec
         assert type_from_json(json.loads(json.dumps(spec))) == type_info
 
-    @pytest.mark.parametrize("spec", ["STRINGS", None, 7, [], ["SET", "LONG"], {"LIST": "LONG"}], ids=repr)
+    @pytest.mark.parametrize(
+        "spec",
+        ["STRINGS", None, 7, [], ["SET", "LONG"], {"LIST": "LONG"}, [7, "LONG"], "ROW", "LIST"],
+        ids=repr,
+    )
     def test_a_type_that_is_unknown_is_of_another_release(self, spec):
         with pytest.raises(IncompatibleCheckpointError, match="a type unknown here"):
             type_from_json(spec)
 
     def test_a_type_of_the_users_own_making_is_refused(self):
-        class Own(type(Types.LONG()).__mro__[1]):
+        class Own(TypeInformation):
             """Another TypeInformation."""
 
         for refused in (arrow_type, type_to_json):

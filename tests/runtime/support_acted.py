@@ -59,8 +59,8 @@ class ActingRunner(LocalRunner):
             self.slots[driver.attempt] = [ServedSlot(driver, slot) for slot in SLOTS]
         self._act(request, self.slots[driver.attempt])
 
-    def _sink(self, *_: Any) -> list[Any]:
-        return []
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        return [[] for _ in request.plan.sinks]
 
     def deployed(self, attempt: int = 0) -> list[DeploySlot]:
         return [slot.deployment for slot in self.slots[attempt]]

@@ -62,14 +62,17 @@ class LocalRunner(EpochRunner):
     def _run(self, request: EpochRequest) -> EpochEnded:
         try:
             self.before(request)
-            graph = LocalGraph(request)
-            results = [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
+            results = self._results(request)
             self.after(request)
         except PyFlinkStateError as error:
             return EpochEnded(None, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, Spark makes text of it
             return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
         return EpochEnded(results, None)
+
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        graph = LocalGraph(request)
+        return [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
 
 
 class LocalGraph(EpochGraph[Partitions]):

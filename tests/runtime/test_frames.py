@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support_runtime import PACKAGE, PICKLED
 
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
 from pyflinkstate.backends.key_hashing import KeyHasher
@@ -137,6 +139,12 @@ def test_equal_keys_meet_without_a_declared_type(numbers: list[Any]) -> None:
         assert group in (None, *groups_of(frame))
 
 
+def test_rows_meet_whatever_the_order_of_their_fields() -> None:
+    keys = [Row(a=1, b="x"), Row(b="x", a=1.0), Row("b", "a")("x", True)]
+    ((_, frame),) = route(keys, parallelism=128)
+    assert len(set(groups_of(frame))) == 1
+
+
 scalars = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text() | st.binary()
 
 
@@ -157,6 +165,8 @@ CONVERTED = [
     (Types.DOUBLE(), 7, 7.0),
     (Types.FLOAT(), 0.1, float(np.float32(0.1))),
     (Types.TUPLE([Types.LONG(), Types.STRING()]), (np.int32(7), "a"), (7, "a")),
+    (Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.STRING()]), Row(b="x", a=np.int32(7)), Row(a=7, b="x")),
+    (Types.ROW([Types.INSTANT()]), (Instant(1, 2),), Row(f0=Instant(1, 2))),
 ]
 
 
@@ -168,6 +178,7 @@ def test_keys_become_what_their_type_keeps(
     ((_, frame),) = route([kept, given_key] if before else [given_key], key_type=key_type)
     assert frame.keys[-1] == kept
     assert type(frame.keys[-1]) is type(kept)
+    assert repr(frame.keys[-1]) == repr(kept)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["after its equal", "alone"])

@@ -40,6 +40,7 @@ import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from pyflinkstate.api.time import Instant
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -60,21 +61,8 @@ BUCKET_LOAD: Final = 32
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
 IMMUTABLE_TYPES = frozenset(
-    {
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        complex,
-        type(None),
-        decimal.Decimal,
-        datetime.date,
-        datetime.datetime,
-        datetime.time,
-        datetime.timedelta,
-        uuid.UUID,
-    }
+    {int, float, bool, str, bytes, complex, type(None), decimal.Decimal, uuid.UUID, Instant}
+    | {datetime.date, datetime.datetime, datetime.time, datetime.timedelta}
 )
 
 Bucket = dict[Hashable, Any]

@@ -11,7 +11,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.migration import Convert, has_ttl, migration
+from pyflinkstate.backends.migration import Convert, is_newer, migration
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.state_entries import KeyGroupEntries
@@ -106,10 +106,10 @@ class HeapRestoreOperation:
     def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert | None:
         """One subtask may have migrated a state before the checkpoint, and another not yet.
 
-        Both become what has time to live, so that no timestamp is lost.
+        Both become what loses nothing: what has time to live, and an array rather than a list.
         """
         try:
-            if has_ttl(meta.stored_type) and not has_ttl(table.meta.stored_type):
+            if is_newer(meta.stored_type, table.meta.stored_type):
                 table.set_meta(meta, migration(table.meta, meta, self.backend.clock))
             return migration(meta, table.meta, self.backend.clock)
         except StateMigrationError as error:

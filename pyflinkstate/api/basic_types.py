@@ -1,0 +1,437 @@
+"""Types without parts: numbers, texts, dates, moments, and what is pickled (``pyflink.common.typeinfo``)."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import numbers
+import operator
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import attrs
+
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
+from pyflinkstate.errors import ConfigurationError
+
+
+def _bounds(bits: int) -> tuple[int, int]:
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
+def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
+    low, high = _bounds(bits)
+
+    def check(value: Any) -> Any:
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise misfit(value, name)
+            value = operator.index(value)
+        if not low <= value <= high:
+            raise ValueError(f"{safe_repr(value)} is out of the range of {name} ({low} to {high})")
+        return value
+
+    return check
+
+
+def _check_big_integer(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise misfit(value, "BIG_INT")
+    return operator.index(value)
+
+
+def _check_double(value: Any) -> Any:
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise misfit(value, "DOUBLE")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("the number is out of the range of DOUBLE") from None
+
+
+def _check_float(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise misfit(value, "FLOAT")
+    try:
+        return struct.unpack("<f", struct.pack("<f", float(value)))[0]
+    except OverflowError:
+        raise ValueError("the number is out of the range of FLOAT") from None
+
+
+def _check_string(value: Any) -> Any:
+    if type(value) is not str:
+        if not isinstance(value, str):
+            raise misfit(value, "STRING")
+        value = str.__str__(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{value!r} holds a lone surrogate, which STRING cannot") from None
+    return value
+
+
+def _check_char(value: Any) -> Any:
+    value = _check_string(value)
+    if len(value) != 1:
+        raise ValueError(f"{value!r} is not one character, as CHAR must be")
+    return value
+
+
+def check_bytes(value: Any) -> Any:
+    """Return bytes, or what can be read as bytes, as ``bytes``."""
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise misfit(value, "PRIMITIVE_ARRAY(BYTE)")
+    return bytes(value)
+
+
+def _check_instance(name: str, cls: type, but_not: tuple[type, ...] = ()) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, cls) or isinstance(value, but_not):
+            raise misfit(value, name)
+        return value
+
+    return check
+
+
+def _check_naive(name: str, cls: type) -> Callable[[Any], Any]:
+    fits = _check_instance(name, cls)
+
+    def check(value: Any) -> Any:
+        if fits(value).tzinfo is not None:
+            raise ValueError(f"{value!r} has a time zone, and {name} has none; convert it first")
+        return value if type(value) is cls else _plain(value)
+
+    def _plain(value: Any) -> Any:
+        """A subclass may hold what a restore would not give back: pandas' nanoseconds, or NaT."""
+        if value != value or getattr(value, "nanosecond", 0):
+            raise misfit(value, name)
+        return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+
+    return check
+
+
+_INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "BOOLEAN": _check_instance("BOOLEAN", bool),
+    **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
+    "FLOAT": _check_float,
+    "DOUBLE": _check_double,
+    "CHAR": _check_char,
+    "STRING": _check_string,
+    "BIG_INT": _check_big_integer,
+    "BIG_DEC": _check_instance("BIG_DEC", decimal.Decimal),
+    "INSTANT": _check_instance("INSTANT", Instant),
+    "SQL_DATE": _check_instance("SQL_DATE", datetime.date, but_not=(datetime.datetime,)),
+    "SQL_TIME": _check_naive("SQL_TIME", datetime.time),
+    "SQL_TIMESTAMP": _check_naive("SQL_TIMESTAMP", datetime.datetime),
+    "LOCAL_DATE": _check_instance("LOCAL_DATE", datetime.date, but_not=(datetime.datetime,)),
+    "LOCAL_TIME": _check_naive("LOCAL_TIME", datetime.time),
+    "LOCAL_DATE_TIME": _check_naive("LOCAL_DATE_TIME", datetime.datetime),
+}
+
+
+@attrs.frozen(repr=False, eq=False)
+class AtomicTypeInfo(TypeInformation):
+    """The base of types without parts. ``kind`` is the name in ``Types`` and in checkpoints."""
+
+    kind: str
+    #: An instance attribute, so that a hot path can bind the checking function itself.
+    check: Callable[[Any], Any] = attrs.field(init=False)  # type: ignore[assignment]
+
+    @check.default
+    def _check_of_kind(self) -> Callable[[Any], Any]:
+        if self.kind not in _CHECKS:
+            raise ConfigurationError(f"no basic type {self.kind!r}; choose one of {', '.join(_CHECKS)}")
+        return _CHECKS[self.kind]
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AtomicTypeInfo) and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
+
+
+class BasicType(enum.Enum):
+    """The types that Java has a basic type for; the value is what PyFlink prints."""
+
+    STRING = "String"
+    BYTE = "Byte"
+    BOOLEAN = "Boolean"
+    SHORT = "Short"
+    INT = "Integer"
+    LONG = "Long"
+    FLOAT = "Float"
+    DOUBLE = "Double"
+    CHAR = "Char"
+    BIG_INT = "BigInteger"
+    BIG_DEC = "BigDecimal"
+    INSTANT = "Instant"
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class BasicTypeInfo(AtomicTypeInfo):
+    """A :class:`BasicType`, given by itself or by name.
+
+    Raises:
+        ConfigurationError: there is no basic type of that name.
+    """
+
+    def __init__(self, basic_type: BasicType | str) -> None:
+        kind = basic_type.name if isinstance(basic_type, BasicType) else basic_type
+        if kind not in BasicType.__members__:
+            raise ConfigurationError(
+                f"no basic type {kind!r}; choose one of {', '.join(BasicType.__members__)}"
+            )
+        self.__attrs_init__(kind)
+
+    def __repr__(self) -> str:
+        return BasicType[self.kind].value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind,)
+
+    @staticmethod
+    def STRING_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.STRING()``."""
+        return BasicTypeInfo(BasicType.STRING)
+
+    @staticmethod
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.BOOLEAN()``."""
+        return BasicTypeInfo(BasicType.BOOLEAN)
+
+    @staticmethod
+    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.BYTE()``."""
+        return BasicTypeInfo(BasicType.BYTE)
+
+    @staticmethod
+    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.SHORT()``."""
+        return BasicTypeInfo(BasicType.SHORT)
+
+    @staticmethod
+    def INT_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.INT()``."""
+        return BasicTypeInfo(BasicType.INT)
+
+    @staticmethod
+    def LONG_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.LONG()``."""
+        return BasicTypeInfo(BasicType.LONG)
+
+    @staticmethod
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.FLOAT()``."""
+        return BasicTypeInfo(BasicType.FLOAT)
+
+    @staticmethod
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.DOUBLE()``."""
+        return BasicTypeInfo(BasicType.DOUBLE)
+
+    @staticmethod
+    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.CHAR()``."""
+        return BasicTypeInfo(BasicType.CHAR)
+
+    @staticmethod
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.BIG_INT()``."""
+        return BasicTypeInfo(BasicType.BIG_INT)
+
+    @staticmethod
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+        """``Types.BIG_DEC()``."""
+        return BasicTypeInfo(BasicType.BIG_DEC)
+
+    @staticmethod
+    def INSTANT_TYPE_INFO() -> InstantTypeInfo:
+        """``Types.INSTANT()``."""
+        return InstantTypeInfo(BasicType.INSTANT)
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class InstantTypeInfo(BasicTypeInfo):
+    """An :class:`~pyflinkstate.api.time.Instant`."""
+
+    def __init__(self, basic_type: BasicType | str = BasicType.INSTANT) -> None:
+        super().__init__(basic_type)
+        if self.kind != "INSTANT":
+            raise ConfigurationError(f"an InstantTypeInfo is of BasicType.INSTANT, not {self.kind}")
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, obj: Any) -> Any:
+        """Return microseconds since 1970."""
+        return obj.to_epoch_milli() * 1000
+
+    def from_internal_type(self, obj: Any) -> Any:
+        """Return the moment of microseconds since 1970, to the millisecond."""
+        return Instant.of_epoch_milli(obj // 1000)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class DateTypeInfo(AtomicTypeInfo):
+    """``datetime.date``."""
+
+    EPOCH_ORDINAL: ClassVar[int] = datetime.date(1970, 1, 1).toordinal()
+
+    def __init__(self) -> None:
+        self.__attrs_init__("SQL_DATE")
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, d: Any) -> Any:
+        """Return days since 1970; None stays."""
+        return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
+
+    def from_internal_type(self, v: Any) -> Any:
+        """Return the date of days since 1970; None stays."""
+        return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class TimeTypeInfo(AtomicTypeInfo):
+    """``datetime.time`` without time zone, to the microsecond."""
+
+    EPOCH_ORDINAL: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        self.__attrs_init__("SQL_TIME")
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, t: Any) -> Any:
+        """Return microseconds since midnight, of UTC where ``t`` has a time zone; None stays."""
+        if t is None:
+            return None
+        since = datetime.timedelta(
+            hours=t.hour, minutes=t.minute, seconds=t.second, microseconds=t.microsecond
+        )
+        return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
+
+    def from_internal_type(self, t: Any) -> Any:
+        """Return the time of microseconds since midnight; None stays."""
+        return None if t is None else (_EPOCH + t * _MICROSECOND).time()
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class TimestampTypeInfo(AtomicTypeInfo):
+    """``datetime.datetime`` without time zone, to the microsecond."""
+
+    def __init__(self) -> None:
+        self.__attrs_init__("SQL_TIMESTAMP")
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, dt: Any) -> Any:
+        """Return microseconds since 1970, of local time where ``dt`` has no time zone; None stays."""
+        return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
+
+    def from_internal_type(self, ts: Any) -> Any:
+        """Return the local time of microseconds since 1970; None stays."""
+        return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
+
+
+class SqlTimeTypeInfo(TypeInformation):
+    """Makes the types of dates and times."""
+
+    @staticmethod
+    def DATE() -> DateTypeInfo:
+        """``Types.SQL_DATE()``."""
+        return DateTypeInfo()
+
+    @staticmethod
+    def TIME() -> TimeTypeInfo:
+        """``Types.SQL_TIME()``."""
+        return TimeTypeInfo()
+
+    @staticmethod
+    def TIMESTAMP() -> TimestampTypeInfo:
+        """``Types.SQL_TIMESTAMP()``."""
+        return TimestampTypeInfo()
+
+
+@attrs.frozen(init=False, repr=False, eq=False)
+class LocalTimeTypeInfo(AtomicTypeInfo):
+    """Java's ``LocalDate``, ``LocalTime`` and ``LocalDateTime``: Python's date, time and datetime."""
+
+    class TimeType(enum.Enum):
+        """Which of the three."""
+
+        LOCAL_DATE = 0
+        LOCAL_TIME = 1
+        LOCAL_DATE_TIME = 2
+
+    def __init__(self, time_type: TimeType) -> None:
+        self.__attrs_init__(time_type.name)
+
+    def __repr__(self) -> str:
+        return f"LocalTimeTypeInfo<{self.kind}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalTimeTypeInfo, (self.TimeType[self.kind],)
+
+
+def type_of_kind(kind: str) -> TypeInformation | None:
+    """Return the type without parts that checkpoints call ``kind``, or None.
+
+    >>> type_of_kind("SQL_DATE"), type_of_kind("LIST")
+    (DateTypeInfo, None)
+    """
+    if kind == "INSTANT":
+        return InstantTypeInfo()
+    if kind in BasicType.__members__:
+        return BasicTypeInfo(kind)
+    if kind in LocalTimeTypeInfo.TimeType.__members__:
+        return LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType[kind])
+    sql = {"SQL_DATE": DateTypeInfo, "SQL_TIME": TimeTypeInfo, "SQL_TIMESTAMP": TimestampTypeInfo}
+    return sql[kind]() if kind in sql else None
+
+
+@attrs.frozen(repr=False)
+class PickledBytesTypeInfo(TypeInformation):
+    """Any picklable Python object. What is restored from it runs code: see the security notes."""
+
+    @property
+    def name(self) -> str:
+        return "PICKLED_BYTE_ARRAY"
+
+    def __repr__(self) -> str:
+        return "PickledByteArrayTypeInfo"
+
+
+def integer_bounds(type_info: TypeInformation) -> tuple[int, int]:
+    """Return the bounds within which ``check`` gives an int back as it is; none are ``(1, 0)``.
+
+    >>> integer_bounds(BasicTypeInfo("BYTE")), integer_bounds(BasicTypeInfo("DOUBLE"))
+    ((-128, 127), (1, 0))
+    """
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return _bounds(64)
+    if type_info.kind in _INTEGER_BITS:
+        return _bounds(_INTEGER_BITS[type_info.kind])
+    return 1, 0

@@ -1,0 +1,367 @@
+"""Types with parts: arrays, lists, maps, tuples and rows (``pyflink.common.typeinfo``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+
+from pyflinkstate.api.basic_types import check_bytes
+from pyflinkstate.api.row import Row, RowKind, names_of, row_of
+from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
+from pyflinkstate.errors import ConfigurationError
+
+
+def _refuse_none(value: Iterable[Any], name: str) -> None:
+    if any(element is None for element in value):
+        raise ValueError(f"None does not fit {name} as an element")
+
+
+def _as_list(value: Any, name: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise misfit(value, name)
+    return value
+
+
+@attrs.frozen(repr=False)
+class ListTypeInfo(TypeInformation):
+    """A list, each element of one type; None elements are refused, as in Flink's ListSerializer."""
+
+    element_type: TypeInformation
+
+    def check(self, value: Any) -> Any:
+        _refuse_none(_as_list(value, self.name), self.name)
+        check = self.element_type.check
+        return [check(element) for element in value]
+
+    @property
+    def name(self) -> str:
+        return f"LIST({self.element_type})"
+
+    def __repr__(self) -> str:
+        return f"ListTypeInfo<{self.element_type!r}>"
+
+
+# --- arrays ----------------------------------------------------------------------------------------
+
+_PRIMITIVE_KINDS = frozenset({"BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "CHAR"})
+_BASIC_ARRAY_KINDS = _PRIMITIVE_KINDS | {"STRING"}
+
+
+@attrs.frozen(repr=False)
+class ArrayTypeInfo(TypeInformation):
+    """The base of arrays: a list, each element of one type; None is a legal element."""
+
+    #: The name in ``Types``.
+    maker: ClassVar[str]
+    #: The kinds of elements that there are; None says any type.
+    element_kinds: ClassVar[frozenset[str] | None] = None
+
+    element_type: TypeInformation = attrs.field()
+
+    @element_type.validator
+    def _check_element_type(self, attribute: object, value: TypeInformation) -> None:
+        if self.element_kinds is not None and value.kind not in self.element_kinds:
+            kinds = ", ".join(sorted(self.element_kinds))
+            raise ConfigurationError(
+                f"{self.maker} has no elements of {value}, only {kinds}; use Types.OBJECT_ARRAY or Types.LIST"
+            )
+
+    def check(self, value: Any) -> Any:
+        check = self.element_type.check
+        return [None if element is None else check(element) for element in _as_list(value, self.name)]
+
+    @property
+    def name(self) -> str:
+        return f"{self.maker}({self.element_type})"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self.element_type!r}>"
+
+
+@attrs.frozen(repr=False)
+class PrimitiveArrayTypeInfo(ArrayTypeInfo):
+    """``bytes`` for ``Types.BYTE()``, else a list of numbers, truth values or characters without None.
+
+    Raises:
+        ConfigurationError: Java has no primitive of that type.
+    """
+
+    maker: ClassVar[str] = "PRIMITIVE_ARRAY"
+    element_kinds: ClassVar[frozenset[str] | None] = _PRIMITIVE_KINDS
+
+    def check(self, value: Any) -> Any:
+        if self.kind:
+            return check_bytes(value)
+        _refuse_none(_as_list(value, self.name), self.name)
+        return ArrayTypeInfo.check(self, value)
+
+    @property
+    def kind(self) -> str:
+        return "BYTES" if self.element_type.kind == "BYTE" else ""
+
+
+@attrs.frozen(repr=False)
+class BasicArrayTypeInfo(ArrayTypeInfo):
+    """A list of numbers, truth values, characters or texts; None is a legal element.
+
+    Raises:
+        ConfigurationError: the elements are of another type.
+    """
+
+    maker: ClassVar[str] = "BASIC_ARRAY"
+    element_kinds: ClassVar[frozenset[str] | None] = _BASIC_ARRAY_KINDS
+
+
+@attrs.frozen(repr=False)
+class ObjectArrayTypeInfo(ArrayTypeInfo):
+    """A list of elements of any type; None is a legal element."""
+
+    maker: ClassVar[str] = "OBJECT_ARRAY"
+
+
+# --- maps, tuples, rows ----------------------------------------------------------------------------
+
+
+@attrs.frozen(repr=False)
+class MapTypeInfo(TypeInformation):
+    """A dict with keys of one type and values of another; None is a legal value."""
+
+    key_type_info: TypeInformation
+    value_type_info: TypeInformation
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise misfit(value, self.name)
+        check_key, check_value = self.key_type_info.check, self.value_type_info.check
+        try:
+            return {
+                check_key(key): None if item is None else check_value(item) for key, item in value.items()
+            }
+        except TypeError as error:
+            raise ValueError(f"a key of {self.name}: {error}") from error
+
+    @property
+    def name(self) -> str:
+        return f"MAP({self.key_type_info}, {self.value_type_info})"
+
+    def __repr__(self) -> str:
+        return f"MapTypeInfo<{self.key_type_info!r}, {self.value_type_info!r}>"
+
+
+def _types(field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...]:
+    return tuple(field_types)
+
+
+def _converted(
+    field_types: Sequence[TypeInformation],
+    values: Sequence[Any],
+    convert: Callable[[TypeInformation, Any], Any],
+) -> tuple[Any, ...]:
+    return tuple(
+        convert(field_type, value) if field_type.need_conversion() else value
+        for field_type, value in zip(field_types, values, strict=True)
+    )
+
+
+def _to_internal(field_type: TypeInformation, value: Any) -> Any:
+    return None if value is None else field_type.to_internal_type(value)
+
+
+def _from_internal(field_type: TypeInformation, value: Any) -> Any:
+    return None if value is None else field_type.from_internal_type(value)
+
+
+@attrs.frozen(repr=False)
+class TupleTypeInfo(TypeInformation):
+    """A tuple with a fixed number of typed fields; None is a legal field."""
+
+    field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types)
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, (tuple, list)):
+            raise misfit(value, self.name)
+        if len(value) != len(self.field_types):
+            raise ValueError(
+                f"{value!r} has {len(value)} fields, and {self.name} has {len(self.field_types)}"
+            )
+        return tuple(
+            None if field is None else field_type.check(field)
+            for field, field_type in zip(value, self.field_types, strict=True)
+        )
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """Return the types of the fields, in order."""
+        return list(self.field_types)
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, obj: Any) -> Any:
+        """Return the fields, each in the form in which the JVM gets it; None stays."""
+        if obj is None:
+            return None
+        fields = tuple(obj) if isinstance(obj, Row) else obj
+        return _converted(self.field_types, self._of_right_length(fields), _to_internal)
+
+    def from_internal_type(self, obj: Any) -> Any:
+        """Return the tuple that :meth:`to_internal_type` was given."""
+        return None if obj is None else _converted(self.field_types, obj, _from_internal)
+
+    def _of_right_length(self, fields: Any) -> Any:
+        if not isinstance(fields, (tuple, list)) or len(fields) != len(self.field_types):
+            raise misfit(fields, self.name)
+        return fields
+
+    @property
+    def name(self) -> str:
+        return f"TUPLE({', '.join(map(str, self.field_types))})"
+
+    def __repr__(self) -> str:
+        return f"TupleTypeInfo({', '.join(map(repr, self.field_types))})"
+
+
+@attrs.frozen(init=False, repr=False)
+class RowTypeInfo(TypeInformation):
+    """A :class:`~pyflinkstate.api.row.Row` with typed fields; None is a legal field.
+
+    Takes a ``Row`` by its names where it has names, a tuple or list by position, a dict by name. What is
+    kept is a ``Row`` with the names of this type, of the kind that the row had.
+
+    Args:
+        field_types: the type of each field.
+        field_names: as many names, each once. Default: ``f0``, ``f1`` ...
+
+    Raises:
+        ConfigurationError: the names are too few, too many, or not all different.
+    """
+
+    field_types: tuple[TypeInformation, ...]
+    field_names: tuple[str, ...] = attrs.field()
+
+    def __init__(
+        self, field_types: Iterable[TypeInformation], field_names: Iterable[str] | None = None
+    ) -> None:
+        types = tuple(field_types)
+        names = _default_names(len(types)) if field_names is None else tuple(field_names)
+        self.__attrs_init__(types, names)
+
+    @field_names.validator
+    def _check_names(self, attribute: object, names: tuple[str, ...]) -> None:
+        if len(names) != len(self.field_types):
+            raise ConfigurationError(f"a row of {len(self.field_types)} fields has not {len(names)} names")
+        if len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
+            raise ConfigurationError(f"the fields of a row need a different name each, not {list(names)}")
+
+    def check(self, value: Any) -> Any:
+        kind = RowKind.INSERT
+        if isinstance(value, Row):
+            kind = value.get_row_kind()
+        fields = [
+            None if field is None else self._check_field(name, field_type, field)
+            for name, field_type, field in zip(
+                self.field_names, self.field_types, self._in_order(value), strict=True
+            )
+        ]
+        return row_of(fields, self.field_names, kind)
+
+    def _check_field(self, name: str, field_type: TypeInformation, field: Any) -> Any:
+        try:
+            return field_type.check(field)
+        except ValueError as error:
+            raise ValueError(f"field {name!r}: {error}") from None
+
+    def _in_order(self, value: Any) -> Sequence[Any]:
+        """Return the fields of what stands for a row, in the order of the type."""
+        if isinstance(value, Row):
+            names = names_of(value)
+            if names is None or names == self.field_names:
+                return self._of_right_length(list(value))
+            return self._by_name(value.as_dict())
+        if isinstance(value, Mapping):
+            return self._by_name(value)
+        if isinstance(value, (tuple, list)):
+            return self._of_right_length(value)
+        raise misfit(value, self.name)
+
+    def _by_name(self, fields: Mapping[Any, Any]) -> list[Any]:
+        for name in self.field_names:
+            if name not in fields:
+                raise ValueError(f"{safe_repr(fields)} has no field {name!r}, which {self.name} has")
+        if len(fields) != len(self.field_names):
+            unknown = next(name for name in fields if name not in self.field_names)
+            raise ValueError(f"{safe_repr(fields)} has a field {unknown!r}, which {self.name} has not")
+        return [fields[name] for name in self.field_names]
+
+    def _of_right_length(self, fields: Sequence[Any]) -> Sequence[Any]:
+        if len(fields) == len(self.field_names):
+            return fields
+        missing = self.field_names[len(fields) :]
+        which = f"; there is none for {missing[0]!r}" if missing else ""
+        count = len(self.field_names)
+        raise ValueError(f"{safe_repr(fields)} has {len(fields)} fields, and {self.name} has {count}{which}")
+
+    def get_field_names(self) -> list[str]:
+        """Return the names of the fields, in order."""
+        return list(self.field_names)
+
+    def get_field_types(self) -> list[TypeInformation]:
+        """Return the types of the fields, in order."""
+        return list(self.field_types)
+
+    def get_field_index(self, field_name: str) -> int:
+        """Return the position of a field; raises ``ValueError`` if there is none of that name."""
+        if field_name not in self.field_names:
+            raise ValueError(f"{self.name} has no field {field_name!r}")
+        return self.field_names.index(field_name)
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_internal_type(self, obj: Any) -> Any:
+        """Return the number of the row's kind and the fields in the form in which the JVM gets them."""
+        if obj is None:
+            return None
+        kind = obj.get_row_kind() if isinstance(obj, Row) else RowKind.INSERT
+        return kind.value, *_converted(self.field_types, self._in_order(obj), _to_internal)
+
+    def from_internal_type(self, obj: Any) -> Any:
+        """Return the row that :meth:`to_internal_type` was given."""
+        if obj is None:
+            return None
+        fields = _converted(self.field_types, obj[1:], _from_internal)
+        return row_of(fields, self.field_names, RowKind(obj[0]))
+
+    @property
+    def name(self) -> str:
+        return f"ROW({', '.join(self._spelled(str))})"
+
+    def __repr__(self) -> str:
+        return f"RowTypeInfo({', '.join(self._spelled(repr))})"
+
+    def _spelled(self, spell: Callable[[object], str]) -> Iterator[str]:
+        named = self.field_names != _default_names(len(self.field_types))
+        for name, field_type in zip(self.field_names, self.field_types, strict=True):
+            yield f"{name}: {spell(field_type)}" if named else spell(field_type)
+
+
+def _default_names(count: int) -> tuple[str, ...]:
+    return tuple(f"f{index}" for index in range(count))
+
+
+@attrs.frozen(repr=False)
+class ExternalTypeInfo(TypeInformation):
+    """What Flink's tables call a type of theirs: values are those of ``type_info``."""
+
+    type_info: TypeInformation
+
+    def check(self, value: Any) -> Any:
+        return self.type_info.check(value)
+
+    @property
+    def name(self) -> str:
+        return f"EXTERNAL({self.type_info})"
+
+    def __repr__(self) -> str:
+        return f"ExternalTypeInfo<{self.type_info!r}>"

@@ -1,0 +1,69 @@
+"""The base of all type information, and how a misfit is told.
+
+A type has one duty here: :meth:`TypeInformation.check` returns the value as it will be after a restore, or
+raises ``ValueError`` saying why it does not fit. Checking on the way in means that no bad value is
+discovered by a checkpoint, minutes later. How a type is written lives in
+``pyflinkstate.backends.serializers``.
+
+``str`` of a type spells it as ``Types`` does, which is what errors show; ``repr`` prints it as PyFlink does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(repr=False)
+class TypeInformation:
+    """The base of all types. ``check`` accepts everything here."""
+
+    def check(self, value: Any) -> Any:
+        """Return ``value`` in the form in which the state keeps it.
+
+        Raises:
+            ValueError: the value does not fit; the message says why.
+        """
+        return value
+
+    @property
+    def name(self) -> str:
+        """The name as ``Types`` spells it, such as ``LONG`` or ``LIST(STRING)``."""
+        return type(self).__name__
+
+    @property
+    def kind(self) -> str:
+        """What a checkpoint calls a type without parts, such as ``LONG`` or ``BYTES``; else empty."""
+        return ""
+
+    def need_conversion(self) -> bool:
+        """Return whether PyFlink hands values to the JVM in another form."""
+        return False
+
+    def to_internal_type(self, obj: Any) -> Any:
+        """Return the form in which PyFlink hands a value to the JVM."""
+        return obj
+
+    def from_internal_type(self, obj: Any) -> Any:
+        """Return the value that :meth:`to_internal_type` was given."""
+        return obj
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+def misfit(value: object, name: str) -> ValueError:
+    """Return the error for a value that is not of type ``name``."""
+    return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
+
+
+def safe_repr(value: object) -> str:
+    """Return ``repr(value)``, also of an int that Python refuses to print."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "an int with more digits than Python prints"
