@@ -7,6 +7,7 @@ namespace, so a window must be found again after a restore: its type says how it
 from __future__ import annotations
 
 import datetime
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MIN_LONG_VALUE = -(2**63)
 #: Flink's ``Long.MAX_VALUE``: the end of time.
 MAX_LONG_VALUE = 2**63 - 1
+
+_START_AND_END = operator.attrgetter("start", "end")
 
 #: A length of time; a plain int is in milliseconds.
 Length = Time | Duration | datetime.timedelta | int
@@ -87,7 +90,7 @@ class TimeWindow(Window):
     ) -> None:
         """Call ``callback`` for each group of windows that overlap or touch, in the order of time."""
         groups: list[tuple[TimeWindow, list[TimeWindow]]] = []
-        for window in sorted(set(windows)):
+        for window in sorted(set(windows), key=_START_AND_END):
             if groups and groups[-1][0].intersects(window):
                 cover, together = groups[-1]
                 groups[-1] = (cover.cover(window), [*together, window])

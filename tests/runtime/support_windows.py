@@ -78,6 +78,11 @@ class WindowHarness:
         self.output.timestamps.clear()
         return emitted
 
+    def side(self):
+        """What went to side outputs so far, as pairs of value and timestamp, by tag."""
+        columns = self.output.side
+        return {tag: list(zip(*columns[tag], strict=True)) for tag in columns}
+
     def dropped(self):
         """How many late records were dropped."""
         return self.context.metrics.values()["numLateRecordsDropped"].count

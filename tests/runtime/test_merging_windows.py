@@ -251,7 +251,7 @@ class TestSessions:
         harness.process("a", 1, 0)
         assert harness.advance(9) == [fired("a", 0, 10, 1)]
         harness.process("a", 2, 0)
-        assert harness.output.side == {"late": [(2, 0)]}
+        assert harness.side() == {"late": [(2, 0)]}
         harness.assert_empty()
 
     def test_an_element_before_the_watermark_may_belong_to_a_session_that_lives(self):
@@ -259,7 +259,7 @@ class TestSessions:
         harness.process("a", 1, 10)
         harness.advance(15)
         harness.process("a", 2, 1)
-        assert harness.output.side == {}
+        assert harness.side() == {}
         assert harness.advance() == [fired("a", 1, 20, 1, 2)]
 
     def test_late_merging_fires_at_once_and_again_when_it_grows(self):
@@ -276,7 +276,7 @@ class TestSessions:
         assert harness.advance(62) == []
         harness.assert_empty()
         harness.process("a", 31, 31)
-        assert harness.output.side == {"late": [(31, 31)]}
+        assert harness.side() == {"late": [(31, 31)]}
 
     def test_a_purged_session_lives_on_without_its_elements(self):
         harness = collecting(GAP, trigger=PurgingTrigger.of(CountTrigger.of(2)))

@@ -132,14 +132,14 @@ def check(operator, model, history):
             model.advance(watermark)
             emitted = harness.advance(watermark)
         else:
-            side = harness.output.side
+            side = harness.output.side  # what was emitted is no state
             harness = WindowHarness(operator, restore=[harness.snapshot()], watermark=model.watermark)
             harness.output.side = side
             emitted = []
         assert sorted(emitted, key=repr) == model.taken()
     model.advance(MAX_WATERMARK)
     assert sorted(harness.advance(), key=repr) == model.taken()
-    assert harness.output.side.get("late", []) == model.late
+    assert harness.side().get("late", []) == model.late
     harness.assert_empty()
 
 

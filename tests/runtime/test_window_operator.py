@@ -89,7 +89,7 @@ class TestTumbling:
         harness.advance(1000)
         harness.process("a", 1, 0)
         assert harness.set_processing_time(9) == [fired("a", 0, 10, 1)]
-        assert harness.output.side == {}
+        assert harness.side() == {}
 
     def test_the_next_processing_time_timer_is_known(self):
         harness = collecting(TumblingProcessingTimeWindows.of(10))
@@ -124,13 +124,13 @@ class TestSliding:
         assert harness.entries() == {}
         harness.process("a", 2, 14)
         assert harness.advance() == [fired("a", 10, 15, 2)]
-        assert (harness.output.side, harness.dropped()) == ({}, 0)
+        assert (harness.side(), harness.dropped()) == ({}, 0)
 
     def test_an_element_is_late_for_some_of_its_windows(self):
         harness = collecting(SlidingEventTimeWindows.of(20, 10), late_tag=LATE)
         harness.advance(19)
         harness.process("a", 1, 15)
-        assert harness.output.side == {}
+        assert harness.side() == {}
         assert harness.advance() == [fired("a", 10, 30, 1)]
 
     def test_processing_time(self):
@@ -156,7 +156,7 @@ class TestLateness:
         harness.advance(9)
         harness.process("a", 1, 9)
         harness.process("a", 2, 10)
-        assert harness.output.side == {"late": [(1, 9)]}
+        assert harness.side() == {"late": [(1, 9)]}
         assert harness.dropped() == 0
 
     def test_an_element_whose_window_lives_is_not_late_though_its_timestamp_is_past(self):
@@ -164,7 +164,7 @@ class TestLateness:
         harness.advance(8)
         harness.process("a", 1, 0)
         assert harness.advance(9) == [fired("a", 0, 10, 1)]
-        assert harness.output.side == {}
+        assert harness.side() == {}
 
     def test_within_the_lateness_each_late_element_fires_again(self):
         harness = collecting(TEN, allowed_lateness_ms=5, late_tag=LATE)
@@ -176,7 +176,7 @@ class TestLateness:
         assert harness.advance(14) == []
         harness.assert_empty()
         assert harness.process("a", 4, 4) == []
-        assert harness.output.side == {"late": [(4, 4)]}
+        assert harness.side() == {"late": [(4, 4)]}
 
     def test_a_purging_trigger_keeps_nothing_for_late_firings(self):
         harness = collecting(TEN, trigger=PurgingTrigger.of(EventTimeTrigger.create()), allowed_lateness_ms=5)
@@ -356,7 +356,7 @@ class TestContents:
         harness.process("a", 1, 1)
         harness.process("b", 2, 1)
         assert harness.advance() == []
-        assert harness.output.side == {"big": [(2, 9)]}
+        assert harness.side() == {"big": [(2, 9)]}
 
     def test_functions_of_streams_that_are_not_keyed(self):
         class Apply(AllWindowFunction):
@@ -534,7 +534,7 @@ class TestNoWindows:
         harness.advance(8)
         for timestamp in (5, 6, None):
             harness.process("a", 1, timestamp)
-        assert harness.output.side.get("late", []) == late
+        assert harness.side().get("late", []) == late
 
 
 class TestBuilder:
