@@ -48,6 +48,13 @@ class ManualClock:
         self.slept.append(duration_ms)
         self.time_ms += duration_ms
 
+    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
+        try:
+            return mailbox.get_nowait()
+        except queue.Empty:
+            self.sleep_ms(timeout_ms)
+            return None
+
 
 def handle(start: int = 0, end: int = 127, data: bytes = b"state") -> KeyGroupsStateHandle:
     """Return a handle of some key groups; what it points at is no state file."""

@@ -1,7 +1,4 @@
-"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side.
-
-Not collected yet: some of these are red.
-"""
+"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side."""
 
 from __future__ import annotations
 
