@@ -39,12 +39,15 @@ class ManualClock:
         self.time_ms = now_ms
         self.step_ms = step_ms
         self.slept: list[int] = []
+        #: Called when somebody waits, before the time has passed.
+        self.on_sleep: Callable[[int], None] = lambda _: None
 
     def now_ms(self) -> int:
         self.time_ms += self.step_ms
         return self.time_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
+        self.on_sleep(duration_ms)
         self.slept.append(duration_ms)
         self.time_ms += duration_ms
 
