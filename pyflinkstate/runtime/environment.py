@@ -403,6 +403,8 @@ class StreamExecutionEnvironment:
         name = self._job_name = job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
         self._check_backend()
+        if isinstance(plan.source.source, StreamingSource) and self._checkpoint_storage is not None:
+            plan.source.source.locate()
         storage = self._storage()
         endpoint = on_spark.driver_endpoint(self._context)
         try:

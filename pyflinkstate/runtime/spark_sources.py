@@ -171,11 +171,16 @@ class StreamingSource(Source):
 
     # --- the job's side ----------------------------------------------------------------------------
 
+    def locate(self) -> None:
+        """Find the query's log; raises ``ConfigurationError`` where it has no place."""
+        self._log = self._open_log()
+
     @property
     def log(self) -> QueryLog:
         """What Spark has noted of the query."""
         if self._log is None:
-            self._log = self._open_log()
+            self.locate()
+        assert self._log is not None
         return self._log
 
     def choose(self, retained: Iterable[CheckpointMetadata]) -> CheckpointMetadata | None:
