@@ -22,6 +22,7 @@ class GuardedSource(Source):
         self._inner = inner
         self._name = name
         self.commits_every_epoch = inner.commits_every_epoch
+        self.is_rewindable = inner.is_rewindable
         self.poll_s = inner.poll_s
 
     def open(self, wake_up: Callable[[], None]) -> None:

@@ -355,8 +355,8 @@ class Job(JobView):
         """Go back to the checkpoint before a damaged one, where the user wants that and there is one."""
         if not isinstance(error, CorruptCheckpointError) or not self._settings.fall_back:
             return False
-        if self._checkpointing is None or self._restore is None or self._must_commit():
-            return False  # what commits with every epoch does not give an older one again
+        if self._checkpointing is None or self._restore is None or not self._source.is_rewindable:
+            return False
         older = self._checkpointing.fall_back(self._restore)
         if older is None:
             return False

@@ -133,6 +133,7 @@ class StreamingSource(Source):
     """
 
     commits_every_epoch = True
+    is_rewindable = False
 
     def __init__(
         self, start_query: Callable[[Callable[[Any, int], None]], Any], open_log: Callable[[], QueryLog]
