@@ -241,9 +241,9 @@ class Job(JobView):
                 self._runner.cancel()
 
     def _open(self) -> None:
+        self._source.open(self.wake_up)  # before anything is deleted: where it cannot, nothing has happened
         if self._checkpointing is not None and self._restore is not None:
             self._checkpointing.forget_later(self._restore)
-        self._source.open(self.wake_up)
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             sink.sink.open(self.job_id, restored)

@@ -316,6 +316,14 @@ class TestRestarts:
         with pytest.raises(errors.ConfigurationError, match=r"s3://bucket.* name a checkpoint_location"):
             env.execute("sums")
 
+    def test_a_location_that_cannot_be_read_ends_the_job_before_it_begins(
+        self, streaming: Streaming, spark: Any
+    ) -> None:
+        env = StreamExecutionEnvironment(spark).enable_checkpointing(0, str(streaming.checkpoints))
+        env.from_streaming(streaming.input.stream(spark), checkpoint_location="nosuch://place").print()
+        with pytest.raises(errors.SourceError, match=r"checkpoint location nosuch://place: cannot read"):
+            env.execute_async("sums")
+
     def test_no_data_yet_does_not_keep_the_program_waiting(
         self, streaming: Streaming, background: ThreadPoolExecutor, spark: Any
     ) -> None:
