@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.environment import StreamExecutionEnvironment as StreamExecutionEnvironment
     from pyflinkstate.runtime.file_sink import FileSink as FileSink
     from pyflinkstate.runtime.job_client import JobClient as JobClient
+    from pyflinkstate.runtime.keyed_process import KeyedProcessQuery as KeyedProcessQuery
     from pyflinkstate.runtime.keyed_process import keyed_process as keyed_process
+    from pyflinkstate.runtime.keyed_process import keyed_process_queries as keyed_process_queries
     from pyflinkstate.runtime.observe import CheckpointStats as CheckpointStats
     from pyflinkstate.runtime.observe import EpochStats as EpochStats
     from pyflinkstate.runtime.observe import JobExecutionResult as JobExecutionResult
@@ -142,7 +144,11 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "runtime.environment": ("StreamExecutionEnvironment",),
     "runtime.file_sink": ("FileSink",),
     "runtime.job_client": ("JobClient",),
-    "runtime.keyed_process": ("keyed_process",),
+    "runtime.keyed_process": (
+        "KeyedProcessQuery",
+        "keyed_process",
+        "keyed_process_queries",
+    ),
     "runtime.observe": (
         "CheckpointStats",
         "EpochStats",

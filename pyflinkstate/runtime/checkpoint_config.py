@@ -120,7 +120,7 @@ class CheckpointConfig:
         return self._settings.incremental
 
     def enable_incremental_checkpoints(
-        self, enabled: bool = True, *, materialization_interval: int = 10
+        self, enabled: bool = True, *, materialization_interval: int | None = None
     ) -> CheckpointConfig:
         """Write just what changed since the last completed checkpoint.
 
@@ -129,9 +129,11 @@ class CheckpointConfig:
         Args:
             enabled: False writes all state each time, the default.
             materialization_interval: each so many checkpoints all state is written anew in the background,
-                so that a restore reads one full file and no more increments than that.
+                so that a restore reads one full file and no more increments than that. Default: what was
+                set before, else 10.
         """
-        self._set("materialization_interval", materialization_interval, at_least=1)
+        if materialization_interval is not None:
+            self._set("materialization_interval", materialization_interval, at_least=1)
         self._settings = attrs.evolve(self._settings, incremental=enabled)
         return self
 

@@ -321,6 +321,15 @@ class Checkpointing:
 
     # --- events ------------------------------------------------------------------------------------
 
+    def handle(self, event: object) -> None:
+        """Handle what a slot tells of checkpoints; anything else is nothing to do with them."""
+        if isinstance(event, CheckpointAck):
+            self.acknowledge(event)
+        elif isinstance(event, CheckpointDecline):
+            self.decline(event)
+        elif isinstance(event, StateMaterialized):
+            self.materialized(event)
+
     def acknowledge(self, ack: CheckpointAck) -> None:
         """A slot has written its part."""
         self.execute(self.coordinator.acknowledge(ack))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -12,8 +13,8 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
 
-    def sleep_ms(self, duration_ms: int) -> None:
-        """Return after ``duration_ms``."""
+    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
+        """Return the next event of a mailbox; None when ``timeout_ms`` have passed without one."""
 
 
 class SystemClock:
@@ -23,6 +24,9 @@ class SystemClock:
         """See :class:`Clock`."""
         return time.time_ns() // 1_000_000
 
-    def sleep_ms(self, duration_ms: int) -> None:
+    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
         """See :class:`Clock`."""
-        time.sleep(duration_ms / 1000)
+        try:
+            return mailbox.get(timeout=timeout_ms / 1000)
+        except queue.Empty:
+            return None

@@ -21,11 +21,13 @@ from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
 from pyflinkstate.runtime.formats import FORMATS
-from pyflinkstate.runtime.job import Job, JobSettings
+from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.observe import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.progress import ProgressLine
+from pyflinkstate.runtime.query_log import QueryLog
 from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, FileSource, RateSource, Source
@@ -33,12 +35,12 @@ from pyflinkstate.runtime.spark_sources import (
     BatchReaderSource,
     PartitionOffsets,
     StreamingSource,
-    checkpoint_before,
 )
 from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
     absolute,
+    check_spark_reaches,
     child_uri,
     load_checkpoint,
 )
@@ -312,27 +314,36 @@ class StreamExecutionEnvironment:
 
         The query runs under ``foreachBatch``. A batch is done for Spark when the state after it is durable,
         so checkpointing must be enabled, and incremental checkpoints are advisable. Run again with the same
-        checkpoint directory and job name the job restores itself.
+        checkpoint directory and job name the job restores itself: of the retained checkpoints it takes the
+        one with which the query goes on exactly. After ``stop_with_savepoint`` name the savepoint with
+        :meth:`restore_from`: it may cover more than the checkpoints do.
 
         Args:
             sdf: with any source and any stateless operators.
-            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory.
+            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory. Needed
+                where that is on S3, which Spark reaches under other URIs.
             trigger: as for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
         """
         if not getattr(sdf, "isStreaming", False):
             raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
 
+        def location() -> str:
+            return checkpoint_location or self._default_location()
+
         def start(process_batch: Callable[[Any, int], None]) -> Any:
-            location = checkpoint_location or self._default_location()
-            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location)
+            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
             return (writer.trigger(**trigger) if trigger else writer).start()
 
-        return self._stream(StreamingSource(start), "streaming")
+        def open_log() -> QueryLog:
+            return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
+
+        return self._stream(StreamingSource(start, open_log), "streaming")
 
     def _default_location(self) -> str:
         assert self._checkpoint_storage is not None
-        name = f"spark-{quote(self._job_name, safe='')}"
-        return child_uri(self._checkpoint_storage.checkpoint_path, name)
+        directory = self._checkpoint_storage.checkpoint_path
+        check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
+        return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
     def from_source(self, source: Source, source_name: str = "source") -> DataStream:
         """Read a source of your own: a :class:`~pyflinkstate.runtime.sources.Source`."""
@@ -400,6 +411,8 @@ class StreamExecutionEnvironment:
         name = self._job_name = job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
         self._check_backend()
+        if isinstance(plan.source.source, StreamingSource) and self._checkpoint_storage is not None:
+            plan.source.source.locate()
         storage = self._storage()
         endpoint = on_spark.driver_endpoint(self._context)
         try:
@@ -464,7 +477,7 @@ class StreamExecutionEnvironment:
                 )
             return None
         if isinstance(source, StreamingSource):
-            return self._restore_streaming(source, storage, job_name)
+            return self._restore_streaming(source, storage, job_name, path)
         if path is None:
             return None
         if path == LATEST:
@@ -473,18 +486,20 @@ class StreamExecutionEnvironment:
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(
-        self, source: StreamingSource, storage: CheckpointStorage, job_name: str
+        self, source: StreamingSource, storage: CheckpointStorage, job_name: str, path: str | None
     ) -> RestorePoint | None:
-        """Start the query, see where it goes on, and take the checkpoint that fits."""
-        batch = source.start()
-        retained = storage.load_retained(job_name)
-        if batch is None:  # the query ended without a batch: there is nothing to do but to commit
-            metadata = retained[-1] if retained else None
-        else:
-            metadata = checkpoint_before(batch, source.query_id, retained)
-        if metadata is None:
-            return None
-        return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+        """Take the checkpoint that fits where the query will go on; of a savepoint, see that it does."""
+        if path is None or path == LATEST:
+            retained = storage.load_retained(job_name)
+            if path == LATEST and not retained:
+                storage.load_latest(job_name)  # says that there is none
+            metadata = source.choose(retained)
+            if metadata is None:
+                return None
+            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+        named = RestorePoint(*load_checkpoint(path))
+        source.choose([named.metadata])
+        return named
 
 
 def _check_positive(name: str, value: int) -> None:

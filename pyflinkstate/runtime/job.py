@@ -20,9 +20,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import attrs
-
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
@@ -32,7 +29,6 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.checkpoint_config import (
-    ExternalizedCheckpointRetention,
     deletes_checkpoints,
 )
 from pyflinkstate.runtime.checkpointing import (
@@ -44,18 +40,16 @@ from pyflinkstate.runtime.checkpointing import (
 )
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
 from pyflinkstate.runtime.event_time import EventTimeTracker
+from pyflinkstate.runtime.guarded_source import GuardedSource
+from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.messages import (
     CancelJob,
-    CheckpointAck,
-    CheckpointDecline,
     CheckpointTrigger,
     SlotId,
     SlotOutput,
-    StateMaterialized,
     TaskReport,
     WakeUp,
 )
@@ -64,13 +58,11 @@ from pyflinkstate.runtime.observe import (
     CheckpointStats,
     EpochStats,
     JobExecutionResult,
-    JobListener,
     JobStatus,
     log_output,
 )
 from pyflinkstate.runtime.plan import JobPlan
-from pyflinkstate.runtime.planner import EpochPlanner, Step
-from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step
 from pyflinkstate.runtime.shipping import CodeBook
 from pyflinkstate.runtime.sinks import ForeachEpochSink
 from pyflinkstate.runtime.slot_client import DriverLink
@@ -82,21 +74,6 @@ _log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
-
-
-@attrs.frozen
-class JobSettings:
-    """What the environment was told."""
-
-    name: str
-    checkpoints: CheckpointSettings
-    restart: RestartStrategy
-    listeners: tuple[JobListener, ...] = ()
-    state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
-    retention: ExternalizedCheckpointRetention | None = None
-    allow_non_restored_state: bool = False
-    fall_back: bool = False
-    slot_memory_bytes: int | None = None
 
 
 #: Makes the driver's end of all connections: from the job's secret, its mailbox, and what slots shall run.
@@ -161,12 +138,14 @@ class Job(JobView):
         #: Epochs are cut the same way also after a crash of this program, where a sink goes by their numbers.
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
-        self._planner = EpochPlanner(self._plan.source.source, log)
+        self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
+        self._planner = EpochPlanner(self._source, log)
         self._event_time = EventTimeTracker(self._plan.idle_timeouts_ms(), clock.now_ms)
         #: The epoch that ends event time has been run.
         self._is_final = False
         #: Where the source began; asked once, so that a restart without checkpoint begins there again.
         self._initial: Any = None
+        self._timers = NextTimers(self._plan)
         self._last_duration_ms = 0
         self._running = False
         self._ended: EpochEnded | None = None
@@ -226,13 +205,16 @@ class Job(JobView):
         self._control = self._make_control(self._secret, self._events, self._deployments)
         try:
             self._open()
-            self._begin_attempt()
+            failure, delay_ms = None, 0
             while True:
                 try:
+                    self._begin_attempt()
+                    if failure is not None:
+                        self._go_back(failure, delay_ms)
                     yield from self._run_attempt()
                     break
                 except PyFlinkStateError as error:
-                    self._recover(error)
+                    failure, delay_ms = error, self._end_attempt(error)
             self._close_slots()
             self._end(JobStatus.FINISHED)
         except (GeneratorExit, JobCancelledError) as error:
@@ -248,9 +230,9 @@ class Job(JobView):
                 self._runner.cancel()
 
     def _open(self) -> None:
+        self._source.open(self.wake_up)  # before anything is deleted: where it cannot, nothing has happened
         if self._checkpointing is not None and self._restore is not None:
             self._checkpointing.forget_later(self._restore)
-        self._plan.source.source.open(self.wake_up)
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             sink.sink.open(self.job_id, restored)
@@ -260,19 +242,19 @@ class Job(JobView):
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
         self._await_end_of_epoch()
-        assert self._registry is not None
         self._failure = None
-        self._registry.close(CLOSE_TIMEOUT_S)
+        if self._registry is not None:
+            self._registry.close(CLOSE_TIMEOUT_S)
         while not self._events.empty():
             self._handle(self._events.get())
-        if self._failure is not None:
+        if self._failure is not None and self._failure is not self._cancelled:
             _log.warning("job %r has ended, but: %s", self._settings.name, self._failure)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
         began, self.status = self.status is not JobStatus.CREATED, status
         if self._registry is not None:
             self._registry.end()
-        self._plan.source.source.close(cause)
+        self._source.close(cause)
         self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
@@ -298,13 +280,12 @@ class Job(JobView):
         assert self._control is not None
         metadata = None if self._restore is None else self._restore.metadata
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
-        source = self._plan.source.source
         if metadata is not None:
             position = metadata.source_position
-            source.commit(position)
+            self._source.commit(position)
         else:
             if self._initial is None:
-                self._initial = source.initial_offset()
+                self._initial = self._source.initial_offset()
             position = self._initial
         self._planner.begin(self._epoch, position)
         self._event_time.begin(self._epoch, {} if metadata is None else metadata.watermarks)
@@ -315,30 +296,39 @@ class Job(JobView):
         if self._checkpointing is not None:
             self._checkpointing.begin_attempt()
         self._failure = self._cancelled
-        #: When the next timer of each slot is due. Restored ones are not known yet: an epoch finds them out.
-        self._timers: dict[str, int] = {}
-        if metadata is not None and self._plan.uses_timers:
-            self._timers = {
-                str(SlotId(operator.operator_id, subtask)): 0
-                for operator in self._plan.operators
-                for subtask in range(operator.parallelism)
-            }
-        self.status = JobStatus.RUNNING
+        self._timers.begin_attempt(are_restored=metadata is not None)
 
-    def _recover(self, error: PyFlinkStateError) -> None:
-        self.status = JobStatus.RESTARTING
+    def _end_attempt(self, error: PyFlinkStateError) -> int:
+        """Return after how many milliseconds the next attempt begins; raises what ends the job."""
+        if self.status is not JobStatus.CREATED:
+            self.status = JobStatus.RESTARTING
         self._await_end_of_epoch()
         if self._checkpointing is not None:
             self._checkpointing.abort_pending(error)
         delay_ms = 0 if self._falls_back(error) else self._delay_after(error)
         self._attempt += 1
-        self._begin_attempt()
+        return delay_ms
+
+    def _go_back(self, error: PyFlinkStateError, delay_ms: int) -> None:
+        """Have sinks and listeners know that an attempt begins after a failure, and wait."""
         for sink in self._plan.sinks:
             sink.sink.rewind(self._epoch)
             sink.sink.commit(self._epoch)  # again, if it was the commit that failed
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
-        self._clock.sleep_ms(delay_ms)
+        self._pause(delay_ms)
+
+    def _pause(self, delay_ms: int) -> None:
+        """Wait before the restart; who cancels the job or wants a savepoint need not wait."""
+        until_ms = self._clock.now_ms() + delay_ms
+        while (left_ms := until_ms - self._clock.now_ms()) > 0:
+            event = self._clock.receive(self._events, left_ms)
+            if isinstance(event, SavepointRequest):
+                event.fail(CheckpointError("the job waits for its restart: ask again when it is running"))
+            elif event is not None:
+                self._handle(event)
+            if self._cancelled is not None:
+                raise self._cancelled
 
     def _delay_after(self, error: PyFlinkStateError) -> int:
         """Return how long to wait before the restart; raises what ends the job if there is to be none."""
@@ -356,7 +346,7 @@ class Job(JobView):
         """Go back to the checkpoint before a damaged one, where the user wants that and there is one."""
         if not isinstance(error, CorruptCheckpointError) or not self._settings.fall_back:
             return False
-        if self._checkpointing is None or self._restore is None:
+        if self._checkpointing is None or self._restore is None or not self._source.is_rewindable:
             return False
         older = self._checkpointing.fall_back(self._restore)
         if older is None:
@@ -381,6 +371,7 @@ class Job(JobView):
     # --- epochs ----------------------------------------------------------------------------------
 
     def _run_attempt(self) -> Iterator[int]:
+        self.status = JobStatus.RUNNING
         while not self._stopped:
             self._take_mail()
             self._raise_failure()
@@ -401,12 +392,9 @@ class Job(JobView):
         is_last = self._planner.is_over
         if is_last and not self._is_final and self._plan.uses_timers:
             return self._planner.empty(self._epoch)
-        if self._wants_barrier(is_last) or (not is_last and self._timers_are_due()):
+        if self._wants_barrier(is_last) or (not is_last and self._timers.are_due(self._clock.now_ms())):
             return self._planner.empty(self._epoch)
         return None
-
-    def _timers_are_due(self) -> bool:
-        return bool(self._timers) and min(self._timers.values()) <= self._clock.now_ms()
 
     def _wants_barrier(self, is_last: bool) -> bool:
         """Return whether an empty epoch is worth its barrier: nothing else is there to do."""
@@ -419,12 +407,12 @@ class Job(JobView):
         return is_last or self._must_commit() or self._checkpointing.coordinator.is_due(self._clock.now_ms())
 
     def _must_commit(self) -> bool:
-        return self._plan.source.source.commits_every_epoch
+        return self._source.commits_every_epoch
 
     def _rest(self) -> None:
         """Wait for mail, a little while."""
         with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=self._plan.source.source.poll_s))
+            self._handle(self._events.get(timeout=self._source.poll_s))
         if self._checkpointing is not None:
             self._checkpointing.tick()
 
@@ -554,15 +542,7 @@ class Job(JobView):
         elif isinstance(event, (CancelJob, SavepointRequest)):
             self._handle_request(event)
         elif self._checkpointing is not None:
-            self._handle_checkpoint_event(self._checkpointing, event)
-
-    def _handle_checkpoint_event(self, checkpointing: Checkpointing, event: Any) -> None:
-        if isinstance(event, CheckpointAck):
-            checkpointing.acknowledge(event)
-        elif isinstance(event, CheckpointDecline):
-            checkpointing.decline(event)
-        elif isinstance(event, StateMaterialized):
-            checkpointing.materialized(event)
+            self._checkpointing.handle(event)
 
     def _handle_request(self, request: CancelJob | SavepointRequest) -> None:
         if isinstance(request, CancelJob):
@@ -582,9 +562,7 @@ class Job(JobView):
         self._accumulators.add(report)
         self._event_time.report(report)
         if report.is_slot:
-            self._timers.pop(report.task, None)
-            if report.next_timer_ms is not None:
-                self._timers[report.task] = report.next_timer_ms
+            self._timers.heard(report.task, report.next_timer_ms)
 
     # --- what checkpointing asks and tells ---------------------------------------------------------
 

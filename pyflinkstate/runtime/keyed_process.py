@@ -14,7 +14,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +27,30 @@ _log = logging.getLogger("pyflinkstate")
 
 @attrs.frozen
 class KeyedProcessQuery:
-    """A job that :func:`keyed_process` runs behind a streaming DataFrame."""
+    """A job that :func:`keyed_process` runs behind a streaming DataFrame.
+
+    Attributes:
+        client: watches and steers the job: status, cancel, savepoints.
+        output: the directory of the results that it has committed, Parquet files.
+        job_name: as given to :func:`keyed_process`.
+    """
 
     client: JobClient
     output: str
+    job_name: str
 
 
-#: The jobs behind streaming DataFrames, the newest last; each ends with its query.
-running: list[KeyedProcessQuery] = []
+#: The newest last. Those that have ended are forgotten when the next one starts.
+_queries: list[KeyedProcessQuery] = []
+
+
+def keyed_process_queries() -> list[KeyedProcessQuery]:
+    """Return the jobs behind the streaming DataFrames of this program, the newest last.
+
+    Each runs until it is cancelled, fails, or its query is stopped; one that has ended is in the list until
+    the next one starts.
+    """
+    return list(_queries)
 
 
 def keyed_process(
@@ -53,6 +69,7 @@ def keyed_process(
     A batch DataFrame is processed at once, and the result is kept on the cluster. Behind a streaming one a
     job runs from now on, batch by batch; what it commits is a streaming DataFrame to go on with. Run
     again with the same checkpoint directory and job name, it goes on where it was.
+    :func:`keyed_process_queries` has the job's client.
 
     Args:
         df: batch or streaming; the function gets Spark ``Row`` records.
@@ -63,11 +80,12 @@ def keyed_process(
         key_type: see :meth:`DataStream.key_by`.
         parallelism: how many subtasks hold the state. Default: Spark's default parallelism.
         checkpoint_directory: a path or URI that driver and executors reach; needed for a streaming DataFrame,
-            whose results lie there too, as Parquet.
+            whose results lie there too, as Parquet. Spark must reach it under the same URI, so it cannot
+            be on S3.
         job_name: what checkpoints know the job by.
 
     Raises:
-        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``.
+        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3.
     """
     env = StreamExecutionEnvironment(df.sparkSession)
     if parallelism is not None:
@@ -101,17 +119,19 @@ def _streaming(
     checkpoint_directory: str,
     job_name: str,
 ) -> DataFrame:
-    base = absolute(checkpoint_directory).rstrip("/")
-    output = f"{base}/{job_name}-output"
+    base = absolute(checkpoint_directory)
+    check_spark_reaches(base, "keyed_process() with checkpoint_directory", "choose a directory")
+    output = child_uri(base, f"{job_name}-output")
     empty = df.sparkSession.createDataFrame([], schema)
-    env.enable_checkpointing(0, f"{base}/{job_name}-checkpoints", incremental=True)
+    env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)
     stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
     stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
     file_system, path = open_file_system(output)
     file_system.create_dir(path, recursive=True)
     client = env.execute_async(job_name)
     client.get_job_execution_result().add_done_callback(_log_failure)
-    running.append(KeyedProcessQuery(client, output))
+    _queries[:] = [query for query in _queries if not query.client.get_job_status().result().is_terminal]
+    _queries.append(KeyedProcessQuery(client, output, job_name))
     reader = df.sparkSession.readStream.schema(empty.schema)
     return reader.option("recursiveFileLookup", "true").parquet(output)
 

@@ -14,6 +14,8 @@ from typing import Any, TextIO
 INTERVAL_S = 0.2
 #: So many lines wait at most; if the driver is slower than that, the oldest are dropped, and counted.
 MAX_WAITING = 10_000
+#: What is longer than so many characters is handed out in pieces: a progress bar may never end its line.
+MAX_LINE = 10_000
 
 Lines = tuple[tuple[int, str], ...]
 
@@ -84,19 +86,30 @@ class OutputForwarder:
 
 
 class _Tee(io.TextIOBase):
-    """A text stream that also hands out whole lines."""
+    """A text stream that also hands out whole lines, and of one that does not end its pieces. Thread-safe."""
 
     def __init__(self, stream: TextIO, add: Callable[[str], None]) -> None:
         self._stream = stream
         self._add = add
         self._rest = ""
+        #: May be taken again by the same thread: a signal handler may print in the middle of a print.
+        self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
-        self._stream.write(text)
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._add(line)
+        with self._lock:
+            self._stream.write(text)
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in lines:
+                self._add_in_pieces(line)
+            if len(self._rest) > MAX_LINE:
+                whole = len(self._rest) // MAX_LINE * MAX_LINE
+                pieces, self._rest = self._rest[:whole], self._rest[whole:]
+                self._add_in_pieces(pieces)
         return len(text)
+
+    def _add_in_pieces(self, line: str) -> None:
+        for start in range(0, max(1, len(line)), MAX_LINE):
+            self._add(line[start : start + MAX_LINE])
 
     def flush(self) -> None:
         self._stream.flush()
@@ -108,9 +121,10 @@ class _Tee(io.TextIOBase):
 
     def end_line(self) -> None:
         """Hand out what is there of a line."""
-        rest, self._rest = self._rest, ""
-        if rest:
-            self._add(rest)
+        with self._lock:
+            rest, self._rest = self._rest, ""
+            if rest:
+                self._add(rest)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a stream's own is read-only too

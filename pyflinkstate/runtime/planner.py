@@ -1,4 +1,4 @@
-"""Where the source stands, epoch by epoch, and what the next epoch is."""
+"""Where the source stands, epoch by epoch, what the next epoch is, and when timers want one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.runtime.messages import SlotId
+from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.sources import Epoch, Source
 
 
@@ -77,3 +79,31 @@ class EpochPlanner:
         self._source.commit(self._positions[epoch])
         self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
         self._planned = {n: end for n, end in self._planned.items() if n > epoch}
+
+
+class NextTimers:
+    """When the next processing-time timer of each slot is due."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self._plan = plan
+        self._due_ms: dict[str, int] = {}
+
+    def begin_attempt(self, are_restored: bool) -> None:
+        """Forget all. Restored ones are not known yet: an epoch, as soon as may be, finds them out."""
+        self._due_ms = {}
+        if are_restored and self._plan.uses_timers:
+            self._due_ms = {
+                str(SlotId(operator.operator_id, subtask)): 0
+                for operator in self._plan.operators
+                for subtask in range(operator.parallelism)
+            }
+
+    def heard(self, slot: str, due_ms: int | None) -> None:
+        """A slot says when its next timer is due; None where it has none."""
+        self._due_ms.pop(slot, None)
+        if due_ms is not None:
+            self._due_ms[slot] = due_ms
+
+    def are_due(self, now_ms: int) -> bool:
+        """Return whether a timer is to fire."""
+        return bool(self._due_ms) and min(self._due_ms.values()) <= now_ms

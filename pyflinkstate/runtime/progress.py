@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TextIO
 
 from pyflinkstate.runtime.clock import Clock
@@ -11,7 +12,10 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class ProgressLine(JobListener):
-    """Shows epoch, rate, size of the state and the last checkpoint, on one line that is written over."""
+    """Shows epoch, rate, size of the state and the last checkpoint, on one line that is written over.
+
+    Where the stream cannot be written to any more (a closed terminal, a broken pipe), nothing is shown.
+    """
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream = stream
@@ -35,11 +39,9 @@ class ProgressLine(JobListener):
         self._show()
 
     def on_end(self, status: JobStatus) -> None:
-        self._show(status.name)
-        self._stream.write("\n")
-        self._stream.flush()
+        self._show(status.name, "\n")
 
-    def _show(self, last: str = "") -> None:
+    def _show(self, last: str = "", end: str = "") -> None:
         parts = []
         if self._epoch is not None:
             rate = self._epoch.records * 1000 / max(1, self._epoch.duration_ms)
@@ -53,8 +55,10 @@ class ProgressLine(JobListener):
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
         parts += filter(None, [self._note, last])
-        self._stream.write("\r\x1b[K" + " | ".join(parts))
-        self._stream.flush()
+        # A line that nobody can see is no reason for a job to fail. ValueError is that of a closed stream.
+        with suppress(OSError, ValueError):
+            self._stream.write("\r\x1b[K" + " | ".join(parts) + end)
+            self._stream.flush()
 
 
 def _size(size: float) -> str:

@@ -74,6 +74,8 @@ class Source(ABC):
 
     #: Each epoch must be durable before more is asked for, as with Structured Streaming.
     commits_every_epoch = False
+    #: It can go back further than to its last commit, as where a damaged checkpoint is passed over.
+    is_rewindable = True
     #: How long a job that has nothing to do waits before it asks again, in seconds.
     poll_s = 0.1
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyflinkstate.errors import (
     ConfigurationError,
     RuntimeFailure,
+    SourceError,
     SparkJobError,
     SparkUnavailableError,
     UnsupportedSessionError,
@@ -84,6 +85,49 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
         return Endpoint(port=port)
     host = str(conf.get("spark.driver.host"))
     return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
+
+
+class SparkQueryFiles:
+    """A query's checkpoint location, through Hadoop's file systems, as Spark itself reads it."""
+
+    def __init__(self, session: Any, location: str) -> None:
+        self._jvm: Any = session._jvm
+        self._configuration = session._jsparkSession.sessionState().newHadoopConf()
+        self._location = location
+
+    def names(self, folder: str) -> list[str]:
+        """See :class:`~pyflinkstate.runtime.query_log.QueryFiles`."""
+        with self._errors(folder):
+            file_system, path = self._open(folder)
+            if not file_system.exists(path):
+                return []
+            return [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`~pyflinkstate.runtime.query_log.QueryFiles`."""
+        with self._errors(name):
+            file_system, path = self._open(name)
+            if not file_system.exists(path):
+                return None
+            stream = file_system.open(path)
+            try:
+                return bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+
+    def _open(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location.rstrip('/')}/{name}")
+        return path.getFileSystem(self._configuration), path
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise SourceError(
+                f"the streaming query's checkpoint location {self._location}: cannot read {name}: "
+                f"{_abridged(str(error))}"
+            ) from error
 
 
 def rdd_source(rdd: Any, partitions_per_epoch: int | None) -> RddSource:

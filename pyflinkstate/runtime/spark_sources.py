@@ -20,6 +20,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
     SourceError,
 )
+from pyflinkstate.runtime.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources import Available, Epoch, RddEpoch, Source
 
 # --- batch readers -------------------------------------------------------------------------------
@@ -108,25 +109,44 @@ class PartitionOffsets:
 NO_BATCH = -1
 
 
+@attrs.frozen
+class _Batch:
+    """A batch that waits to become durable."""
+
+    number: int
+    frame: Any
+    identity: str | None
+
+
 class StreamingSource(Source):
     """The batches of a streaming query, one epoch each, handed over by ``foreachBatch``.
 
     Spark replays its newest batch only, so a batch's state must be durable before Spark hears that the batch
     is done: each epoch takes a checkpoint, and :meth:`process_batch` returns when it is complete.
 
+    The query's log says what to restore before the query is started (:meth:`choose`). The first batch must
+    be the one that the restored state waits for, else the job ends: nothing is lost without a word.
+
     Args:
         start_query: starts the query with a function for ``foreachBatch`` and returns it.
+        open_log: opens what Spark has noted of the query.
     """
 
     commits_every_epoch = True
+    is_rewindable = False
 
-    def __init__(self, start_query: Callable[[Callable[[Any, int], None]], Any]) -> None:
+    def __init__(
+        self, start_query: Callable[[Callable[[Any, int], None]], Any], open_log: Callable[[], QueryLog]
+    ) -> None:
         self._start_query = start_query
+        self._open_log = open_log
         self._changed = threading.Condition()
+        self._log: QueryLog | None = None
         self._query: Any = None
-        self._batch: tuple[int, Any] | None = None
-        #: Batches up to this one are in a completed checkpoint.
+        self._batch: _Batch | None = None
+        #: Batches up to this one are in a completed checkpoint, if the first one is what it seems to be.
         self._durable = NO_BATCH
+        self._is_checked = False
         self._closed = False
         self._error: BaseException | None = None
         self._wake_up: Callable[[], None] = lambda: None
@@ -135,28 +155,38 @@ class StreamingSource(Source):
 
     def process_batch(self, frame: Any, batch_id: int) -> None:
         """Hand a batch to the job, and return when it is durable. Called on a thread of Spark's."""
+        batch = _Batch(batch_id, frame, self.log.identity(batch_id))
         with self._changed:
-            self._batch = (batch_id, frame)
+            self._batch = batch
             self._changed.notify_all()
         self._wake_up()
         with self._changed:
-            self._changed.wait_for(lambda: self._durable >= batch_id or self._closed)
+            self._changed.wait_for(lambda: self._is_durable(batch_id) or self._closed)
             self._batch = None
-            if self._durable < batch_id:
+            if not self._is_durable(batch_id):
                 why = "" if self._error is None else f": {self._error}"
                 raise SourceError(f"the job that processes batch {batch_id} has ended{why}")
 
+    def _is_durable(self, batch: int) -> bool:
+        return self._is_checked and self._durable >= batch
+
     # --- the job's side ----------------------------------------------------------------------------
 
-    def start(self) -> int | None:
-        """Start the query; return its first batch's number when it comes, None if the query ends before."""
-        self._query = self._start_query(self.process_batch)
-        with self._changed:
-            while not self._changed.wait_for(lambda: self._batch is not None, timeout=0.2):
-                if not self._query.isActive:
-                    self._raise_failure()
-                    break
-            return None if self._batch is None else self._batch[0]
+    def locate(self) -> None:
+        """Find the query's log; raises ``ConfigurationError`` where it has no place."""
+        self._log = self._open_log()
+
+    @property
+    def log(self) -> QueryLog:
+        """What Spark has noted of the query."""
+        if self._log is None:
+            self.locate()
+        assert self._log is not None
+        return self._log
+
+    def choose(self, retained: Iterable[CheckpointMetadata]) -> CheckpointMetadata | None:
+        """Return which of the retained checkpoints to restore; see :func:`checkpoint_before`."""
+        return checkpoint_before(self.log.next_batch(), self.log.query_id(), retained)
 
     @property
     def query_id(self) -> str:
@@ -164,8 +194,9 @@ class StreamingSource(Source):
         return str(self._query.id)
 
     def open(self, wake_up: Callable[[], None]) -> None:
-        """See :class:`Source`."""
+        """See :class:`Source`. Starts the query; batches come when they come."""
         self._wake_up = wake_up
+        self._query = self._start_query(self.process_batch)
 
     def close(self, error: BaseException | None) -> None:
         """See :class:`Source`. The query ends as well; with an error of its own if the job failed."""
@@ -177,17 +208,37 @@ class StreamingSource(Source):
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        return {"batch": NO_BATCH, "query": self.query_id}
+        return position_of(NO_BATCH, self.query_id, None)
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
-        """See :class:`Source`."""
+        """See :class:`Source`.
+
+        Raises:
+            IncompatibleCheckpointError: the first batch is not the one that ``start`` waits for.
+        """
         with self._changed:
             batch = self._batch
         if batch is None:
             return Available(start, is_last=self._is_over())
-        if batch[0] <= start["batch"]:
+        self._check_first(start, batch)
+        if batch.number <= start["batch"]:
             return Available(start)  # it is on its way, or was durable before the restart
-        return Available({**start, "batch": batch[0]})
+        return Available(position_of(batch.number, self.query_id, batch.identity))
+
+    def _check_first(self, start: Any, batch: _Batch) -> None:
+        if self._is_checked:
+            return
+        follows = batch.number == start["batch"] + 1
+        if start["query"] != self.query_id or not (follows or _is_same(start, batch)):
+            raise IncompatibleCheckpointError(
+                f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
+                f"state is that of {start!r}, although the query's log fitted when the job was started: does "
+                f"another program run the same query? Run the job again, alone",
+                batch=batch.number,
+            )
+        with self._changed:
+            self._is_checked = True
+            self._changed.notify_all()
 
     def _is_over(self) -> bool:
         if self._query.isActive:
@@ -204,9 +255,9 @@ class StreamingSource(Source):
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
         with self._changed:
-            if self._batch is None or self._batch[0] != end["batch"]:
+            if self._batch is None or self._batch.number != end["batch"]:
                 raise SourceError(f"the streaming query no longer has batch {end['batch']}")
-            return RddEpoch(self._batch[1].rdd)
+            return RddEpoch(self._batch.frame.rdd)
 
     def commit(self, end: Any) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""
@@ -215,45 +266,54 @@ class StreamingSource(Source):
             self._changed.notify_all()
 
 
+def _is_same(position: Any, batch: NextBatch | _Batch) -> bool:
+    """Return whether a position's batch is this one: of that number, and cut at the same time."""
+    is_cut = batch.identity is not None
+    return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)
+
+
 def checkpoint_before(
-    batch: int, query_id: str, retained: Iterable[CheckpointMetadata]
+    batch: NextBatch, query_id: str | None, retained: Iterable[CheckpointMetadata]
 ) -> CheckpointMetadata | None:
     """Return the checkpoint to restore when Spark's query goes on with ``batch``; None to begin anew.
 
-    Let M be the batch of the newest retained checkpoint.
+    Let N be the number of ``batch``, and M that of the batch of the newest retained checkpoint.
 
-    * M is ``batch - 1``: Spark goes on where the state is.
-    * M is ``batch``: the state was durable, and the program was killed before Spark heard so. The batch is
-      skipped.
-    * M is newer: Spark's checkpoint location was set back. A retained checkpoint of ``batch - 1`` is taken,
-      one of ``batch`` is not, since Spark may plan that batch with other records now.
+    * M is N - 1: Spark goes on where the state is.
+    * M is N, and it is the same batch: the state was durable, and the program was killed before Spark
+      heard so. The batch is skipped.
+    * M is newer, or it is N and Spark cuts that batch anew: Spark's checkpoint location was set back. A
+      retained checkpoint of N - 1 is taken, or of that very batch N.
     * M is older, or there is none: what lies between cannot be had any more.
 
     Raises:
         IncompatibleCheckpointError: no retained checkpoint fits.
         CheckpointNotFoundError: there is none, and the query is not at its beginning.
     """
+    number = batch.number
     newest_first = sorted(retained, key=lambda metadata: metadata.checkpoint_id, reverse=True)
     if not newest_first:
-        if batch == 0:
+        if number == 0:
             return None
         raise CheckpointNotFoundError(
-            f"the streaming query goes on with batch {batch}, and there is no checkpoint of the state before "
-            f"it: begin anew with another checkpoint location, or restore the job's checkpoints"
+            f"the streaming query goes on with batch {number}, and there is no checkpoint of the state "
+            f"before it: begin anew with another checkpoint location, or restore the job's checkpoints"
         )
     for metadata in newest_first:
         position = metadata.source_position
-        if not isinstance(position, dict) or position.get("query") != query_id:
+        if not isinstance(position, dict) or "batch" not in position or position.get("query") != query_id:
             raise IncompatibleCheckpointError(
                 f"checkpoint {metadata.checkpoint_id} belongs to another streaming query "
-                f"({position!r}, this is {query_id}): use the checkpoint location that belongs to it"
+                f"({position!r}, this is {query_id or 'a new one'}): use the checkpoint location that "
+                f"belongs to it"
             )
-        was_set_back = newest_first[0].source_position["batch"] > batch
-        if position["batch"] == batch - 1 or (position["batch"] == batch and not was_set_back):
+        if position["batch"] == number - 1 or _is_same(position, batch):
             return metadata
-    have = ", ".join(str(metadata.source_position["batch"]) for metadata in newest_first)
+    batches = [metadata.source_position["batch"] for metadata in newest_first]
+    cut_anew = ", which Spark cuts anew" if number in batches else ""
     raise IncompatibleCheckpointError(
-        f"the streaming query goes on with batch {batch}, and the retained checkpoints are of batches "
-        f"{have}: records would be lost or counted twice. Restore Spark's checkpoint location and the job's "
-        f"checkpoints of the same time, or begin both anew"
+        f"the streaming query goes on with batch {number}{cut_anew}, and the retained checkpoints are of "
+        f"batches {', '.join(map(str, batches))}: records would be lost or counted twice. If the job was "
+        f"stopped with a savepoint, restore_from() that. Else restore Spark's checkpoint location and the "
+        f"job's checkpoints of the same time, or begin both anew"
     )

@@ -87,6 +87,19 @@ def child_uri(uri: str, *names: str) -> str:
     return "/".join([base, *names]) + question + options
 
 
+def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
+    """Check that Spark, too, could use a URI: options after a ``?`` and ``s3://`` are not for Hadoop.
+
+    Raises:
+        ConfigurationError: it could not.
+    """
+    if uri.startswith("s3://") or ("://" in uri and "?" in uri):
+        raise ConfigurationError(
+            f"{what} {uri}: Spark does not reach that directory under this URI; {remedy} that Spark reaches, "
+            f"such as s3a://..."
+        )
+
+
 def _split_options(uri: str) -> tuple[str, str, str]:
     base, question, options = uri.partition("?") if "://" in uri else (uri, "", "")
     return base.rstrip("/"), question, options

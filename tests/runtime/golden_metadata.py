@@ -26,7 +26,7 @@ from pyflinkstate.backends.state_handles import (
 )
 
 FOLDER = Path(__file__).parent / "golden"
-GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3)}
+GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}
 
 FILE = FileStateHandle("9f86d081884c7d659a2feaa0c55ad015", 1_048_576)
 INLINE = ByteStreamStateHandle(bytes(range(256)))
@@ -119,7 +119,10 @@ V3 = attrs.evolve(
     ),
 )
 
-METADATA = {1: V1, 2: V2, 3: V3}
+#: Event time is known, of an assigner and of an operator.
+V4 = attrs.evolve(V3, watermarks={"watermarks-1": 1_700_000_000_122, "spend": -1})
+
+METADATA = {1: V1, 2: V2, 3: V3, 4: V4}
 
 if __name__ == "__main__":
     GOLDEN[VERSION].write_bytes(METADATA[VERSION].encode())

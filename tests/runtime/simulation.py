@@ -38,7 +38,8 @@ from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.frames import decode_values
-from pyflinkstate.runtime.job import Job, JobSettings
+from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.restart import (
     ExponentialDelayRestart,

@@ -266,7 +266,8 @@ class SimulatedClock:
     def now_ms(self) -> int:
         return self._cluster.now_ms
 
-    def sleep_ms(self, duration_ms: int) -> None:
-        until_ms = self._cluster.now_ms + duration_ms
-        while self._cluster.step(until_ms):
-            self._driver.check()
+    def receive(self, mailbox: Mailbox, timeout_ms: int) -> Any | None:
+        try:
+            return mailbox.get(timeout_ms / 1000)
+        except queue.Empty:
+            return None

@@ -24,7 +24,8 @@ from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
-from pyflinkstate.runtime.job import Job, JobSettings
+from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
 from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy

@@ -39,14 +39,24 @@ class ManualClock:
         self.time_ms = now_ms
         self.step_ms = step_ms
         self.slept: list[int] = []
+        #: Called when somebody waits, before the time has passed.
+        self.on_sleep: Callable[[int], None] = lambda _: None
 
     def now_ms(self) -> int:
         self.time_ms += self.step_ms
         return self.time_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
+        self.on_sleep(duration_ms)
         self.slept.append(duration_ms)
         self.time_ms += duration_ms
+
+    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
+        try:
+            return mailbox.get_nowait()
+        except queue.Empty:
+            self.sleep_ms(timeout_ms)
+            return None
 
 
 def handle(start: int = 0, end: int = 127, data: bytes = b"state") -> KeyGroupsStateHandle:

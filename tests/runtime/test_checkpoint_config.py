@@ -209,7 +209,12 @@ class TestIncremental:
         config.enable_incremental_checkpoints(materialization_interval=3)
         assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
 
-    @pytest.mark.parametrize("bad", [0, -1, 1.5, "3", None, True], ids=repr)
+    def test_which_stays_when_they_are_switched_on_again(self, config: CheckpointConfig) -> None:
+        config.enable_incremental_checkpoints(materialization_interval=3)
+        config.enable_incremental_checkpoints(False).enable_incremental_checkpoints()
+        assert config.settings == CheckpointSettings(incremental=True, materialization_interval=3)
+
+    @pytest.mark.parametrize("bad", [0, -1, 1.5, "3", True], ids=repr)
     def test_a_bad_interval_switches_nothing_on(self, config: CheckpointConfig, bad: Any) -> None:
         with pytest.raises(ConfigurationError, match="materialization_interval"):
             config.enable_incremental_checkpoints(materialization_interval=bad)

@@ -501,3 +501,17 @@ class TestFallBack:
         assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
         assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4, 3, 4, 5]
         assert [type(error) for _, error in run.heard.restarts] == [SparkJobError, CorruptCheckpointError]
+
+    def test_not_with_a_source_that_gives_nothing_old_again(
+        self, run: JobRun, storage: CheckpointStorage
+    ) -> None:
+        run.runner.before = once(BadRecordError("bad input"), 4)
+        job = run.job()
+        with pytest.raises(BadRecordError):
+            list(job.run())
+        self.damage(storage, job.job_id, 3)
+        again = self.again(run, storage, fall_back=True)
+        again.end.parent.source.is_rewindable = False
+        with pytest.raises(CorruptCheckpointError, match="chk-3"):
+            again.run()
+        assert again.heard.restarts == []

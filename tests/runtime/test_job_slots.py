@@ -51,6 +51,7 @@ from pyflinkstate.runtime.messages import (
     TaskReport,
 )
 from pyflinkstate.runtime.plan import KeyedNode, SourceNode
+from pyflinkstate.runtime.query_log import QueryLog
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import Available
@@ -207,14 +208,27 @@ class Query:
         self.isActive = False
 
 
+class NothingNoted(QueryLog):
+    """A query's log that is not there."""
+
+    def __init__(self) -> None:
+        return
+
+    def identity(self, batch: int) -> str | None:
+        return None
+
+
 class NotingSource(StreamingSource):
     """Hears of durable batches; the slots of an epoch acknowledge when it is asked for the next one."""
 
     def __init__(self, query: Query, heard: Callable[[int], None]) -> None:
-        super().__init__(lambda process_batch: query)
-        self.start_query = threading.Thread(target=self._stream, args=(query,), daemon=True).start
+        super().__init__(lambda process_batch: self._start(query), NothingNoted)
         self._heard = heard
         self.late: list[Callable[[], None]] = []
+
+    def _start(self, query: Query) -> Query:
+        threading.Thread(target=self._stream, args=(query,), daemon=True).start()
+        return query
 
     def _stream(self, query: Query) -> None:
         for batch in range(3):
@@ -247,8 +261,6 @@ def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_
     run = acted(storage, act)
     run.end.parent = SourceNode(source, "stream")
     job = run.job()
-    source.start_query()
-    source.start()
     list(job.run())
     assert all(batch in completed for batch, completed in durable), durable
     assert {batch for batch, _ in durable} == {0, 1, 2}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support_runtime import PATIENCE_S, raising
 
-from pyflinkstate.runtime.output import MAX_WAITING, Lines, OutputForwarder
+from pyflinkstate.runtime.output import MAX_LINE, MAX_WAITING, Lines, OutputForwarder
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 
@@ -296,6 +296,41 @@ class TestInstalled:
             process.forwarder.flush()
         assert not process.messages.empty()
         assert process.lines(1) == [(INFO, "almost done")]
+
+    def test_a_line_without_end_is_sent_in_pieces(self) -> None:
+        """As of a progress bar, which goes back to its beginning and never ends it."""
+        with installed(Process()) as process:
+            for _ in range(MAX_LINE + 1):
+                sys.stdout.write("\r10")
+            pieces = [line for _, line in process.lines(3)]
+            assert all(len(piece) == MAX_LINE for piece in pieces)
+            process.forwarder.flush()
+            assert "".join(pieces) + process.lines(1)[0][1] == "\r10" * (MAX_LINE + 1)
+
+    @pytest.mark.parametrize("length", [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE])
+    def test_a_long_line_is_sent_whole(self, length: int) -> None:
+        with installed(Process()) as process:
+            print("x" * length)
+            print("next")
+            process.forwarder.flush()
+            found = [line for _, line in process.lines(1 + -(-length // MAX_LINE))]
+            assert ("".join(found[:-1]), found[-1]) == ("x" * length, "next")
+
+    def test_threads_may_print_at_once(self) -> None:
+        """Each writes lines in two parts; no part is lost, whichever line it is on."""
+        with installed(Process()) as process:
+            threads = [threading.Thread(target=lambda: [print("abc") for _ in range(500)]) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE_S)
+            sys.stdout.write("end")
+            process.forwarder.flush()
+            found = []
+            while "end" not in "".join(found[-1:]):
+                found += [line for _, line in process.lines(1)]
+            assert len(found) == 2001
+            assert "".join(found).count("abc") == 2000
 
     def test_a_driver_that_breaks_ends_the_sending_and_nothing_else(self) -> None:
         made, broken = Process(), threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from support_runtime import ManualClock
+from support_runtime import ManualClock, raising
 
 from pyflinkstate.errors import SlotLostError
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
@@ -172,6 +172,19 @@ class TestLine:
     ) -> None:
         line.on_restart(1, SlotLostError("gone"))
         assert terminal.lines == ["restarts 1"]
+
+    @pytest.mark.parametrize(
+        "error", [BrokenPipeError("no reader"), ValueError("I/O operation on closed file")], ids=repr
+    )
+    @pytest.mark.parametrize("method", ["write", "flush"])
+    def test_a_stream_that_is_broken_is_nobodys_failure(
+        self, line: ProgressLine, terminal: Terminal, error: Exception, method: str
+    ) -> None:
+        setattr(terminal, method, raising(error))
+        line.on_epoch(epoch())
+        line.on_checkpoint(checkpoint())
+        line.on_restart(1, SlotLostError("gone"))
+        line.on_end(JobStatus.FAILED)
 
     def test_it_is_a_listener(self, line: ProgressLine) -> None:
         assert isinstance(line, JobListener)

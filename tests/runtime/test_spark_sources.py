@@ -20,6 +20,7 @@ from pyflinkstate.errors import (
     SlotLostError,
     SourceError,
 )
+from pyflinkstate.runtime.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources import Available, RddEpoch
 from pyflinkstate.runtime.spark_sources import (
     EARLIEST,
@@ -35,16 +36,24 @@ from pyflinkstate.runtime.spark_sources import (
 QUERY = "8b1f"
 
 
-def kept(checkpoint_id: int, batch: int, query: str = QUERY) -> CheckpointMetadata:
+#: What tells the batches of these tests, as Spark cut them first.
+CUT = "cut once"
+
+
+def kept(
+    checkpoint_id: int, batch: int, query: str = QUERY, identity: str | None = CUT
+) -> CheckpointMetadata:
     """Return a retained checkpoint of the state after ``batch``."""
-    return metadata(checkpoint_id, source_position={"batch": batch, "query": query})
+    return metadata(checkpoint_id, source_position=position_of(batch, query, identity))
 
 
 class TestCheckpointBefore:
     """Spark goes on with batch 5; which checkpoint has the state before it?"""
 
-    def restored(self, *retained: CheckpointMetadata, batch: int = 5) -> int | None:
-        found = checkpoint_before(batch, QUERY, retained)
+    def restored(
+        self, *retained: CheckpointMetadata, batch: int = 5, identity: str | None = CUT
+    ) -> int | None:
+        found = checkpoint_before(NextBatch(batch, identity), QUERY, retained)
         return None if found is None else found.checkpoint_id
 
     def test_the_batch_before_is_where_spark_goes_on(self) -> None:
@@ -85,9 +94,26 @@ class TestCheckpointBefore:
         assert self.restored(kept(8, 4), kept(10, 5), kept(9, 4)) == 10
         assert self.restored(kept(10, 4), kept(8, 3), kept(9, 3)) == 10
 
-    def test_if_spark_was_set_back_the_batch_is_not_skipped(self) -> None:
-        """Spark plans it anew, perhaps with other records than those that the state has seen."""
-        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6)) == 7
+    @pytest.mark.parametrize("identity", [None, "cut again"])
+    def test_a_batch_that_is_cut_anew_is_not_skipped(self, identity: str | None) -> None:
+        """By its number it is the newest; it may have other records than those that the state has seen."""
+        assert self.restored(kept(7, 4), kept(8, 5), identity=identity) == 7
+        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6), identity=identity) == 7
+        with pytest.raises(
+            IncompatibleCheckpointError, match=r"batch 5, which Spark cuts anew, .* batches 6, 5"
+        ):
+            self.restored(kept(8, 5), kept(9, 6), identity=identity)
+
+    def test_that_very_batch_is_skipped_also_if_spark_was_set_back(self) -> None:
+        assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6)) == 8
+
+    def test_a_checkpoint_that_does_not_know_its_batch_is_not_that_of_the_batch(self) -> None:
+        assert self.restored(kept(7, 4), kept(8, 5, identity=None)) == 7
+        assert self.restored(kept(7, 4), kept(8, 5, identity=None), identity=None) == 7
+
+    def test_a_query_that_never_ran_has_no_checkpoint(self) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match=r"another streaming query.*this is a new one"):
+            checkpoint_before(NextBatch(0), None, [kept(1, NO_BATCH)])
 
     def test_all_retained_batches_are_named(self) -> None:
         with pytest.raises(IncompatibleCheckpointError, match="are of batches 9, 8, 7"):
@@ -101,7 +127,9 @@ class TestCheckpointBefore:
         with pytest.raises(IncompatibleCheckpointError, match="checkpoint 9 belongs to another"):
             self.restored(kept(8, 4), kept(9, 4, "other"))
 
-    @pytest.mark.parametrize("position", [{"index": 4, "length": 9}, [4], None, "earliest"], ids=repr)
+    @pytest.mark.parametrize(
+        "position", [{"index": 4, "length": 9}, {"query": QUERY}, [4], None, "earliest"], ids=repr
+    )
     def test_the_state_of_another_source_is_refused(self, position: Any) -> None:
         with pytest.raises(IncompatibleCheckpointError, match="another streaming query"):
             self.restored(metadata(9, source_position=position))
@@ -337,8 +365,12 @@ class Query:
     def give(self, batch_id: int) -> queue.SimpleQueue[Any]:
         """As ``give_early``, to a source that is open; returns when that has woken the job."""
         given = self.give_early(batch_id)
-        self._wake_ups.get(timeout=PATIENCE_S)
+        self.await_wake_up()
         return given
+
+    def await_wake_up(self) -> None:
+        """Return when the source has woken the job."""
+        self._wake_ups.get(timeout=PATIENCE_S)
 
     def give_early(self, batch_id: int) -> queue.SimpleQueue[Any]:
         """Call the function of ``foreachBatch``; what it ended with comes in the queue."""
@@ -356,13 +388,28 @@ def query() -> Query:
     return Query()
 
 
+class CutOnce(QueryLog):
+    """A log in which every batch is as Spark cut it first, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.cut: dict[int, str] = {}
+
+    def identity(self, batch: int) -> str | None:
+        return self.cut.get(batch, CUT)
+
+
 def start_of(batch: int) -> dict[str, Any]:
     """Return the offset after ``batch``."""
-    return {"batch": batch, "query": QUERY}
+    return position_of(batch, QUERY, None if batch == NO_BATCH else CUT)
 
 
 @pytest.fixture
-def source(query: Query) -> Iterator[StreamingSource]:
+def log() -> CutOnce:
+    return CutOnce()
+
+
+@pytest.fixture
+def source(query: Query, log: CutOnce) -> Iterator[StreamingSource]:
     """A source whose query runs; batch 0 is done, and no other has come."""
     given: list[queue.SimpleQueue[Any]] = []
 
@@ -371,11 +418,12 @@ def source(query: Query) -> Iterator[StreamingSource]:
         given.append(query.give_early(0))
         return query
 
-    made = StreamingSource(start)
-    assert made.start() == 0
+    made = StreamingSource(start, lambda: log)
+    made.open(query.wake_up)
+    query.await_wake_up()
+    assert made.latest_offset(start_of(NO_BATCH), False) == Available(start_of(0))
     made.commit(start_of(0))
     assert outcome(given[0]) is None
-    made.open(query.wake_up)
     yield made
     made.close(None)
 
@@ -532,7 +580,7 @@ class TestEnd:
         assert query.stops == 0
 
     def test_a_source_that_was_never_started_may_be_closed(self, query: Query) -> None:
-        StreamingSource(query.start).close(None)
+        StreamingSource(query.start, CutOnce).close(None)
         assert query.stops == 0
 
     def test_the_end_of_the_query_is_the_end_of_the_input(
@@ -569,32 +617,67 @@ class TestEnd:
             source.latest_offset(start_of(4), False)
 
 
-class TestStart:
-    """The job is built when the first batch is known, as that says what to restore."""
+class TestFirstBatch:
+    """The restored state says what the first batch must be; the log said so before the query was started."""
 
-    def test_it_returns_the_first_batchs_number_and_that_batch_waits_for_the_job(self, query: Query) -> None:
-        given: list[queue.SimpleQueue[Any]] = []
-
-        def start(process_batch: Callable[[Any, int], None]) -> Query:
-            query.start(process_batch)
-            given.append(query.give_early(3))
-            return query
-
-        source = StreamingSource(start)
-        assert source.start() == 3
-        assert source.query_id == QUERY
+    @pytest.fixture
+    def opened(self, query: Query, log: CutOnce) -> Iterator[StreamingSource]:
+        source = StreamingSource(query.start, lambda: log)
         source.open(query.wake_up)
-        assert source.latest_offset(start_of(2), False) == Available(start_of(3))
-        assert still_runs(given[0])
-        source.commit(start_of(3))
-        assert outcome(given[0]) is None
+        yield source
         source.close(None)
 
-    def test_a_query_that_ends_before_has_none(self, query: Query) -> None:
-        query.end()
-        assert StreamingSource(query.start).start() is None
+    def test_nobody_waits_for_it(self, opened: StreamingSource) -> None:
+        assert opened.query_id == QUERY
+        assert opened.latest_offset(start_of(2), False) == Available(start_of(2))
 
-    def test_a_query_that_fails_before_is_a_source_error(self, query: Query) -> None:
+    def test_the_one_after_the_state_waits_for_the_job(self, opened: StreamingSource, query: Query) -> None:
+        opened.commit(start_of(2))
+        given = query.give(3)
+        assert opened.latest_offset(start_of(2), False) == Available(start_of(3))
+        assert still_runs(given)
+        opened.commit(start_of(3))
+        assert outcome(given) is None
+
+    def test_the_one_of_the_state_is_skipped_when_it_was_looked_at(
+        self, opened: StreamingSource, query: Query
+    ) -> None:
+        opened.commit(start_of(3))
+        given = query.give(3)
+        assert still_runs(given)
+        assert opened.latest_offset(start_of(3), False) == Available(start_of(3))
+        assert outcome(given) is None
+
+    @pytest.mark.parametrize("first", [0, 2, 5])
+    def test_any_other_ends_the_job_and_is_not_done(
+        self, opened: StreamingSource, query: Query, first: int
+    ) -> None:
+        opened.commit(start_of(3))
+        given = query.give(first)
+        with pytest.raises(
+            IncompatibleCheckpointError, match=f"goes on with batch {first}, and the restored"
+        ):
+            opened.latest_offset(start_of(3), False)
+        opened.close(None)
+        assert isinstance(outcome(given), SourceError)
+
+    def test_neither_is_one_that_was_cut_anew(
+        self, opened: StreamingSource, query: Query, log: CutOnce
+    ) -> None:
+        log.cut[3] = "cut again"
+        opened.commit(start_of(3))
+        given = query.give(3)
+        with pytest.raises(IncompatibleCheckpointError, match="goes on with batch 3"):
+            opened.latest_offset(start_of(3), False)
+        opened.close(None)
+        assert isinstance(outcome(given), SourceError)
+
+    def test_nor_one_of_another_query(self, opened: StreamingSource, query: Query) -> None:
+        query.give(4)
+        with pytest.raises(IncompatibleCheckpointError, match="the streaming query 8b1f goes on"):
+            opened.latest_offset(position_of(3, "other", CUT), False)
+
+    def test_a_query_that_fails_before_is_a_source_error(self, opened: StreamingSource, query: Query) -> None:
         query.end(ConnectionResetError("no brokers"))
         with pytest.raises(SourceError, match="streaming query failed: no brokers"):
-            StreamingSource(query.start).start()
+            opened.latest_offset(start_of(3), False)

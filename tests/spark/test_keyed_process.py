@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from operators import running_sums
-from unfinished_streaming import PATIENCE_S, JsonFolder
+from test_streaming import PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
     JobStatus,
@@ -22,8 +22,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
     errors,
     keyed_process,
+    keyed_process_queries,
 )
-from pyflinkstate.runtime.keyed_process import running
 
 pytestmark = [
     pytest.mark.spark,
@@ -62,8 +62,8 @@ def no_query_left(spark: Any) -> Iterator[None]:
 def no_job_left() -> Iterator[None]:
     """End the jobs behind streaming DataFrames."""
     yield
-    while running:
-        running.pop().client.cancel().result(PATIENCE_S)
+    for query in keyed_process_queries():
+        query.client.cancel().result(PATIENCE_S)
 
 
 @pytest.fixture
@@ -167,26 +167,36 @@ class TestStreaming:
         assert sums.isStreaming
         assert sums.schema.simpleString() == "struct<key:string,total:bigint>"
         assert downstream.read(sums) == downstream.expected()
-        (job,) = running
+        (job,) = keyed_process_queries()
+        assert job.job_name == "sums"
         assert job.client.get_job_status().result() is JobStatus.RUNNING, "it goes on with what comes"
         downstream.input.add(1)
         assert downstream.read(sums) == downstream.expected()
         # Another run of the program goes on where this one was.
-        running.pop().client.cancel().result(PATIENCE_S)
+        job.client.cancel().result(PATIENCE_S)
         downstream.input.add(1)
         assert downstream.read(downstream.start()) == downstream.expected()
 
     def test_a_checkpoint_directory_is_needed(self, downstream: Downstream) -> None:
-        with pytest.raises(errors.ConfigurationError, match="needs checkpoint_directory"):
-            keyed_process(
-                downstream.input.stream(downstream.spark), key="key", function=SumOfRows(), schema=SUMS
-            )
-        assert not running
+        before = keyed_process_queries()
+        for directory, match in [
+            (None, "needs checkpoint_directory"),
+            ("s3://bucket/state", "does not reach"),
+        ]:
+            with pytest.raises(errors.ConfigurationError, match=match):
+                keyed_process(
+                    downstream.input.stream(downstream.spark),
+                    key="key",
+                    function=SumOfRows(),
+                    schema=SUMS,
+                    checkpoint_directory=directory,
+                )
+        assert keyed_process_queries() == before
 
     def test_a_job_that_fails_says_so_in_the_log(self, downstream: Downstream, errors_logged: Any) -> None:
         downstream.input.add(1)
         downstream.start(key=lambda row: None)
-        (job,) = running
+        (job,) = keyed_process_queries()
         error = job.client.get_job_execution_result().exception(PATIENCE_S)
         assert isinstance(error, errors.InvalidKeyError)
         logged = errors_logged.get(timeout=PATIENCE_S)

@@ -1,7 +1,4 @@
-"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side.
-
-Not collected yet: some of these are red.
-"""
+"""Jobs that run beside the program: savepoints, settings of checkpoints, what a job tells, side by side."""
 
 from __future__ import annotations
 

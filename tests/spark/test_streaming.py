@@ -1,7 +1,4 @@
-"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side.
-
-Not collected yet: some of these are red.
-"""
+"""Structured Streaming as a source: exactly once over kills, and whatever is lost on either side."""
 
 from __future__ import annotations
 
@@ -287,6 +284,46 @@ class TestRestarts:
         streaming.run(restore=requests[0].result(0), location=location)
         assert streaming.rows() == streaming.expected()
 
+    def test_a_savepoint_that_covers_more_than_the_newest_checkpoint(
+        self, streaming: Streaming, tmp_path: Path
+    ) -> None:
+        streaming.input.add(2)
+        requests: list[Any] = []
+        stop = Recorder({2: lambda: requests.append(clients[0].stop_with_savepoint())})
+        env = streaming.start(listener=stop, trigger=OFTEN, num_retained=3)
+        env.set_default_savepoint_directory(str(tmp_path / "savepoints"))
+        clients = [env.execute_async("sums")]
+        clients[0].get_job_execution_result().result(PATIENCE_S)
+        savepoint = requests[0].result(0)
+        for folder in streaming.folders()[1:]:
+            shutil.rmtree(folder)
+        streaming.input.add()
+        match = r"batch 2, and .* are of batches 0: .* restore_from\(\) that"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match)
+        streaming.run(restore=savepoint)
+        assert streaming.rows() == streaming.expected()
+        streaming.input.add()
+        match = "goes on with batch 3, and the retained checkpoints are of batches 1"
+        streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
+
+    def test_latest_is_asked_for_and_there_is_none(self, streaming: Streaming) -> None:
+        with pytest.raises(errors.CheckpointNotFoundError, match="holds no completed checkpoint"):
+            streaming.run(restore="latest")
+
+    def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
+        env = streaming.start()
+        env.enable_checkpointing(0, "s3://bucket/checkpoints?endpoint_override=127.0.0.1:1")
+        with pytest.raises(errors.ConfigurationError, match=r"s3://bucket.* name a checkpoint_location"):
+            env.execute("sums")
+
+    def test_a_location_that_cannot_be_read_ends_the_job_before_it_begins(
+        self, streaming: Streaming, spark: Any
+    ) -> None:
+        env = StreamExecutionEnvironment(spark).enable_checkpointing(0, str(streaming.checkpoints))
+        env.from_streaming(streaming.input.stream(spark), checkpoint_location="nosuch://place").print()
+        with pytest.raises(errors.SourceError, match=r"checkpoint location nosuch://place: cannot read"):
+            env.execute_async("sums")
+
     def test_no_data_yet_does_not_keep_the_program_waiting(
         self, streaming: Streaming, background: ThreadPoolExecutor, spark: Any
     ) -> None:
@@ -419,6 +456,17 @@ class TestIdleTimers:
         notes = Notes(spark, until=lambda: streaming.rows() == chimes)
         result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
         assert result.epochs > 2, "a batch, and what the timers gave without one"
+        assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
+
+    def test_restored_ones_fire_though_no_data_comes(self, streaming: Streaming, spark: Any) -> None:
+        streaming.input.add(1)
+        keys = {key for key, _ in streaming.input.records}
+        chimes = Counter(f'["{key}",{left}]' for key in keys for left in range(3))
+        streaming.run(listener=Notes(spark, until=lambda: True), function=Chimes(), trigger=OFTEN)
+        assert streaming.rows() != chimes
+        notes = Notes(spark, until=lambda: streaming.rows() == chimes)
+        result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
+        assert streaming.rows() == chimes
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
 
     def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:

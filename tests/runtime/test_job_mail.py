@@ -1,0 +1,224 @@
+"""What reaches the job master while it waits for a restart, ends, or begins; and sources that raise."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import attrs
+import pytest
+from support_job import JobRun, Mailbox, numbers, once
+from support_runtime import PATIENCE_S
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    JobCancelledError,
+    JobFailedError,
+    PyFlinkStateError,
+    SourceError,
+    SparkJobError,
+)
+from pyflinkstate.runtime.checkpointing import SavepointRequest
+from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.messages import CancelJob, WakeUp
+from pyflinkstate.runtime.observe import JobListener, JobStatus
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import Available, Epoch, Source
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+pytestmark = pytest.mark.timeout(60)
+
+SPARK_FAILED = SparkJobError("an executor was lost")
+DELAY_MS = 600_000
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+    """A job with checkpoints, of 0..9, three an epoch, that waits ten minutes before a restart."""
+    sink = DriverSink(lambda _, values: out.extend(values))
+    return JobRun(numbers(), sink, storage, restart=FixedDelayRestart(1, DELAY_MS))
+
+
+@attrs.define
+class OnRestart(JobListener):
+    """Does something when the job goes back, before it waits."""
+
+    do: Callable[[], object]
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        self.do()
+
+
+def run_with(run: JobRun, on_restart: Callable[[Job], object]) -> Job:
+    """Return the job, to be run; ``on_restart`` is called with it before it waits."""
+    job = run.job()
+    listeners = (run.heard, OnRestart(lambda: on_restart(job)))
+    job._settings = attrs.evolve(job._settings, listeners=listeners)
+    return job
+
+
+class TestRestartDelay:
+    def test_a_cancelled_job_ends_at_once(self, run: JobRun) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: job.cancel())
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert run.clock.slept == []
+        assert run.heard.ended == [JobStatus.CANCELED]
+
+    def test_other_mail_does_not_shorten_it(self, run: JobRun, out: list[Any]) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: [job.wake_up() for _ in range(3)])
+        list(job.run())
+        assert run.clock.slept == [DELAY_MS]
+        assert out == list(range(10))
+
+    def test_a_savepoint_is_refused_at_once(self, run: JobRun, out: list[Any]) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        request = SavepointRequest("anywhere", stops_job=True)
+        seen: list[list[int]] = []
+        request.done.add_done_callback(lambda _: seen.append(list(run.clock.slept)))
+        list(run_with(run, lambda job: job.request_savepoint(request)).run())
+        assert isinstance(request.done.exception(0), CheckpointError)
+        assert "waits for its restart" in str(request.done.exception(0))
+        assert seen == [[]], "before the delay has passed"
+        assert out == list(range(10))
+
+    def test_the_job_says_what_it_is_about(self, run: JobRun) -> None:
+        run.runner.before = once(SPARK_FAILED, 2)
+        seen: list[JobStatus] = []
+        waiting: Callable[[int], None] = lambda _: seen.append(job.status)  # noqa: E731
+        run.clock.on_sleep = waiting
+        job = run.job()
+        for _ in job.run():
+            seen.append(job.status)
+        assert seen == [JobStatus.RUNNING, JobStatus.RESTARTING, *[JobStatus.RUNNING] * 3]
+
+
+@attrs.define
+class HookedSource(Source):
+    """The numbers, with something to do, or to raise, in a method."""
+
+    hooks: dict[str, Callable[[], object]] = attrs.Factory(dict)
+    inner: Source = attrs.Factory(lambda: numbers().source)
+    closed: list[BaseException | None] = attrs.Factory(list)
+
+    def _do(self, method: str) -> None:
+        self.hooks.get(method, lambda: None)()
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        self._do("open")
+
+    def close(self, error: BaseException | None) -> None:
+        self.closed.append(error)
+
+    def initial_offset(self) -> Any:
+        self._do("initial_offset")
+        return self.inner.initial_offset()
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        self._do("latest_offset")
+        return self.inner.latest_offset(start, whole)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        self._do("plan")
+        return self.inner.plan(start, end)
+
+    def commit(self, end: Any) -> None:
+        self._do("commit")
+        self.inner.commit(end)
+
+
+def failing(times: int, error: Exception) -> Callable[[], None]:
+    """Return what raises ``error`` so many times."""
+    left = [error] * times
+
+    def fail() -> None:
+        if left:
+            raise left.pop()
+
+    return fail
+
+
+class TestSourcesThatRaise:
+    METHODS = ("initial_offset", "latest_offset", "plan", "commit")
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_the_job_restarts(self, run: JobRun, out: list[Any], method: str) -> None:
+        source = HookedSource({method: failing(1, LookupError("not there"))})
+        run.end = SourceNode(source, "shelf")
+        assert run.run().result().restarts == 1
+        assert out == list(range(10))
+        ((_, error),) = run.heard.restarts
+        assert isinstance(error, SourceError)
+        assert str(error) == f"source 'shelf': {method} raised LookupError: not there"
+        assert isinstance(error.__cause__, LookupError)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_so_often_as_the_strategy_says(self, run: JobRun, method: str) -> None:
+        source = HookedSource({method: failing(100, LookupError("not there"))})
+        run.end = SourceNode(source, "shelf")
+        with pytest.raises(JobFailedError, match=f"1 restarts: source 'shelf': {method} raised"):
+            run.run()
+        assert isinstance(source.closed[0], JobFailedError)
+        assert run.heard.ended == [JobStatus.FAILED]
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_an_error_of_the_projects_own_is_told_as_it_is(self, run: JobRun, method: str) -> None:
+        own = CheckpointError("not of this input")
+        run.end = SourceNode(HookedSource({method: failing(1, own)}), "shelf")
+        with pytest.raises(CheckpointError) as caught:
+            run.run()
+        assert caught.value is own
+
+    def test_one_that_cannot_be_opened_ends_the_job(self, run: JobRun) -> None:
+        run.end = SourceNode(HookedSource({"open": failing(1, LookupError("no door"))}), "shelf")
+        with pytest.raises(SourceError, match="source 'shelf': open raised LookupError: no door"):
+            run.run()
+        assert run.runner.requests == []
+
+
+class TestEnd:
+    def test_a_job_that_is_cancelled_while_it_ends_finishes_without_a_warning(
+        self, run: JobRun, out: list[Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The source has said that there is no more when the mail comes."""
+        mailbox = Mailbox(CancelJob)
+        run.mailbox = mailbox
+        source = HookedSource()
+        run.end = SourceNode(source, "shelf")
+        job = run.job()
+        source.hooks["latest_offset"] = lambda: job.cancel() if len(out) == 10 else None
+        with caplog.at_level(logging.WARNING, "pyflinkstate"):
+            list(job.run())
+        assert isinstance(mailbox.await_event(), CancelJob)
+        assert run.heard.ended == [JobStatus.FINISHED]
+        assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
+    from pyflinkstate.runtime.clock import SystemClock
+
+    mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    event = WakeUp()
+    mailbox.put(event)
+    clock = SystemClock()
+    assert clock.receive(mailbox, int(PATIENCE_S * 1000)) is event
+    assert clock.receive(mailbox, 1) is None
+
+
+def test_a_savepoint_that_nobody_waits_for_any_more_is_refused_in_silence() -> None:
+    done: Future[str] = Future()
+    assert done.cancel()
+    SavepointRequest("anywhere", False, done).fail(CheckpointError("late"))
