@@ -356,22 +356,27 @@ _NAMES: dict[str, type] = {
 
 def type_to_json(type_info: TypeInformation) -> Any:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
-    if type_info.kind in _ARROW_OF_KIND:
-        return type_info.kind
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return "PICKLED"
+    if name := _name_without_parts(type_info):
+        return name
     if isinstance(type_info, MapTypeInfo):
         return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
     if isinstance(type_info, TupleTypeInfo):
         return ["TUPLE", *map(type_to_json, type_info.field_types)]
     if isinstance(type_info, RowTypeInfo):
         return ["ROW", type_info.get_field_names(), *map(type_to_json, type_info.field_types)]
-    if isinstance(type_info, WindowSerializer):
-        return type_info.name
     for name, cls in _NAMES.items():
         if type(type_info) is cls:
             return [name, type_to_json(_part(type_info))]
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+
+
+def _name_without_parts(type_info: TypeInformation) -> str:
+    """Return what a type without parts is called, or nothing."""
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return "PICKLED"
+    if type_info.kind in _ARROW_OF_KIND:
+        return type_info.kind
+    return type_info.name if isinstance(type_info, WindowSerializer) else ""
 
 
 def _part(type_info: Any) -> TypeInformation:
