@@ -1,10 +1,9 @@
 """The window operator, after Flink's ``WindowOperatorTest`` and ``WindowOperatorContractTest``."""
 
 import pytest
-from support_windows import Collect, CollectInContext, Mean, WindowHarness, collecting, fired
+from support_windows import Collect, Mean, WindowHarness, collecting, fired
 
 from pyflinkstate.api.continuous_triggers import ContinuousEventTimeTrigger
-from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.session_windows import EventTimeSessionWindows
@@ -28,11 +27,6 @@ from pyflinkstate.api.window_assigners import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from pyflinkstate.api.window_functions import (
-    AllWindowFunction,
-    ProcessAllWindowFunction,
-    ProcessWindowFunction,
-)
 from pyflinkstate.api.windows import (
     MAX_LONG_VALUE,
     CountWindow,
@@ -40,7 +34,7 @@ from pyflinkstate.api.windows import (
     GlobalWindowSerializer,
     TimeWindow,
 )
-from pyflinkstate.errors import BadRecordError, ConfigurationError, StateRegistrationError
+from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.windowing import window_operator
 
 LATE = OutputTag("late")
@@ -265,206 +259,6 @@ class TestGlobalAndCountWindows:
         for number in range(8):
             harness.process("a", number)
         assert harness.entries() == {"slide-count-assigner": {"a": 8}}
-
-
-class TestContents:
-    def test_reduce_passes_its_value_through(self):
-        harness = WindowHarness(window_operator(TEN, contents=lambda old, new: old * 10 + new))
-        for value in (1, 2, 3):
-            harness.process("a", value, value)
-        assert harness.entries() == {"window-contents": {("a", TimeWindow(0, 10)): 123}}
-        assert harness.advance(9) == [(123, 9)]
-        harness.assert_empty()
-
-    def test_a_reduced_zero_is_a_result(self):
-        harness = WindowHarness(window_operator(TEN, contents=lambda old, new: old + new))
-        harness.process("a", 0, 0)
-        assert harness.advance() == [(0, 9)]
-
-    def test_aggregate_with_a_window_function(self):
-        types = Types.LIST(Types.LONG())
-        operator = window_operator(TEN, contents=Mean(), function=Collect(), contents_type=types)
-        harness = WindowHarness(operator)
-        for value in (1, 2, 6):
-            harness.process("a", value, value)
-        assert harness.entries() == {"window-contents": {("a", TimeWindow(0, 10)): [9, 3]}}
-        assert harness.advance() == [fired("a", 0, 10, 3.0)]
-
-    def test_aggregate_passes_its_result_through(self):
-        harness = WindowHarness(window_operator(TEN, contents=Mean()))
-        harness.process("a", 3, 1)
-        harness.process("a", 4, 2)
-        assert harness.advance() == [(3.5, 9)]
-
-    def test_reducing_in_place_changes_neither_other_windows_nor_what_was_emitted(self):
-        def extend(old, new):
-            old.extend(new)
-            return old
-
-        sliding = SlidingEventTimeWindows.of(20, 10)
-        harness = WindowHarness(window_operator(sliding, CountTrigger.of(1), contents=extend))
-        first = harness.process("a", [1], 5)
-        second = harness.process("a", [2], 15)
-        assert (first, second) == ([([1], 19), ([1], 9)], [([2], 29), ([1, 2], 19)])
-
-    def test_aggregating_in_place_does_not_change_what_was_emitted(self):
-        class Listed(AggregateFunction):
-            create_accumulator = list
-
-            def add(self, value, accumulator):
-                accumulator.append(value)
-                return accumulator
-
-            def get_result(self, accumulator):
-                return accumulator
-
-            def merge(self, acc_a, acc_b):
-                return acc_a + acc_b
-
-        harness = WindowHarness(window_operator(TEN, CountTrigger.of(1), contents=Listed()))
-        emitted = [harness.process("a", value, 0) for value in (1, 2)]
-        assert emitted == [[([1], 9)], [([1, 2], 9)]]
-
-    @pytest.mark.parametrize("contents", [list, Mean(), max])
-    def test_with_a_process_function(self, contents):
-        harness = WindowHarness(window_operator(TEN, contents=contents, function=CollectInContext()))
-        harness.process("a", 2, 1)
-        assert harness.advance() == [fired("a", 0, 10, 2)]
-
-    def test_a_function_that_changes_its_elements_does_not_change_state(self):
-        class Sorting(ProcessWindowFunction):
-            def process(self, key, context, elements):
-                elements.sort()
-                return [list(elements)]
-
-        harness = WindowHarness(window_operator(TEN, allowed_lateness_ms=9, function=Sorting()))
-        harness.process("a", 2, 1)
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [([1, 2], 9)]
-        assert harness.entries()["window-contents"] == {("a", TimeWindow(0, 10)): [2, 1]}
-
-    def test_no_result_and_side_outputs(self):
-        tag = OutputTag("big")
-
-        class Sides(ProcessWindowFunction):
-            def process(self, key, context, elements):
-                if elements[0] > 1:
-                    return [(tag, elements[0])]
-                return None
-
-        harness = WindowHarness(window_operator(TEN, function=Sides()))
-        harness.process("a", 1, 1)
-        harness.process("b", 2, 1)
-        assert harness.advance() == []
-        assert harness.side() == {"big": [(2, 9)]}
-
-    def test_functions_of_streams_that_are_not_keyed(self):
-        class Apply(AllWindowFunction):
-            def apply(self, window, inputs):
-                yield window, list(inputs)
-
-        class Process(ProcessAllWindowFunction):
-            def process(self, context, elements):
-                yield context.window(), list(elements)
-
-        for function in (Apply(), Process()):
-            harness = WindowHarness(window_operator(TEN, function=function))
-            harness.process(0, 1, 1)
-            assert harness.advance() == [((TimeWindow(0, 10), [1]), 9)]
-
-
-class Counting(ProcessWindowFunction):
-    """Counts firings: of the window, of the key, and what was cleared."""
-
-    def __init__(self, clears=True):
-        self.clears = clears
-        self.closed = 0
-        self.of_window = ValueStateDescriptor("firings", Types.LONG())
-        self.of_key = ValueStateDescriptor("all-firings", Types.LONG())
-
-    def open(self, runtime_context):
-        self.name = runtime_context.get_task_name()
-
-    def close(self):
-        self.closed += 1
-
-    def process(self, key, context, elements):
-        states = [
-            context.window_state().get_state(self.of_window),
-            context.global_state().get_state(self.of_key),
-        ]
-        for state in states:
-            state.update((state.value() or 0) + 1)
-        yield [context.window().start, *(state.value() for state in states)]
-        yield [context.current_processing_time(), context.current_watermark()]
-
-    def clear(self, context):
-        if self.clears:
-            assert context.window_state().get_state(self.of_window).value()
-            context.window_state().get_state(self.of_window).clear()
-
-
-class TestStateOfFunctions:
-    def test_per_window_state_is_the_windows_own_and_global_state_the_keys(self):
-        operator = window_operator(TEN, allowed_lateness_ms=5, function=Counting())
-        harness = WindowHarness(operator, now_ms=77)
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [([0, 1, 1], 9), ([77, 9], 9)]
-        assert harness.process("a", 1, 2)[0] == ([0, 2, 2], 9)
-        harness.process("a", 1, 12)
-        assert harness.advance(19)[0] == ([10, 1, 3], 19)
-        harness.process("b", 1, 22)
-        assert harness.advance()[0] == ([20, 1, 1], 29)
-        assert harness.entries() == {"all-firings": {"a": 3, "b": 1}}
-
-    def test_per_window_state_that_is_not_cleared_stays(self):
-        harness = WindowHarness(window_operator(TEN, function=Counting(clears=False)))
-        harness.process("a", 1, 1)
-        harness.advance()
-        assert harness.entries()["firings"] == {("a", TimeWindow(0, 10)): 1}
-
-    def test_the_function_is_opened_and_closed(self):
-        harness = WindowHarness(window_operator(TEN, function=Counting()))
-        assert harness.operator.function.name == "windows"
-        harness.operator.close()
-        assert harness.operator.function.closed == 1
-
-    def test_a_generator_reads_the_state_of_its_own_window(self):
-        harness = WindowHarness(window_operator(SlidingEventTimeWindows.of(20, 10), function=Counting()))
-        harness.process("a", 1, 15)
-        assert [value for value, _ in harness.advance()][::2] == [[0, 1, 1], [10, 1, 2]]
-
-    def test_every_kind_of_per_window_state(self):
-        class Kinds(ProcessWindowFunction):
-            def process(self, key, context, elements):
-                listed = context.window_state().get_list_state(ListStateDescriptor("listed"))
-                mapped = context.window_state().get_map_state(MapStateDescriptor("mapped"))
-                listed.add_all(elements)
-                mapped.put(key, len(elements))
-                yield list(listed.get()), dict(mapped.items())
-
-        harness = WindowHarness(window_operator(TEN, allowed_lateness_ms=9, function=Kinds()))
-        harness.process("a", 1, 1)
-        assert harness.advance(9) == [(([1], {"a": 1}), 9)]
-        assert harness.process("a", 2, 2) == [(([1, 1, 2], {"a": 2}), 9)]
-
-    def test_per_window_state_is_refused_where_windows_merge(self):
-        harness = WindowHarness(
-            window_operator(EventTimeSessionWindows.with_gap(10), function=Counting(clears=False))
-        )
-        harness.process("a", 1, 1)
-        with pytest.raises(ConfigurationError, match=r"'firings'.*merge.*global_state"):
-            harness.advance()
-
-    def test_per_window_state_needs_the_right_descriptor(self):
-        class Wrong(ProcessWindowFunction):
-            def process(self, key, context, elements):
-                context.window_state().get_state(ListStateDescriptor("listed"))
-
-        harness = WindowHarness(window_operator(TEN, function=Wrong()))
-        harness.process("a", 1, 1)
-        with pytest.raises(StateRegistrationError, match="ValueStateDescriptor"):
-            harness.advance()
 
 
 class Says(Trigger):
