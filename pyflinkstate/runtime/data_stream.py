@@ -336,8 +336,8 @@ class DataStream:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
 
         The subtask, counted from 1, is left out where the environment, or the sink, has parallelism 1.
-        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of other
-        types as Java shows them, ``(a,true)``.
+        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of
+        other types as Java shows them, ``(a,true)``.
         """
         sink = PrintSink(sink_identifier, self._env.get_parallelism())
         node = SinkNode(self._as_text(), sink, "print")
