@@ -22,6 +22,7 @@ from pyflinkstate.api.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    Partitioner,
     ProcessFunction,
     ReduceFunction,
 )
@@ -266,6 +267,10 @@ class DataStream:
             self._node.uid = uid
         return self
 
+    def set_uid_hash(self: S, uid_hash: str) -> S:
+        """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        return self.uid(uid_hash)
+
     def set_parallelism(self: S, parallelism: int) -> S:
         """Set the number of subtasks of a stateful operator.
 
@@ -306,6 +311,17 @@ class DataStream:
 
     def _as_it_is(self: S, *_: Any) -> S:
         """Return the stream: where its records are is up to Spark, and the results are the same."""
+        return self
+
+    def partition_custom(
+        self: S,
+        partitioner: Partitioner | Callable[[Any, int], int],
+        key_selector: KeySelector | Callable[[Any], Any],
+    ) -> S:
+        """Return the stream: where its records are is up to Spark. Use ``key_by`` to have equal keys meet."""
+        for function in (partitioner, key_selector):
+            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
+                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
         return self
 
     forward = rebalance = rescale = shuffle = _as_it_is
