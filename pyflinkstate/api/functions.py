@@ -75,6 +75,14 @@ class KeySelector(Function):
         """Return the key of ``value``."""
 
 
+class Partitioner(Function):
+    """Says which partition the records of a key go to."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """Return a partition, from 0 to before ``num_partitions``."""
+
+
 class ReduceFunction(Function):
     """Combines two values into one of the same kind."""
 
@@ -112,6 +120,10 @@ class ProcessFunction(Function):
         @abstractmethod
         def timestamp(self) -> int | None:
             """Return the record's timestamp in milliseconds, or None where it has none."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return what tells the time; timers are for streams with keys."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
