@@ -25,8 +25,6 @@ from pyflinkstate.testing.harnesses import (
 class _NoEnvironment:
     """What streams ask of their environment while a program is put together; runs nothing."""
 
-    is_batch = False
-
     def __init__(self) -> None:
         self._assigners = 0
 
@@ -36,6 +34,9 @@ class _NoEnvironment:
 
     def get_parallelism(self) -> int:
         return 1
+
+    def runs_in_batch(self, node: Node) -> bool:
+        return False
 
 
 def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:

@@ -66,8 +66,6 @@ def _read(split: list[Any], _: Any) -> list[Any]:
 class Program:
     """Takes the place of an environment while streams are built."""
 
-    is_batch = False
-
     def __init__(self) -> None:
         self.assigners = 0
 
