@@ -183,12 +183,9 @@ class TestResults:
         build, expected = PROGRAMS[name]
         assert result_of(build(), storage, parallelism) == Counter(expected)
 
-    @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_they_are_the_same_with_a_crash_half_way(
-        self, name: str, parallelism: int, storage: CheckpointStorage
-    ) -> None:
+    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointStorage) -> None:
         build, expected = PROGRAMS[name]
-        assert result_of(build(), storage, parallelism, runner=crashing(after=True)) == Counter(expected)
+        assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
 
     def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
         build, expected = PROGRAMS[name]
@@ -223,7 +220,7 @@ class TestLateData:
         assert sorted(dropped + kept) == list(range(60))
 
     def test_the_same_records_are_late_at_any_parallelism_and_after_a_crash(self, tmp_path: Path) -> None:
-        runs = [(1, None), (3, None), (1, 3), (2, 4), (2, 6)]
+        runs = [(1, None), (3, None), (1, 3), (2, 5)]
         found = [
             result_of(
                 late(),
