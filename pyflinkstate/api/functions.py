@@ -121,6 +121,10 @@ class ProcessFunction(Function):
         def timestamp(self) -> int | None:
             """Return the record's timestamp in milliseconds, or None where it has none."""
 
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Return what tells the time; timers are for streams with keys."""
+
     @abstractmethod
     def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
         """Return or yield the results for ``value``; None is none."""

@@ -30,11 +30,17 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called when the machine's time is ``timestamp`` or later."""
+        """Have ``on_timer`` called when the machine's time is ``timestamp`` or later.
+
+        Those that are still to come when bounded input ends do not fire, as in Flink.
+        """
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Not there yet: raises ``UnsupportedFeatureError``."""
+        """Have ``on_timer`` called when the watermark is ``timestamp`` or later: as soon as it next advances.
+
+        At the end of bounded input event time passes, and every timer that is left fires.
+        """
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
@@ -42,4 +48,4 @@ class TimerService(ABC):
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Not there yet: raises ``UnsupportedFeatureError``."""
+        """Delete the timer, if it is there."""

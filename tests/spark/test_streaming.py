@@ -379,6 +379,31 @@ class Chimes(KeyedProcessFunction):
         yield ctx.get_current_key(), left
 
 
+class WaitsToRing(KeyedProcessFunction):
+    """Sets a timer with a key's first record, and again with each that fires, until a file is there."""
+
+    def __init__(self, signal_file: Path) -> None:
+        self.signal_file = signal_file
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.is_set = runtime_context.get_state(ValueStateDescriptor("is set", Types.BOOLEAN()))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        if not self.is_set.value():
+            self.is_set.update(True)
+            self.set_timer(ctx)
+
+    def set_timer(self, ctx: KeyedProcessFunction.Context) -> None:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 50)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        if self.signal_file.exists():
+            yield ctx.get_current_key(), "rung"
+        else:
+            self.set_timer(ctx)
+
+
 class Undecided(RunningSum, CheckpointedFunction):
     """Declines the first checkpoint."""
 
@@ -458,15 +483,20 @@ class TestIdleTimers:
         assert result.epochs > 2, "a batch, and what the timers gave without one"
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
 
-    def test_restored_ones_fire_though_no_data_comes(self, streaming: Streaming, spark: Any) -> None:
+    def test_restored_ones_fire_though_no_data_comes(
+        self, streaming: Streaming, spark: Any, tmp_path: Path
+    ) -> None:
         streaming.input.add(1)
-        keys = {key for key, _ in streaming.input.records}
-        chimes = Counter(f'["{key}",{left}]' for key in keys for left in range(3))
-        streaming.run(listener=Notes(spark, until=lambda: True), function=Chimes(), trigger=OFTEN)
-        assert streaming.rows() != chimes
-        notes = Notes(spark, until=lambda: streaming.rows() == chimes)
-        result = streaming.run(listener=notes, function=Chimes(), trigger=OFTEN)
-        assert streaming.rows() == chimes
+        signal_file = tmp_path / "ring now"
+        streaming.run(
+            listener=Notes(spark, until=lambda: True), function=WaitsToRing(signal_file), trigger=OFTEN
+        )
+        assert not streaming.rows()
+        signal_file.touch()
+        rung = Counter(f'["{key}","rung"]' for key in {key for key, _ in streaming.input.records})
+        notes = Notes(spark, until=lambda: streaming.rows() == rung)
+        result = streaming.run(listener=notes, function=WaitsToRing(signal_file), trigger=OFTEN)
+        assert streaming.rows() == rung
         assert result.get_accumulator_result("streaming.records_out") == len(streaming.input.records)
 
     def test_the_job_can_be_cancelled(self, streaming: Streaming, spark: Any) -> None:
