@@ -37,6 +37,9 @@ class _NoEnvironment(EnvironmentSettings):
     def get_parallelism(self) -> int:
         return 1
 
+    def runs_in_batch(self, node: Node) -> bool:
+        return False
+
 
 def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
     """Return the harness of the operator that ``build`` puts on the stream that it is given.
