@@ -6,13 +6,14 @@ SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 
-.PHONY: help demo test lint typecheck pytest pytest-pure soak bench clean
+.PHONY: help demo test lint typecheck pytest pytest-pure soak bench docs clean
 
 help:
 	@echo "make demo   run the main job, kill it, restore it, compare"
 	@echo "make test   ruff, mypy (strict) and pytest, state tests compiled and interpreted"
 	@echo "make soak   ten million operations on the state map, long simulations, kill rounds, two hosts"
 	@echo "make bench  state and records/s against a dict, snapshots, epochs over much state, recovery"
+	@echo "make docs   build the documentation into build/site"
 	@echo "make clean  remove the virtual environment and caches"
 
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py)
@@ -53,6 +54,10 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/keyed_count.py
 	$(BIN)/python benchmarks/epoch_cost.py
 	$(BIN)/python benchmarks/recovery.py
+
+docs: $(SETUP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/heap/*.so

@@ -149,6 +149,12 @@ class SourceError(PyFlinkStateError, OSError):
     recoverable = True
 
 
+class StreamingQueryError(SourceError):
+    """The streaming query that a job follows has failed; a restart of the job would not start it again."""
+
+    recoverable = False
+
+
 class SinkError(PyFlinkStateError, OSError):
     """The output directory cannot take this job's output."""
 

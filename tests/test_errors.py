@@ -44,6 +44,7 @@ NOT_RECOVERABLE = [
     errors.CorruptCheckpointError,
     errors.IncompatibleCheckpointError,
     errors.JobFailedError,
+    errors.StreamingQueryError,
 ]
 
 every_class = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -10,6 +10,7 @@ import attrs
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.observe import JobStatus
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 
 
 class CheckpointingMode(enum.Enum):
@@ -41,6 +42,7 @@ class CheckpointConfig:
         self._settings = CheckpointSettings()
         self._retention: ExternalizedCheckpointRetention | None = None
         self._fall_back = False
+        self._storage: FileSystemCheckpointStorage | None = None
 
     @property
     def settings(self) -> CheckpointSettings:
@@ -72,6 +74,51 @@ class CheckpointConfig:
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Set the time between two checkpoints, at least; 0 takes one at the end of every epoch."""
         return self._set("interval_ms", checkpoint_interval, at_least=0)
+
+    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | None:
+        """Return where checkpoints go; None where that was not said."""
+        return self._storage
+
+    def set_checkpoint_storage(self, storage: str | FileSystemCheckpointStorage) -> CheckpointConfig:
+        """Set where checkpoints go: a path or URI that driver and executors reach, or a storage."""
+        if not isinstance(storage, FileSystemCheckpointStorage):
+            storage = FileSystemCheckpointStorage(str(storage))
+        self._storage = storage
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """Set the directory that checkpoints go to."""
+        return self.set_checkpoint_storage(checkpoint_path)
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return False: an epoch's end aligns barriers."""
+        return False
+
+    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
+
+    def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
+        """Accept False.
+
+        Raises:
+            UnsupportedFeatureError: there are none, and no need: an epoch's end aligns barriers.
+        """
+        if enabled:
+            raise UnsupportedFeatureError(
+                "there are no unaligned checkpoints: an epoch's end aligns barriers"
+            )
+        return self
+
+    def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Accept it: there are none."""
+        return self
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        """Return whether the first checkpoint that fails is the end of the job."""
+        return self._settings.tolerable_failures == 0
+
+    def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
+        """Tolerate no failing checkpoint, or any number in a row."""
+        return self._set("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1, at_least=0)
 
     def get_checkpoint_timeout(self) -> int:
         """Return after how long a checkpoint that is being written is given up."""

@@ -22,6 +22,7 @@ from pyflinkstate.api.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    Partitioner,
     ProcessFunction,
     ReduceFunction,
 )
@@ -39,6 +40,7 @@ from pyflinkstate.errors import (
     ParallelismError,
     UnsupportedFeatureError,
 )
+from pyflinkstate.runtime.batch_reduce import BatchReduce
 from pyflinkstate.runtime.chain import WATERMARKS
 from pyflinkstate.runtime.connected_streams import (
     BroadcastConnectedStream,
@@ -48,13 +50,24 @@ from pyflinkstate.runtime.connected_streams import (
 )
 from pyflinkstate.runtime.context import close_function, open_function
 from pyflinkstate.runtime.frames import Partitioning
-from pyflinkstate.runtime.keyed_functions import FieldReduce, Projection, RecordChoice, RollingReduce
+from pyflinkstate.runtime.keyed_functions import (
+    FieldReduce,
+    Projection,
+    RecordChoice,
+    RollingReduce,
+    check_position,
+)
 from pyflinkstate.runtime.plan import ChainNode, Input, KeyedNode, Node, SideOutputNode, SinkNode, UnionNode
-from pyflinkstate.runtime.sinks import DriverSink, Sink
+from pyflinkstate.runtime.printing import PrintSink, RecordText
+from pyflinkstate.runtime.row_format import RowFormatFileSink
+from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.stream_types import check_same_type, type_of
 from pyflinkstate.runtime.windowed_stream import AllWindowedStream, WindowedStream
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.environment import ResultIterator, StreamExecutionEnvironment
+    from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.execution_config import ExecutionConfig
+    from pyflinkstate.runtime.job_results import CloseableIterator
 
 S = TypeVar("S", bound="DataStream")
 
@@ -89,6 +102,14 @@ class DataStream:
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """Return the environment that the stream belongs to."""
         return self._env
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """Return how the environment's jobs are to run."""
+        return self._env.get_config()
+
+    def get_type(self) -> TypeInformation:
+        """Return the type of the records: the declared one, else ``Types.PICKLED_BYTE_ARRAY()``."""
+        return type_of(self._node)
 
     # --- operators -----------------------------------------------------------------------------
 
@@ -139,8 +160,13 @@ class DataStream:
         return DataStream(self._env, node)
 
     def union(self, *streams: DataStream) -> DataStream:
-        """Return a stream of the records of this one and of ``streams``, in no order."""
+        """Return a stream of the records of this one and of ``streams``, in no order.
+
+        Raises:
+            ConfigurationError: they are of different types.
+        """
         nodes = (self._node, *(stream.node for stream in streams))
+        check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
@@ -195,9 +221,11 @@ class DataStream:
         name: str,
         output_type: TypeInformation | None,
         uses_event_time: bool = False,
+        keeps_type: bool = False,
     ) -> DataStream:
         """Append an operator with state; called by connected and windowed streams."""
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
+        node.keeps_type = keeps_type
         return DataStream(self._env, node)
 
     def key_by(
@@ -239,6 +267,10 @@ class DataStream:
             self._node.uid = uid
         return self
 
+    def set_uid_hash(self: S, uid_hash: str) -> S:
+        """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        return self.uid(uid_hash)
+
     def set_parallelism(self: S, parallelism: int) -> S:
         """Set the number of subtasks of a stateful operator.
 
@@ -269,19 +301,38 @@ class DataStream:
         """Describe the operator to who reads the program; Spark's UI shows the name."""
         return self
 
+    def set_buffer_timeout(self: S, timeout_millis: int) -> S:
+        """Accept it: records travel in frames, as many as there are."""
+        return self
+
+    def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
+        """Accept it: Spark places its tasks."""
+        return self
+
     def _as_it_is(self: S, *_: Any) -> S:
         """Return the stream: where its records are is up to Spark, and the results are the same."""
         return self
 
+    def partition_custom(
+        self: S,
+        partitioner: Partitioner | Callable[[Any, int], int],
+        key_selector: KeySelector | Callable[[Any], Any],
+    ) -> S:
+        """Return the stream: where its records are is up to Spark. Use ``key_by`` to have equal keys meet."""
+        for function in (partitioner, key_selector):
+            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
+                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
+        return self
+
     forward = rebalance = rescale = shuffle = _as_it_is
     disable_chaining = start_new_chain = _as_it_is
-    slot_sharing_group = set_buffer_timeout = _as_it_is
 
     # --- sinks -----------------------------------------------------------------------------------
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.FileSink`."""
-        node = SinkNode(self._node, sink, f"{type(sink).__name__}")
+        """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.file_sink.FileSink`."""
+        parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
+        node = SinkNode(parent, sink, f"{type(sink).__name__}")
         self._env.add_sink_node(node)
         return DataStreamSink(node)
 
@@ -300,22 +351,23 @@ class DataStream:
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
 
-        The subtask, counted from 1, is left out at parallelism 1.
+        The subtask, counted from 1, is left out where the environment, or the sink, has parallelism 1.
+        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of
+        other types as Java shows them, ``(a,true)``.
         """
-        return self.sink_to(DriverSink(_Printer(sink_identifier, self._parallelism())))
+        sink = PrintSink(sink_identifier, self._env.get_parallelism())
+        node = SinkNode(self._as_text(), sink, "print")
+        self._env.add_sink_node(node)
+        return DataStreamSink(node)
 
-    def _parallelism(self) -> int:
-        node = self._node
-        while isinstance(node, (ChainNode, SideOutputNode)):
-            node = node.parent
-        own = node.parallelism if isinstance(node, KeyedNode) else 1
-        return own or self._env.get_parallelism()
+    def _as_text(self) -> ChainNode:
+        return ChainNode(self._node, "map", RecordText(self._node.name, self.get_type()), "text")
 
     # --- running -----------------------------------------------------------------------------------
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> ResultIterator:
+    ) -> CloseableIterator:
         """Run the job up to this stream and iterate over its records, epoch by epoch.
 
         Records appear when their epoch is committed. Close the iterator, use it in ``with``, or
@@ -388,26 +440,32 @@ class KeyedStream(DataStream):
         Args:
             position_to_sum: index or name of the field; of plain values 0, the value itself.
         """
+        check_position(position_to_sum)
         return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
         """Give the least value of a field so far; the other fields are the first record's."""
+        check_position(position_to_min)
         return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
         """Give the greatest value of a field so far; the other fields are the first record's."""
+        check_position(position_to_max)
         return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
         """Give the record with the least value of a field so far; the first of those that are equal."""
+        check_position(position_to_min_by)
         return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         """Give the record with the greatest value of a field so far; the first of those that are equal."""
+        check_position(position_to_max_by)
         return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
 
     def _reduce(self, func: ReduceFunction | Callable[[Any, Any], Any], name: str) -> DataStream:
-        return self._keyed_operator(RollingReduce(func, self._env.is_batch), name, None)
+        function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
+        return self.stateful(self.as_input(), (), function, name, None, keeps_type=True)
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         """Put the records of each key into windows."""
@@ -421,7 +479,9 @@ class KeyedStream(DataStream):
 
     def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
         _check_callable(kind, func)
-        return self._keyed_operator(_KeyedAdapter(kind, func), _name_of(func, kind), output_type)
+        adapter, keeps_type = _KeyedAdapter(kind, func), kind == "filter"
+        name = _name_of(func, kind)
+        return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
 
     def _keyed_operator(
         self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
@@ -440,11 +500,33 @@ class DataStreamSink:
         self._node.name = name
         return self
 
-    def _as_it_is(self, *_: Any) -> DataStreamSink:
-        """Return the sink: it runs in the Spark tasks of what precedes it."""
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        """Say of how many subtasks ``print()`` is; any sink runs in the Spark tasks of what precedes it."""
+        if parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if isinstance(self._node.sink, PrintSink):
+            self._node.sink.parallelism = parallelism
         return self
 
-    uid = set_parallelism = set_description = disable_chaining = slot_sharing_group = _as_it_is
+    def uid(self, uid: str) -> DataStreamSink:
+        """Accept it: a sink has no state in checkpoints."""
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
+        """Accept it: see :meth:`uid`."""
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        """Describe the sink to who reads the program."""
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
+        """Accept it: Spark places its tasks."""
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Accept it: the results are the same."""
+        return self
 
 
 def _name_of(func: Any, kind: str) -> str:
@@ -500,17 +582,3 @@ class _KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
             return (value,) if result else None
         flat: Iterable[Any] | None = result
         return flat
-
-
-@attrs.frozen
-class _Printer:
-    """Prints as Flink's print sink does."""
-
-    identifier: str | None
-    parallelism: int
-
-    def __call__(self, partition: int, values: Iterable[Any]) -> None:
-        subtask = str(partition + 1) if self.parallelism > 1 else ""
-        prefix = ":".join(part for part in (self.identifier, subtask) if part)
-        for value in values:
-            print(f"{prefix}> {value}" if prefix else value)

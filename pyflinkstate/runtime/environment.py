@@ -5,24 +5,29 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import attrs
-
+from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
-from pyflinkstate.runtime.checkpoint_config import CheckpointConfig
+from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.connectors import FileSource, StreamFormat, type_of_source
 from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.formats import FORMATS
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.job_results import CloseableIterator
 from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.observe import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, SourceNode, make_plan
@@ -30,7 +35,8 @@ from pyflinkstate.runtime.progress import ProgressLine
 from pyflinkstate.runtime.query_log import QueryLog
 from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
-from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, FileSource, RateSource, Source
+from pyflinkstate.runtime.sources import RECORDS_PER_EPOCH, CollectionSource, RateSource, Source
+from pyflinkstate.runtime.sources import FileSource as DirectorySource
 from pyflinkstate.runtime.spark_sources import (
     BatchReaderSource,
     PartitionOffsets,
@@ -44,6 +50,7 @@ from pyflinkstate.runtime.storage import (
     child_uri,
     load_checkpoint,
 )
+from pyflinkstate.runtime.stream_types import converted_at_source
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -54,7 +61,7 @@ DEFAULT_JOB_NAME = "pyflinkstate job"
 LATEST = "latest"
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(EnvironmentSettings):
     """Makes streams and runs jobs on one Spark session.
 
     Args:
@@ -65,12 +72,12 @@ class StreamExecutionEnvironment:
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
+        super().__init__()
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
         self._parallelism: int | None = None
+        self._default_parallelism: int | None = None
         self._max_parallelism: int | None = None
-        self._checkpoints = CheckpointConfig()
-        self._checkpoint_storage: FileSystemCheckpointStorage | None = None
         self._state_backend = HashMapStateBackend()
         self._restart: RestartStrategy | None = None
         self._restore_from: str | None = None
@@ -82,12 +89,22 @@ class StreamExecutionEnvironment:
         self._sinks: list[SinkNode] = []
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
-        self.is_batch = False
+        self._temporary_storage: TemporaryDirectory[str] | None = None
 
     @classmethod
-    def get_execution_environment(cls, spark: SparkSession | None = None) -> StreamExecutionEnvironment:
-        """Return a new environment."""
-        return cls(spark)
+    def get_execution_environment(
+        cls, configuration: Configuration | SparkSession | None = None, *, spark: SparkSession | None = None
+    ) -> StreamExecutionEnvironment:
+        """Return a new environment.
+
+        Args:
+            configuration: what :meth:`configure` takes; a session is taken as ``spark``.
+            spark: the session to run on; without it the active one, else a new local one.
+        """
+        if configuration is not None and not isinstance(configuration, Configuration):
+            spark, configuration = configuration, None
+        env = cls(spark)
+        return env if configuration is None else env.configure(configuration)
 
     # --- settings ------------------------------------------------------------------------------
 
@@ -99,7 +116,7 @@ class StreamExecutionEnvironment:
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
-        return self._parallelism or int(self._context.defaultParallelism)
+        return self._parallelism or self.get_default_local_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, 1 to 32768: the upper bound of any later parallelism.
@@ -110,6 +127,15 @@ class StreamExecutionEnvironment:
         self._max_parallelism = max_parallelism
         return self
 
+    def get_default_local_parallelism(self) -> int:
+        """Return the parallelism where none is set: Spark's default, on one machine its cores."""
+        return self._default_parallelism or int(self._context.defaultParallelism)
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism where none is set."""
+        check_parallelism(parallelism, parallelism)
+        self._default_parallelism = parallelism
+
     def get_max_parallelism(self) -> int | None:
         """Return the max parallelism that was set, or None."""
         return self._max_parallelism
@@ -117,8 +143,9 @@ class StreamExecutionEnvironment:
     def enable_checkpointing(
         self,
         interval: int,
-        storage: str | FileSystemCheckpointStorage,
+        mode: CheckpointingMode | str | FileSystemCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
         *,
+        storage: str | FileSystemCheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -131,13 +158,22 @@ class StreamExecutionEnvironment:
 
         Args:
             interval: milliseconds between two checkpoints, at least; 0 for one after every epoch.
+            mode: ``EXACTLY_ONCE``, or in its place the storage.
             storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
+                Default: what :meth:`get_checkpoint_config` has, else on a local Spark a directory that is
+                gone with the program.
             timeout: milliseconds after which a checkpoint that is being written is given up; 10 minutes.
             tolerable_failures: how many checkpoints in a row may fail before the job does; 0.
             num_retained: how many completed checkpoints are kept; 1.
             incremental: write just what changed since the last completed checkpoint; False.
         """
         config = self._checkpoints.set_checkpoint_interval(interval)
+        if isinstance(mode, CheckpointingMode):
+            config.set_checkpointing_mode(mode)
+        else:
+            storage = mode
+        if storage is not None:
+            config.set_checkpoint_storage(storage)
         if timeout is not None:
             config.set_checkpoint_timeout(timeout)
         if tolerable_failures is not None:
@@ -146,14 +182,7 @@ class StreamExecutionEnvironment:
             config.set_max_retained_checkpoints(num_retained)
         if incremental is not None:
             config.enable_incremental_checkpoints(incremental)
-        if not isinstance(storage, FileSystemCheckpointStorage):
-            storage = FileSystemCheckpointStorage(str(storage))
-        self._checkpoint_storage = storage
         return self
-
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        """Return the settings of checkpoints, to be changed in place."""
-        return self._checkpoints
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Set where savepoints go for which no directory is named."""
@@ -217,11 +246,27 @@ class StreamExecutionEnvironment:
     # --- sources -------------------------------------------------------------------------------
 
     def from_collection(
-        self, collection: Iterable[Any], *, records_per_epoch: int = RECORDS_PER_EPOCH
+        self,
+        collection: Iterable[Any],
+        type_info: TypeInformation | None = None,
+        *,
+        records_per_epoch: int = RECORDS_PER_EPOCH,
     ) -> DataStream:
-        """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time."""
+        """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time.
+
+        Args:
+            collection: the records.
+            type_info: converts them: what stands for a row becomes a ``Row``, a ``FLOAT`` has 32 bits.
+            records_per_epoch: how many records are one epoch.
+
+        Raises:
+            BadRecordError: a record does not fit the type.
+        """
         _check_positive("records_per_epoch", records_per_epoch)
-        return self._stream(CollectionSource(list(collection), records_per_epoch), "collection")
+        records = list(collection)
+        if type_info is not None:
+            records = converted_at_source(records, type_info, "collection")
+        return self._stream(CollectionSource(records, records_per_epoch), "collection", type_info)
 
     def from_rdd(self, rdd: RDD[Any], *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
@@ -250,8 +295,8 @@ class StreamExecutionEnvironment:
 
         Args:
             directory: a path or URI that driver and executors reach.
-            format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line) or ``"parquet"``
-                (dicts). ``.gz`` and other compressions are told by the name.
+            format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
+                (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
             growing: go on with files that appear later, without end; names must come later too.
@@ -265,7 +310,7 @@ class StreamExecutionEnvironment:
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = FileSource(str(directory), record_format, files_per_epoch, max_files, growing)
+        source = DirectorySource(str(directory), record_format, files_per_epoch, max_files, growing)
         source.check()
         return self._stream(source, "files")
 
@@ -340,24 +385,46 @@ class StreamExecutionEnvironment:
         return self._stream(StreamingSource(start, open_log), "streaming")
 
     def _default_location(self) -> str:
-        assert self._checkpoint_storage is not None
-        directory = self._checkpoint_storage.checkpoint_path
+        storage = self._checkpoints.get_checkpoint_storage()
+        assert storage is not None
+        directory = storage.checkpoint_path
         check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
-    def from_source(self, source: Source, source_name: str = "source") -> DataStream:
-        """Read a source of your own: a :class:`~pyflinkstate.runtime.sources.Source`."""
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str = "source",
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """Read a source: one of PyFlink's connectors, or a :class:`Source` of your own.
+
+        Args:
+            source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
+            watermark_strategy: gives records their event time.
+            source_name: what messages and counts call it.
+            type_info: of the records; they are checked against it.
+        """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")
-        return self._stream(source, source_name)
+        stream = self._stream(source, source_name, type_of_source(source, type_info))
+        if watermark_strategy is None:
+            return stream
+        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+        """Read the lines of a file, or of all files below a folder."""
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
+        return self.from_source(lines.build(), source_name="text file")
 
     def next_assigner_id(self) -> str:
         """Return a new id for an assigner of watermarks; the same in each run of a program."""
         self._assigners += 1
         return f"watermarks-{self._assigners}"
 
-    def _stream(self, source: Source, name: str) -> DataStream:
-        return DataStream(self, SourceNode(source, name))
+    def _stream(self, source: Source, name: str, type_info: TypeInformation | None = None) -> DataStream:
+        return DataStream(self, SourceNode(source, name, type_info))
 
     # --- running -------------------------------------------------------------------------------
 
@@ -365,7 +432,7 @@ class StreamExecutionEnvironment:
         """Called by :meth:`DataStream.sink_to`."""
         self._sinks.append(node)
 
-    def execute(self, job_name: str = DEFAULT_JOB_NAME) -> JobExecutionResult:
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink, to the end of the input.
 
         Raises:
@@ -376,17 +443,17 @@ class StreamExecutionEnvironment:
         deque(job.run(), maxlen=0)
         return job.result()
 
-    def execute_async(self, job_name: str = DEFAULT_JOB_NAME) -> JobClient:
+    def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""
         sinks, self._sinks = self._sinks, []
         return JobClient(self._job(sinks, job_name), self._savepoint_directory)
 
-    def collect(self, node: Node, job_name: str | None, limit: int | None) -> ResultIterator:
+    def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
         records: deque[Any] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
-        return ResultIterator(job, records, limit)
+        return CloseableIterator(job, records, limit)
 
     def foreach_epoch_sink(self, function: Callable[[DataFrame, int], None], schema: Any) -> ForeachEpochSink:
         """Called by :meth:`DataStream.foreach_epoch`."""
@@ -408,10 +475,11 @@ class StreamExecutionEnvironment:
         return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = self._job_name = job_name or DEFAULT_JOB_NAME
+        name = self._job_name = job_name or self._default_job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
         self._check_backend()
-        if isinstance(plan.source.source, StreamingSource) and self._checkpoint_storage is not None:
+        has_storage = self._checkpoints.get_checkpoint_storage() is not None
+        if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
         endpoint = on_spark.driver_endpoint(self._context)
@@ -458,11 +526,23 @@ class StreamExecutionEnvironment:
             )
 
     def _storage(self) -> CheckpointStorage | None:
-        if self._checkpoint_storage is None:
+        where = self._checkpoints.get_checkpoint_storage()
+        if where is None and not self._checkpoints.is_checkpointing_enabled():
             return None
-        storage = CheckpointStorage(self._checkpoint_storage)
+        storage = CheckpointStorage(where or self._storage_of_this_run())
         storage.check_writable()
         return storage
+
+    def _storage_of_this_run(self) -> FileSystemCheckpointStorage:
+        """Return a directory that is gone with the program, where Flink has the job manager's memory."""
+        if not str(self._context.master).startswith("local"):
+            raise ConfigurationError(
+                "checkpoints need a directory that driver and executors reach: name it in "
+                "enable_checkpointing(), or in get_checkpoint_config().set_checkpoint_storage()"
+            )
+        if self._temporary_storage is None:
+            self._temporary_storage = TemporaryDirectory(prefix="pyflinkstate-", ignore_cleanup_errors=True)
+        return FileSystemCheckpointStorage(self._temporary_storage.name)
 
     def _restore_point(
         self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
@@ -505,40 +585,3 @@ class StreamExecutionEnvironment:
 def _check_positive(name: str, value: int) -> None:
     if value < 1:
         raise ConfigurationError(f"{name} must be at least 1, not {value}")
-
-
-@attrs.define
-class ResultIterator:
-    """The records of a running job (PyFlink: ``CloseableIterator``)."""
-
-    _job: Job
-    _records: deque[Any]
-    _limit: int | None
-    _epochs: Iterator[int] = attrs.field(init=False)
-    _returned: int = attrs.field(init=False, default=0)
-
-    def __attrs_post_init__(self) -> None:
-        self._epochs = self._job.run()
-
-    def __iter__(self) -> ResultIterator:
-        return self
-
-    def __next__(self) -> Any:
-        if self._limit is not None and self._returned >= self._limit:
-            self.close()
-            raise StopIteration
-        while not self._records:
-            if next(self._epochs, None) is None and not self._records:
-                raise StopIteration
-        self._returned += 1
-        return self._records.popleft()
-
-    def __enter__(self) -> ResultIterator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the job and its slots. Idempotent."""
-        self._epochs.close()  # type: ignore[attr-defined]  # it is a generator

@@ -8,7 +8,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -18,8 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError
-from pyflinkstate.runtime.failures import shorten
+from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.errors import SinkError
+from pyflinkstate.runtime.row_format import RowFormatBuilder
+from pyflinkstate.runtime.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.storage import absolute, open_file_system
 
@@ -27,26 +28,6 @@ MARKER = "_pyflinkstate.json"
 #: Records that are written at once.
 RECORDS_PER_WRITE = 4096
 _EPOCH_FOLDER = re.compile(r"epoch=(\d+)")
-
-
-#: What encoding a record may raise.
-ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-
-
-@contextmanager
-def _sink_errors(what: str, culprit: Callable[[], Any] | None = None) -> Iterator[None]:
-    """Turn what goes wrong into the sink's error, or, where records are encoded, into the record's."""
-    try:
-        yield
-    except PyFlinkStateError:
-        raise
-    except OSError as error:
-        raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
-    except ENCODING_ERRORS as error:
-        if culprit is None:
-            raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
-        record = shorten(culprit())
-        raise BadRecordError(f"file sink: cannot {what}: {error}; record {record}", record=record) from error
 
 
 #: Names, or a schema; None leaves it to the records.
@@ -226,16 +207,16 @@ class FileWriter:
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
         file_system, folder = _opened(self.folder_uri, self.file_system)
         path = f"{folder}/{name}"
-        with _sink_errors(f"write {path}"):
+        with sink_errors(f"write {path}"):
             file_system.create_dir(folder, recursive=True)
             stream = file_system.open_output_stream(path)
         encoder = make_encoder(stream, self.columns)
         # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
         while batch:
-            with _sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
+            with sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
                 encoder.write(batch)
             batch = list(islice(records, RECORDS_PER_WRITE))
-        with _sink_errors(f"close {path}"):
+        with sink_errors(f"close {path}"):
             encoder.close()
             stream.close()
         yield name
@@ -292,7 +273,7 @@ class FileSink:
         self._format = format
         self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
         _check_columns(format, self._columns)
-        with _sink_errors(f"open {directory}"):
+        with sink_errors(f"open {directory}"):
             self._fs, self._root = _opened(self.directory, file_system)
         self._own_file_system = file_system
         if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
@@ -301,13 +282,23 @@ class FileSink:
                 f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
             )
 
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Encoder) -> RowFormatBuilder:
+        """Begin to make a sink for lines of text, with PyFlink's folders and names.
+
+        Args:
+            base_path: a path or URI that driver and executors reach; several jobs may write below it.
+            encoder: ``Encoder.simple_string_encoder()``: a record's line is what ``print()`` shows.
+        """
+        return RowFormatBuilder(base_path, encoder)
+
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """Take the directory for this job.
 
         Raises:
             SinkError: it holds the output of another run, which would be mixed with this one's.
         """
-        with _sink_errors(f"use {self.directory}"):
+        with sink_errors(f"use {self.directory}"):
             self._fs.create_dir(self._root, recursive=True)
             owner = self._owner()
             if self._epochs("") and (owner != job_id or restored_epoch is None):
@@ -329,7 +320,7 @@ class FileSink:
     def prepare(self, epoch: int, results: list[Any]) -> None:
         """Set the epoch aside: just the files of those task attempts that Spark counted."""
         pending = f"{self._root}/_pending/epoch={epoch}"
-        with _sink_errors(f"prepare epoch {epoch}"):
+        with sink_errors(f"prepare epoch {epoch}"):
             if not results:
                 return
             prepared = f"{self._root}/_prepared/epoch={epoch}"
@@ -340,7 +331,7 @@ class FileSink:
 
     def commit(self, epoch: int) -> None:
         """See :class:`Sink`. A commit that was interrupted is carried on by the next."""
-        with _sink_errors(f"commit epoch {epoch}"):
+        with sink_errors(f"commit epoch {epoch}"):
             for number in self._epochs("/_prepared"):
                 if number <= epoch:
                     name = f"epoch={number}"
@@ -348,7 +339,7 @@ class FileSink:
 
     def rewind(self, epoch: int) -> None:
         """See :class:`Sink`."""
-        with _sink_errors(f"rewind to epoch {epoch}"):
+        with sink_errors(f"rewind to epoch {epoch}"):
             for folder in ("/_pending", "/_prepared", ""):
                 for number in self._epochs(folder):
                     if number > epoch or folder == "/_pending":

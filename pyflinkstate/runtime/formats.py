@@ -6,6 +6,7 @@ compressions are told by the name.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import enum
 import io
@@ -156,6 +157,33 @@ class JsonFormat:
                     yield record
 
 
+def _check_charset(_: Any, __: Any, charset_name: Any) -> None:
+    try:
+        codecs.lookup(charset_name)
+    except (LookupError, TypeError):
+        raise ValueError(f"no charset {charset_name!r}") from None
+
+
+@attrs.frozen
+class TextLines:
+    """Lines of text without their ends; bytes that are no text are replaced by U+FFFD, as in Flink."""
+
+    charset_name: str = attrs.field(default="UTF-8", validator=_check_charset)
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "text"
+
+    def read(self, path: str, _: Reject) -> Iterator[str]:
+        """See :class:`RecordFormat`."""
+        file_system, name = open_file_system(path)
+        stream = file_system.open_input_stream(name, compression="detect")
+        with io.TextIOWrapper(stream, encoding=self.charset_name, errors="replace") as lines:
+            for line in lines:
+                yield line.removesuffix("\n")
+
+
 @attrs.frozen
 class ParquetFormat:
     """Parquet; a record is a dict. A file that is no Parquet fails whatever the policy."""
@@ -191,4 +219,9 @@ def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> No
     reject(attrs.evolve(rejected, keep=policy is OnMalformed.COLLECT))
 
 
-FORMATS: dict[str, Callable[..., Any]] = {"csv": CsvFormat, "json": JsonFormat, "parquet": ParquetFormat}
+FORMATS: dict[str, Callable[..., Any]] = {
+    "csv": CsvFormat,
+    "json": JsonFormat,
+    "parquet": ParquetFormat,
+    "text": TextLines,
+}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.context import close_function, open_function
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK
+from pyflinkstate.runtime.failures import shorten
 
 #: Flink's name of the state of ``reduce``.
 STATE_NAME = "_reduce_state"
@@ -21,33 +22,38 @@ class RollingReduce(KeyedProcessFunction):
 
     Args:
         func: a ``ReduceFunction``, or what combines two values.
-        at_the_end: results come when the input has ended, one for each key, as in Flink's batch mode.
     """
 
-    def __init__(self, func: ReduceFunction | Callable[[Any, Any], Any], at_the_end: bool = False) -> None:
+    def __init__(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> None:
         self._func = func
-        self._at_the_end = at_the_end
 
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._func, runtime_context)
-        self._reduce = self._func.reduce if isinstance(self._func, ReduceFunction) else self._func
+        self._reduce = reduce_of(self._func)
         self._state = runtime_context.get_state(ValueStateDescriptor(STATE_NAME))
 
     def close(self) -> None:
         close_function(self._func)
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any] | None:
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         before = self._state.value()
         combined = value if before is None else self._reduce(before, value)
         self._state.update(combined)
-        if not self._at_the_end:
-            return iter((combined,))
-        ctx.timer_service().register_event_time_timer(MAX_WATERMARK)
-        return None
+        return (combined,)
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        combined = self._state.value()
-        return () if combined is None else (combined,)
+
+def reduce_of(func: ReduceFunction | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return what combines two values."""
+    return func.reduce if isinstance(func, ReduceFunction) else func
+
+
+def check_position(position: Any) -> None:
+    """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
+    if isinstance(position, bool) or not isinstance(position, (int, str)):
+        raise ConfigurationError(
+            f"min, max, min_by, max_by and sum take the index of a field, an int, or its name, a str, not "
+            f"{position!r}"
+        )
 
 
 class FieldReduce(ReduceFunction):
@@ -64,6 +70,7 @@ class FieldReduce(ReduceFunction):
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         if not has_fields(value1):
+            _check_whole(self._position, value1)
             return self._combine(value1, value2)
         combined = self._combine(value1[self._position], value2[self._position])
         return _replaced(value1, self._position, combined)
@@ -77,10 +84,21 @@ class RecordChoice(ReduceFunction):
         self._prefers_second = prefers_second
 
     def reduce(self, value1: Any, value2: Any) -> Any:
-        first, second = (
-            (value[self._position] if has_fields(value) else value) for value in (value1, value2)
-        )
+        first, second = self._field(value1), self._field(value2)
         return value2 if self._prefers_second(first, second) else value1
+
+    def _field(self, record: Any) -> Any:
+        if has_fields(record):
+            return record[self._position]
+        _check_whole(self._position, record)
+        return record
+
+
+def _check_whole(position: int | str, record: Any) -> None:
+    if position != 0:
+        raise BadRecordError(
+            f"field {position!r} of a plain value, {shorten(record)}: it has no fields, and is itself field 0"
+        )
 
 
 def has_fields(record: Any) -> bool:
@@ -103,7 +121,7 @@ class Projection:
     """Some fields of records that are tuples or rows, in the order given."""
 
     def __init__(self, indexes: tuple[int, ...]) -> None:
-        self._indexes = indexes
+        self.indexes = indexes
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
-        return tuple(record[index] for index in self._indexes)
+        return tuple(record[index] for index in self.indexes)

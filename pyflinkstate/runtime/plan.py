@@ -28,6 +28,7 @@ class SourceNode:
 
     source: Source
     name: str
+    output_type: TypeInformation | None = None
 
     def operators(self) -> list[ChainedOperator]:
         """Return what a chain runs right behind this node: nothing."""
@@ -101,6 +102,8 @@ class KeyedNode:
     others: tuple[Input, ...] = ()
     #: It goes by event time, or stamps its results.
     uses_event_time: bool = False
+    #: Without an output type, results are of the type of the first input.
+    keeps_type: bool = False
 
     def operators(self) -> list[ChainedOperator]:
         """Return what a chain runs right behind this node."""
@@ -258,7 +261,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     """
     if not sinks:
         raise ConfigurationError("the job has no sink: call print(), sink_to() or execute_and_collect()")
-    nodes = list(dict.fromkeys(node for sink in sinks for node in _from_the_sources_on(sink)))
+    nodes = list(dict.fromkeys(node for sink in sinks for node in upstream_of(sink)))
     sources = tuple(node for node in nodes if isinstance(node, SourceNode))
     keyed = [node for node in nodes if isinstance(node, KeyedNode)]
     operators = tuple(
@@ -301,9 +304,10 @@ def _parents(node: Node) -> tuple[Node, ...]:
     return (node.parent,)
 
 
-def _from_the_sources_on(node: Node) -> Iterator[Node]:
+def upstream_of(node: Node) -> Iterator[Node]:
+    """Yield all that leads to ``node``, from the sources on, and the node; some more than once."""
     for parent in _parents(node):
-        yield from _from_the_sources_on(parent)
+        yield from upstream_of(parent)
     yield node
 
 

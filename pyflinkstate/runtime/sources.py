@@ -76,6 +76,8 @@ class Source(ABC):
     commits_every_epoch = False
     #: It can go back further than to its last commit, as where a damaged checkpoint is passed over.
     is_rewindable = True
+    #: It ends by itself.
+    is_bounded = False
     #: How long a job that has nothing to do waits before it asks again, in seconds.
     poll_s = 0.1
 
@@ -115,7 +117,8 @@ class Source(ABC):
         return
 
 
-def _check_position(position: Any, expected: dict[str, Any], source: str) -> None:
+def check_position(position: Any, expected: dict[str, Any], source: str) -> None:
+    """Raise ``IncompatibleCheckpointError`` unless an offset has the entries that it must have."""
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
         raise IncompatibleCheckpointError(
@@ -130,6 +133,7 @@ class CollectionSource(Source):
 
     records: Sequence[Any]
     records_per_epoch: int = RECORDS_PER_EPOCH
+    is_bounded = True
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
@@ -137,7 +141,7 @@ class CollectionSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        _check_position(start, {"length": len(self.records)}, "this collection")
+        check_position(start, {"length": len(self.records)}, "this collection")
         length = len(self.records)
         end = length if whole else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length)
@@ -161,6 +165,7 @@ class RddSource(Source):
     rdd: Any
     partitions: int
     partitions_per_epoch: int
+    is_bounded = True
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
@@ -168,7 +173,7 @@ class RddSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        _check_position(start, {"partitions": self.partitions}, "this RDD")
+        check_position(start, {"partitions": self.partitions}, "this RDD")
         end = (
             self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
         )
@@ -201,7 +206,7 @@ class RateSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        _check_position(start, {"rate": self.rows_per_second}, "this rate source")
+        check_position(start, {"rate": self.rows_per_second}, "this rate source")
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
         return Available({**start, "index": end})
@@ -238,6 +243,12 @@ class FileSource(Source):
     max_files: int | None = None
     growing: bool = False
     poll_s = 1.0
+
+    @property
+    def is_bounded(self) -> bool:  # type: ignore[override]  # elsewhere it is the same for all of a class
+        """It ends by itself."""
+        return not self.growing
+
     #: The names seen so far: one that appears among them later is late.
     _seen: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
 
@@ -248,7 +259,7 @@ class FileSource(Source):
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
         names = self._names()
-        _check_position(start, {"format": self.record_format.name}, "this directory")
+        check_position(start, {"format": self.record_format.name}, "this directory")
         self._check_start(start, names)
         later = [name for name in names if name > start["last"]]
         chosen = later if whole and not self.growing else later[: self.files_per_epoch]

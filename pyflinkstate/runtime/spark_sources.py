@@ -19,6 +19,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     PyFlinkStateError,
     SourceError,
+    StreamingQueryError,
 )
 from pyflinkstate.runtime.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources import Available, Epoch, RddEpoch, Source
@@ -250,7 +251,10 @@ class StreamingSource(Source):
     def _raise_failure(self) -> None:
         failure = self._query.exception()
         if failure is not None:
-            raise SourceError(f"the streaming query failed: {failure}")
+            raise StreamingQueryError(
+                f"the streaming query failed: {failure}; mend what it says, and run the program again: "
+                f"it goes on where it was"
+            )
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""

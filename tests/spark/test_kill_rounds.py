@@ -21,4 +21,4 @@ ROUNDS = [
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
 def test_whatever_is_killed_the_output_is_right_and_nothing_is_left(tmp_path: Path, number: int) -> None:
     master, kinds = ROUNDS[number]
-    KillRound(number, tmp_path, master, kinds).run()
+    KillRound(number, tmp_path, master, kinds, kills=2).run()

@@ -1,0 +1,162 @@
+"""Settings by key, as Flink's configuration files have them (``pyflink.common.Configuration``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pyflinkstate.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+class Configuration:
+    """Settings by key. What a key means is up to who reads it; a key that nobody knows is kept.
+
+    Args:
+        other: a configuration to begin with a copy of.
+    """
+
+    def __init__(self, other: Configuration | None = None) -> None:
+        self._values: dict[str, Any] = {} if other is None else dict(other._values)
+
+    @staticmethod
+    def from_dict(map: dict[str, Any]) -> Configuration:
+        """Return a configuration of the entries of a dict."""
+        configuration = Configuration()
+        configuration._values.update(map)
+        return configuration
+
+    def to_dict(self) -> dict[str, str]:
+        """Return all settings as texts."""
+        return {key: as_text(value) for key, value in self._values.items()}
+
+    @staticmethod
+    def parse_list_value(value: str) -> list[str]:
+        """Return the items of a list as configuration files write it: ``a;b`` or ``[a, b]``.
+
+        >>> Configuration.parse_list_value("[file:/a, file:/b]"), Configuration.parse_list_value("a;b")
+        (['file:/a', 'file:/b'], ['a', 'b'])
+        """
+        text = value.strip()
+        in_brackets = text.startswith("[") and text.endswith("]")
+        items = text[1:-1].split(",") if in_brackets else text.split(";")
+        return [item.strip().strip("'\"") for item in items if item.strip()]
+
+    # --- texts, numbers, truth values, bytes ---------------------------------------------------------
+
+    def get_string(self, key: str, default_value: str) -> str:
+        """Return a setting as text; ``default_value`` where there is none."""
+        return self._get(key, default_value, as_text)
+
+    def set_string(self, key: str, value: str) -> Configuration:
+        """Set a text."""
+        return self._set(key, value, str)
+
+    def get_integer(self, key: str, default_value: int) -> int:
+        """Return a setting as a whole number; ``default_value`` where there is none.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        return self._get(key, default_value, int)
+
+    def set_integer(self, key: str, value: int) -> Configuration:
+        """Set a whole number."""
+        return self._set(key, value, int)
+
+    def get_boolean(self, key: str, default_value: bool) -> bool:
+        """Return a setting as a truth value, ``true`` or ``false`` where it is a text.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        return self._get(key, default_value, _as_bool)
+
+    def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Set a truth value."""
+        return self._set(key, value, bool)
+
+    def get_float(self, key: str, default_value: float) -> float:
+        """Return a setting as a number; ``default_value`` where there is none.
+
+        Raises:
+            ConfigurationError: it is none.
+        """
+        return self._get(key, default_value, float)
+
+    def set_float(self, key: str, value: float) -> Configuration:
+        """Set a number."""
+        return self._set(key, value, float)
+
+    def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
+        """Return bytes; ``default_value`` where there are none."""
+        return self._get(key, default_value, bytearray)
+
+    def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Set bytes."""
+        return self._set(key, bytearray(value), bytearray)
+
+    def _get(self, key: str, default_value: T, convert: Callable[[Any], T]) -> T:
+        if key not in self._values:
+            return default_value
+        try:
+            return convert(self._values[key])
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"setting {key!r} is {self._values[key]!r}: {error}") from error
+
+    def _set(self, key: str, value: Any, expected: type) -> Configuration:
+        fits = isinstance(value, (int, float)) if expected is float else isinstance(value, expected)
+        if not fits or (isinstance(value, bool) and expected is not bool):
+            raise ConfigurationError(f"setting {key!r} takes a {expected.__name__} here, not {value!r}")
+        self._values[key] = value
+        return self
+
+    # --- all of them -----------------------------------------------------------------------------------
+
+    def key_set(self) -> set[str]:
+        """Return all keys."""
+        return set(self._values)
+
+    def contains_key(self, key: str) -> bool:
+        """Return whether there is a setting of that key."""
+        return key in self._values
+
+    def remove_config(self, key: str) -> bool:
+        """Remove a setting; return whether there was one."""
+        return self._values.pop(key, None) is not None
+
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        """Take over all settings of another one, each key behind ``prefix``."""
+        self._values.update({f"{prefix or ''}{key}": value for key, value in other._values.items()})
+        return self
+
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Put all settings into a dict, as they were set."""
+        target_dict.update(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and self._values == other._values
+
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __str__(self) -> str:
+        return str(self._values)
+
+    def __repr__(self) -> str:
+        return f"Configuration({self._values})"
+
+
+def as_text(value: Any) -> str:
+    """Return a setting as configuration files write it: ``true``, not ``True``."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "false": False}.get(str(value).strip().lower())
+    if known is None:
+        raise ValueError("true or false is needed")
+    return known

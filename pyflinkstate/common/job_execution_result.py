@@ -1,0 +1,9 @@
+"""PyFlink's ``pyflink.common.job_execution_result``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.observe import JobExecutionResult
+
+__all__ = [
+    "JobExecutionResult",
+]

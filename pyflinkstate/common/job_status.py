@@ -1,0 +1,9 @@
+"""PyFlink's ``pyflink.common.job_status``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.observe import JobStatus
+
+__all__ = [
+    "JobStatus",
+]

@@ -1,0 +1,9 @@
+"""PyFlink's ``pyflink.common.restart_strategy``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.restart import RestartStrategies
+
+__all__ = [
+    "RestartStrategies",
+]

@@ -1,0 +1,152 @@
+"""What PyFlink has in ``pyflink.datastream``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyflinkstate.api.broadcast import (
+    BaseBroadcastProcessFunction,
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+)
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.context import (
+    KeyedStateStore,
+    RuntimeContext,
+)
+from pyflinkstate.api.functions import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+)
+from pyflinkstate.api.output_tag import (
+    OutputTag,
+)
+from pyflinkstate.api.timers import (
+    TimeDomain,
+    TimerService,
+)
+from pyflinkstate.api.triggers import (
+    Trigger,
+    TriggerResult,
+)
+from pyflinkstate.api.window_assigners import (
+    MergingWindowAssigner,
+    WindowAssigner,
+)
+from pyflinkstate.api.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from pyflinkstate.api.windows import (
+    CountWindow,
+    GlobalWindow,
+    TimeWindow,
+    Window,
+)
+from pyflinkstate.backends.hash_map_state_backend import (
+    HashMapStateBackend,
+)
+from pyflinkstate.runtime.checkpoint_config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+)
+from pyflinkstate.runtime.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+)
+from pyflinkstate.runtime.data_stream import (
+    DataStream,
+    DataStreamSink,
+    KeyedStream,
+)
+from pyflinkstate.runtime.execution_config import (
+    RuntimeExecutionMode,
+)
+from pyflinkstate.runtime.storage import (
+    FileSystemCheckpointStorage,
+)
+from pyflinkstate.runtime.windowed_stream import (
+    AllWindowedStream,
+    WindowedStream,
+)
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+
+__all__ = [
+    "AggregateFunction",
+    "AllWindowFunction",
+    "AllWindowedStream",
+    "BaseBroadcastProcessFunction",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
+    "CheckpointConfig",
+    "CheckpointingMode",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "CountWindow",
+    "DataStream",
+    "DataStreamSink",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "GlobalWindow",
+    "HashMapStateBackend",
+    "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "KeyedStream",
+    "MapFunction",
+    "MergingWindowAssigner",
+    "OutputTag",
+    "Partitioner",
+    "ProcessAllWindowFunction",
+    "ProcessFunction",
+    "ProcessWindowFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "RuntimeExecutionMode",
+    "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimeWindow",
+    "TimerService",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the environment when it is asked for: a state slot needs no Spark."""
+    if name == "StreamExecutionEnvironment":
+        from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+
+        return StreamExecutionEnvironment
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

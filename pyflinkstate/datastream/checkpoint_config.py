@@ -1,0 +1,13 @@
+"""PyFlink's ``pyflink.datastream.checkpoint_config``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.checkpoint_config import (
+    CheckpointConfig,
+    ExternalizedCheckpointRetention,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "ExternalizedCheckpointRetention",
+]

@@ -1,0 +1,1 @@
+"""Sources and sinks under PyFlink's names (``pyflink.datastream.connectors``)."""

@@ -1,0 +1,9 @@
+"""PyFlink's ``pyflink.datastream.connectors.number_seq``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.connectors import NumberSequenceSource
+
+__all__ = [
+    "NumberSequenceSource",
+]

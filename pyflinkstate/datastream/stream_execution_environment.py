@@ -1,0 +1,9 @@
+"""PyFlink's ``pyflink.datastream.stream_execution_environment``."""
+
+from __future__ import annotations
+
+from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+
+__all__ = [
+    "StreamExecutionEnvironment",
+]

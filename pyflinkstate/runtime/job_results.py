@@ -1,0 +1,52 @@
+"""The records of a running job (``pyflink.datastream.data_stream.CloseableIterator``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from pyflinkstate.runtime.job import Job
+
+
+@attrs.define
+class CloseableIterator:
+    """Iterates over the records of a job as it runs; made by ``DataStream.execute_and_collect``."""
+
+    _job: Job
+    _records: deque[Any]
+    _limit: int | None
+    _epochs: Iterator[int] = attrs.field(init=False)
+    _returned: int = attrs.field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        self._epochs = self._job.run()
+
+    def __iter__(self) -> CloseableIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self._limit is not None and self._returned >= self._limit:
+            self.close()
+            raise StopIteration
+        while not self._records:
+            if next(self._epochs, None) is None and not self._records:
+                raise StopIteration
+        self._returned += 1
+        return self._records.popleft()
+
+    def next(self) -> Any:
+        """Return the next record; ``StopIteration`` where there is none."""
+        return next(self)
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the job and its slots. Idempotent."""
+        self._epochs.close()  # type: ignore[attr-defined]  # it is a generator
