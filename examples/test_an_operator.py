@@ -38,9 +38,7 @@ def test_an_event_passes_once_a_day() -> None:
 
 
 def visits(**options: Any) -> KeyedOneInputOperatorHarness:
-    return KeyedOneInputOperatorHarness(
-        VisitsByTimers(), lambda event: event.user, Types.STRING(), **options
-    )
+    return KeyedOneInputOperatorHarness(VisitsByTimers(), lambda event: event.user, Types.STRING(), **options)
 
 
 def click(harness: KeyedOneInputOperatorHarness, user: str, minute: int) -> list[Visit]:
