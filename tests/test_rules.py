@@ -15,7 +15,7 @@ import pyflinkstate
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 #: A room may import from itself and from those to its right.
-ORDER = ["testing", "runtime", "backends", "api", "errors"]
+ORDER = ["testing", "datastream", "common", "runtime", "backends", "api", "errors"]
 
 
 def room(module: str) -> str:

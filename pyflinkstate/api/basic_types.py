@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import math
 import numbers
 import operator
 import struct
@@ -43,24 +44,27 @@ def _check_big_integer(value: Any) -> Any:
     return operator.index(value)
 
 
-def _check_double(value: Any) -> Any:
-    if type(value) is float:
-        return value
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise misfit(value, "DOUBLE")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError("the number is out of the range of DOUBLE") from None
+def _check_real(name: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is float:
+            return value
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise misfit(value, name)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"the number is out of the range of {name}") from None
+
+    return check
 
 
-def _check_float(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise misfit(value, "FLOAT")
+def _to_32_bits(value: float) -> float:
+    """Return the nearest number of 32 bits; what is too great is infinite, as in Java."""
     try:
-        return struct.unpack("<f", struct.pack("<f", float(value)))[0]
+        rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
-        raise ValueError("the number is out of the range of FLOAT") from None
+        return math.copysign(math.inf, value)
+    return rounded
 
 
 def _check_string(value: Any) -> Any:
@@ -121,8 +125,8 @@ _INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "BOOLEAN": _check_instance("BOOLEAN", bool),
     **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
-    "FLOAT": _check_float,
-    "DOUBLE": _check_double,
+    "FLOAT": _check_real("FLOAT"),
+    "DOUBLE": _check_real("DOUBLE"),
     "CHAR": _check_char,
     "STRING": _check_string,
     "BIG_INT": _check_big_integer,
@@ -154,6 +158,12 @@ class AtomicTypeInfo(TypeInformation):
     @property
     def name(self) -> str:
         return self.kind
+
+    def has_floats(self) -> bool:
+        return self.kind == "FLOAT"
+
+    def rounded(self, value: Any) -> Any:
+        return _to_32_bits(value) if self.kind == "FLOAT" else value
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AtomicTypeInfo) and self.kind == other.kind

@@ -13,6 +13,10 @@ from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
 from pyflinkstate.errors import ConfigurationError
 
 
+def _rounded(type_info: TypeInformation, value: Any) -> Any:
+    return None if value is None else type_info.rounded(value)
+
+
 def _refuse_none(value: Iterable[Any], name: str) -> None:
     if any(element is None for element in value):
         raise ValueError(f"None does not fit {name} as an element")
@@ -34,6 +38,12 @@ class ListTypeInfo(TypeInformation):
         _refuse_none(_as_list(value, self.name), self.name)
         check = self.element_type.check
         return [check(element) for element in value]
+
+    def has_floats(self) -> bool:
+        return self.element_type.has_floats()
+
+    def rounded(self, value: Any) -> Any:
+        return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
     @property
     def name(self) -> str:
@@ -71,6 +81,12 @@ class ArrayTypeInfo(TypeInformation):
     def check(self, value: Any) -> Any:
         check = self.element_type.check
         return [None if element is None else check(element) for element in _as_list(value, self.name)]
+
+    def has_floats(self) -> bool:
+        return self.element_type.has_floats()
+
+    def rounded(self, value: Any) -> Any:
+        return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
     @property
     def name(self) -> str:
@@ -142,6 +158,13 @@ class MapTypeInfo(TypeInformation):
         except TypeError as error:
             raise ValueError(f"a key of {self.name}: {error}") from error
 
+    def has_floats(self) -> bool:
+        return self.key_type_info.has_floats() or self.value_type_info.has_floats()
+
+    def rounded(self, value: Any) -> Any:
+        keys, items = self.key_type_info, self.value_type_info
+        return {keys.rounded(key): _rounded(items, item) for key, item in value.items()}
+
     @property
     def name(self) -> str:
         return f"MAP({self.key_type_info}, {self.value_type_info})"
@@ -190,6 +213,12 @@ class TupleTypeInfo(TypeInformation):
             None if field is None else field_type.check(field)
             for field, field_type in zip(value, self.field_types, strict=True)
         )
+
+    def has_floats(self) -> bool:
+        return any(field_type.has_floats() for field_type in self.field_types)
+
+    def rounded(self, value: Any) -> Any:
+        return tuple(map(_rounded, self.field_types, value))
 
     def get_field_types(self) -> list[TypeInformation]:
         """Return the types of the fields, in order."""
@@ -265,6 +294,12 @@ class RowTypeInfo(TypeInformation):
             )
         ]
         return row_of(fields, self.field_names, kind)
+
+    def has_floats(self) -> bool:
+        return any(field_type.has_floats() for field_type in self.field_types)
+
+    def rounded(self, value: Any) -> Any:
+        return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
 
     def _check_field(self, name: str, field_type: TypeInformation, field: Any) -> Any:
         try:
@@ -358,6 +393,12 @@ class ExternalTypeInfo(TypeInformation):
 
     def check(self, value: Any) -> Any:
         return self.type_info.check(value)
+
+    def has_floats(self) -> bool:
+        return self.type_info.has_floats()
+
+    def rounded(self, value: Any) -> Any:
+        return self.type_info.rounded(value)
 
     @property
     def name(self) -> str:

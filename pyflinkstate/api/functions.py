@@ -75,6 +75,14 @@ class KeySelector(Function):
         """Return the key of ``value``."""
 
 
+class Partitioner(Function):
+    """Says which partition the records of a key go to."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """Return a partition, from 0 to before ``num_partitions``."""
+
+
 class ReduceFunction(Function):
     """Combines two values into one of the same kind."""
 

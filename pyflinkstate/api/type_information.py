@@ -10,6 +10,7 @@ discovered by a checkpoint, minutes later. How a type is written lives in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -26,6 +27,26 @@ class TypeInformation:
             ValueError: the value does not fit; the message says why.
         """
         return value
+
+    def has_floats(self) -> bool:
+        """Return whether there are numbers of 32 bits in a value: ``FLOAT``."""
+        return False
+
+    def rounded(self, value: Any) -> Any:
+        """Return a value that fits with its ``FLOAT`` numbers rounded to 32 bits.
+
+        State keeps them as they are, as PyFlink's does. Rounded are keys, namespaces and the keys of maps,
+        which are to be found again, and records where a source converts them.
+        """
+        return value
+
+    @property
+    def check_key(self) -> Callable[[Any], Any]:
+        """What checks a value by which something is to be found again: :meth:`check`, and it rounds."""
+        return self._check_and_round if self.has_floats() else self.check
+
+    def _check_and_round(self, value: Any) -> Any:
+        return self.rounded(self.check(value))
 
     @property
     def name(self) -> str:

@@ -87,7 +87,7 @@ class Types:
 
     @staticmethod
     def FLOAT() -> TypeInformation:
-        """``float``, rounded to 32 bits when it enters the state, as it would be by a restore."""
+        """``float``. Keys, and what a source converts, are rounded to 32 bits; state keeps what it gets."""
         return BasicTypeInfo("FLOAT")
 
     @staticmethod

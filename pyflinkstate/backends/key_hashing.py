@@ -332,7 +332,7 @@ class KeyHasher:
             if key is None:
                 raise ValueError("None cannot be a key")
             hash(key)
-            key = self.key_type.check(key)
+            key = self.key_type.check_key(key)
             _refuse_nan(key)
             self._hash(key)
         except (ValueError, TypeError, OverflowError) as error:

@@ -42,13 +42,18 @@ from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError,
 #: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
 PICKLE_PROTOCOL = 5
 
+#: What ``FLOAT`` numbers have: state keeps them as they are.
+WIDE_FLOAT = pa.float64()
+#: What they have in state files up to version 3, and in operator state files of version 1.
+NARROW_FLOAT = pa.float32()
+
 _ARROW_OF_KIND: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "BYTE": pa.int8(),
     "SHORT": pa.int16(),
     "INT": pa.int32(),
     "LONG": pa.int64(),
-    "FLOAT": pa.float32(),
+    "FLOAT": WIDE_FLOAT,
     "DOUBLE": pa.float64(),
     "CHAR": pa.large_string(),
     "STRING": pa.large_string(),
@@ -90,17 +95,25 @@ def _bare(type_info: TypeInformation) -> TypeInformation:
     return type_info
 
 
-def arrow_type(type_info: TypeInformation) -> pa.DataType:
-    """Return the Arrow type that a column of ``type_info`` has in a checkpoint."""
+def arrow_type(type_info: TypeInformation, float_type: pa.DataType = WIDE_FLOAT) -> pa.DataType:
+    """Return the Arrow type that a column of ``type_info`` has in a checkpoint.
+
+    Args:
+        type_info: the type.
+        float_type: what ``FLOAT`` numbers have; earlier files have ``NARROW_FLOAT``.
+    """
     type_info = _bare(type_info)
+    if type_info.kind == "FLOAT":
+        return float_type
     if type_info.kind in _ARROW_OF_KIND:
         return _ARROW_OF_KIND[type_info.kind]
     if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)):
-        return pa.large_list(arrow_type(type_info.element_type))
+        return pa.large_list(arrow_type(type_info.element_type, float_type))
     if isinstance(type_info, MapTypeInfo):
-        return pa.map_(arrow_type(type_info.key_type_info), arrow_type(type_info.value_type_info))
+        types = (type_info.key_type_info, type_info.value_type_info)
+        return pa.map_(*(arrow_type(part, float_type) for part in types))
     if isinstance(type_info, (TupleTypeInfo, RowTypeInfo, TtlTypeInfo)):
-        return pa.struct(_arrow_fields(type_info))
+        return pa.struct(_arrow_fields(type_info, float_type))
     if isinstance(type_info, PickledBytesTypeInfo):
         return pa.large_binary()
     if isinstance(type_info, WindowSerializer):
@@ -108,11 +121,13 @@ def arrow_type(type_info: TypeInformation) -> pa.DataType:
     raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
 
 
-def _arrow_fields(type_info: TupleTypeInfo | RowTypeInfo | TtlTypeInfo) -> list[pa.Field]:
+def _arrow_fields(
+    type_info: TupleTypeInfo | RowTypeInfo | TtlTypeInfo, float_type: pa.DataType
+) -> list[pa.Field]:
     if isinstance(type_info, TtlTypeInfo):
-        value = pa.field("value", arrow_type(type_info.value_type))
+        value = pa.field("value", arrow_type(type_info.value_type, float_type))
         return [pa.field("timestamp_ms", pa.int64(), nullable=False), value]
-    types = map(arrow_type, type_info.field_types)
+    types = [arrow_type(field_type, float_type) for field_type in type_info.field_types]
     if isinstance(type_info, TupleTypeInfo):
         return [pa.field(f"f{index}", field_type) for index, field_type in enumerate(types)]
     fields = [

@@ -27,6 +27,7 @@ from pyflinkstate.api.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    Partitioner,
     ProcessFunction,
     ReduceFunction,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "MapFunction",
     "MergingWindowAssigner",
     "OutputTag",
+    "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",

@@ -22,6 +22,7 @@ from pyflinkstate.api.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    Partitioner,
     ProcessFunction,
     ReduceFunction,
 )
@@ -266,6 +267,10 @@ class DataStream:
             self._node.uid = uid
         return self
 
+    def set_uid_hash(self: S, uid_hash: str) -> S:
+        """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        return self.uid(uid_hash)
+
     def set_parallelism(self: S, parallelism: int) -> S:
         """Set the number of subtasks of a stateful operator.
 
@@ -308,6 +313,17 @@ class DataStream:
         """Return the stream: where its records are is up to Spark, and the results are the same."""
         return self
 
+    def partition_custom(
+        self: S,
+        partitioner: Partitioner | Callable[[Any, int], int],
+        key_selector: KeySelector | Callable[[Any], Any],
+    ) -> S:
+        """Return the stream: where its records are is up to Spark. Use ``key_by`` to have equal keys meet."""
+        for function in (partitioner, key_selector):
+            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
+                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
+        return self
+
     forward = rebalance = rescale = shuffle = _as_it_is
     disable_chaining = start_new_chain = _as_it_is
 
@@ -336,8 +352,8 @@ class DataStream:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
 
         The subtask, counted from 1, is left out where the environment, or the sink, has parallelism 1.
-        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of other
-        types as Java shows them, ``(a,true)``.
+        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of
+        other types as Java shows them, ``(a,true)``.
         """
         sink = PrintSink(sink_identifier, self._env.get_parallelism())
         node = SinkNode(self._as_text(), sink, "print")

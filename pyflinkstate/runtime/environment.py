@@ -76,6 +76,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
         self._parallelism: int | None = None
+        self._default_parallelism: int | None = None
         self._max_parallelism: int | None = None
         self._state_backend = HashMapStateBackend()
         self._restart: RestartStrategy | None = None
@@ -115,7 +116,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
-        return self._parallelism or int(self._context.defaultParallelism)
+        return self._parallelism or self.get_default_local_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, 1 to 32768: the upper bound of any later parallelism.
@@ -127,8 +128,13 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         return self
 
     def get_default_local_parallelism(self) -> int:
-        """Return Spark's default parallelism: the number of cores of a local session."""
-        return int(self._context.defaultParallelism)
+        """Return the parallelism where none is set: Spark's default, on one machine its cores."""
+        return self._default_parallelism or int(self._context.defaultParallelism)
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism where none is set."""
+        check_parallelism(parallelism, parallelism)
+        self._default_parallelism = parallelism
 
     def get_max_parallelism(self) -> int | None:
         """Return the max parallelism that was set, or None."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
@@ -123,6 +123,9 @@ class FileSystemCheckpointStorage:
         ConfigurationError: a size is out of bounds.
     """
 
+    #: The greatest ``file_state_size_threshold``.
+    MAX_FILE_STATE_THRESHOLD: ClassVar[int] = MAX_INLINE_THRESHOLD_BYTES
+
     checkpoint_path: str = attrs.field(converter=_absolute_path)
     file_state_size_threshold: int = attrs.field(default=INLINE_THRESHOLD_BYTES)
     write_buffer_size: int = attrs.field(default=WRITE_BUFFER_BYTES)
@@ -138,6 +141,18 @@ class FileSystemCheckpointStorage:
     def _check_buffer(self, _: object, value: int) -> None:
         if type(value) is not int or value < 0:
             raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
+
+    def get_checkpoint_path(self) -> str:
+        """Return where checkpoints go."""
+        return self.checkpoint_path
+
+    def get_min_file_size_threshold(self) -> int:
+        """Return up to how many bytes a file travels inside ``_metadata``."""
+        return self.file_state_size_threshold
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are collected before a file is written to."""
+        return self.write_buffer_size
 
 
 class CheckpointStorage:

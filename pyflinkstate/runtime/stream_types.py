@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import (
-    ArrayTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
     RowTypeInfo,
     TupleTypeInfo,
     TypeInformation,
@@ -66,67 +60,21 @@ def check_same_type(nodes: tuple[Node, ...]) -> None:
 
 # --- what a source does to records -------------------------------------------------------------------
 
-#: Rounds the numbers in a value; None where the type has none of 32 bits.
-_Round = Callable[[Any], Any] | None
-
 
 def converted_at_source(records: Iterable[Any], type_info: TypeInformation, operator: str) -> list[Any]:
-    """Return records as the type has them; a ``FLOAT`` is rounded to 32 bits here, and nowhere else.
+    """Return records as the type has them; a ``FLOAT`` gets 32 bits here.
 
     Raises:
         BadRecordError: one does not fit.
     """
-    round_floats = _rounding(type_info)
     converted = []
     for record in records:
         try:
-            value = type_info.check(record)
+            converted.append(type_info.rounded(type_info.check(record)))
         except ValueError as error:
             raise BadRecordError(
                 f"operator {operator!r}: a record does not fit type_info: {error}; record {shorten(record)}",
                 operator=operator,
                 record=shorten(record),
             ) from None
-        converted.append(value if round_floats is None else round_floats(value))
     return converted
-
-
-def _rounding(type_info: TypeInformation) -> _Round:
-    if type_info.kind:
-        return _to_32_bits if type_info.kind == "FLOAT" else None
-    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
-        return _rounding_of_fields(type_info)
-    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)):
-        part = _rounding(type_info.element_type)
-        return None if part is None else lambda value: [_unless_none(part, item) for item in value]
-    if isinstance(type_info, MapTypeInfo):
-        key, item = _rounding(type_info.key_type_info), _rounding(type_info.value_type_info)
-        if key is None and item is None:
-            return None
-        return lambda value: {_unless_none(key, k): _unless_none(item, v) for k, v in value.items()}
-    return None
-
-
-def _rounding_of_fields(type_info: TupleTypeInfo | RowTypeInfo) -> _Round:
-    parts = {index: part for index, field in enumerate(type_info.field_types) if (part := _rounding(field))}
-    if not parts:
-        return None
-
-    def of_tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(_unless_none(parts.get(index), item) for index, item in enumerate(value))
-
-    def of_row(row: Row) -> Row:
-        for index, part in parts.items():
-            row[index] = _unless_none(part, row[index])
-        return row
-
-    return of_row if isinstance(type_info, RowTypeInfo) else of_tuple
-
-
-def _unless_none(convert: _Round, value: Any) -> Any:
-    return value if value is None or convert is None else convert(value)
-
-
-def _to_32_bits(value: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.float32(value))

@@ -28,10 +28,10 @@ S = TypeVar("S", bound="_Windows")
 class _Windows:
     """What windows of keyed streams and of others share."""
 
-    def __init__(self, stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             raise ConfigurationError(f"window() takes a WindowAssigner, not {window_assigner!r}")
-        self._stream = stream
+        self._stream = keyed_stream
         self._assigner = window_assigner
         self._trigger: Trigger[Any, Any] | None = None
         self._allowed_lateness_ms = 0
@@ -40,6 +40,10 @@ class _Windows:
     def get_execution_environment(self) -> StreamExecutionEnvironment:
         """Return the environment that the stream belongs to."""
         return self._stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        """Return the type of the records that windows hold."""
+        return self._stream.get_type()
 
     def trigger(self: S, trigger: Trigger[Any, Any]) -> S:
         """Say when windows fire. Default: as their assigner says."""

@@ -11,7 +11,7 @@ import struct
 import numpy as np
 import pytest
 
-from pyflinkstate.api.types import BasicTypeInfo, TypeInformation, Types
+from pyflinkstate.api.types import BasicTypeInfo, ExternalTypeInfo, TypeInformation, Types
 
 UTC = datetime.timezone.utc
 WHEN = datetime.datetime(2024, 2, 29, 23, 59, 59, 999999)
@@ -77,10 +77,10 @@ CONVERTED = [
     case(Types.DOUBLE(), np.float32(0.5), 0.5),
     case(Types.DOUBLE(), np.float64(0.1), 0.1),
     case(Types.DOUBLE(), fractions.Fraction(1, 4), 0.25),
-    case(Types.FLOAT(), 0.1, rounded_to_32_bits(0.1)),
-    case(Types.FLOAT(), 16777217, 16777216.0),
-    case(Types.FLOAT(), np.float64(0.1), rounded_to_32_bits(0.1)),
-    case(Types.FLOAT(), 1e-50, 0.0),
+    case(Types.FLOAT(), 16777217, 16777217.0),
+    case(Types.FLOAT(), np.float64(0.1), 0.1),
+    case(Types.FLOAT(), 1e-50, 1e-50),
+    case(Types.FLOAT(), 1e300, 1e300),
     case(Types.STRING(), Text("sub"), "sub"),
     case(Types.STRING(), np.str_("sub"), "sub"),
     case(Types.CHAR(), Text("c"), "c"),
@@ -232,10 +232,31 @@ def test_a_number_beyond_double_is_refused(value):
         Types.DOUBLE().check(value)
 
 
-@pytest.mark.parametrize("value", [3.5e38, -3.5e38, 1e300])
-def test_a_number_beyond_float_is_refused(value):
-    with pytest.raises(ValueError, match="out of the range of FLOAT"):
-        Types.FLOAT().check(value)
+ROUNDED = [
+    case(Types.FLOAT(), 0.1, rounded_to_32_bits(0.1)),
+    case(Types.FLOAT(), 16777217, 16777216.0),
+    case(Types.FLOAT(), 1e-50, 0.0),
+    case(Types.FLOAT(), 3.5e38, math.inf),
+    case(Types.FLOAT(), -1e300, -math.inf),
+    case(Types.DOUBLE(), 0.1, 0.1),
+    case(Types.LIST(Types.FLOAT()), [0.1], [rounded_to_32_bits(0.1)]),
+    case(Types.BASIC_ARRAY(Types.FLOAT()), [0.1, None], [rounded_to_32_bits(0.1), None]),
+    case(Types.MAP(Types.FLOAT(), Types.FLOAT()), {0.1: None}, {rounded_to_32_bits(0.1): None}),
+    case(Types.TUPLE([Types.FLOAT(), Types.LONG()]), (0.1, None), (rounded_to_32_bits(0.1), None)),
+    case(Types.ROW([Types.FLOAT()]), [0.1], Types.ROW([Types.FLOAT()]).check([rounded_to_32_bits(0.1)])),
+    case(ExternalTypeInfo(Types.FLOAT()), 0.1, rounded_to_32_bits(0.1)),
+]
+
+
+@pytest.mark.parametrize(("type_info", "value", "expected"), ROUNDED)
+def test_a_value_to_be_found_again_is_rounded_and_one_in_state_is_not(type_info, value, expected):
+    assert type_info.check_key(value) == expected
+    assert type_info.rounded(type_info.check(value)) == expected
+    assert type_info.has_floats() is (type_info != Types.DOUBLE())
+
+
+def test_a_type_without_floats_checks_keys_as_it_checks_values():
+    assert Types.STRING().check_key is Types.STRING().check
 
 
 def test_none_is_refused_in_a_list_of_undeclared_elements():

@@ -1,8 +1,9 @@
 """What the golden state files hold, one file for each format version.
 
 Version 1 was written by release 0.1.0, which knew no namespaces, no timers and no time to live; version 2
-knew no increments. The full files of versions 2 and 3 hold the same, and of version 3 there is an increment
-to be put on top as well. The files of the version that is current now are written by
+knew no increments, and up to version 3 a ``FLOAT`` had 32 bits. The full files from version 2 on hold the
+same, and from version 3 on there is an increment to be put on top as well. The files of the version that is
+current now are written by
 
     python tests/backends/golden_content.py
 
@@ -312,14 +313,14 @@ def sorted_changes(changes: Changes) -> Changes:
 
 
 def make_golden() -> KeyGroupsStateHandle:
-    """Return the handle of what the full golden files of versions 2 and 3 were written with, written now."""
+    """Return the handle of what the full golden files from version 2 on were written with, written now."""
     handle = take_snapshot(backend_with_all(async_snapshots=False), compression=None)
     assert handle is not None
     return handle
 
 
 def make_golden_increment() -> KeyGroupsStateHandle:
-    """Return the handle of what the golden increment of version 3 was written with, written now."""
+    """Return the handle of what the golden increments were written with, written now."""
     clock = SettableClock()
     backend = backend_with_all(async_snapshots=True, clock=clock)
     history = ChangeHistory(backend)
@@ -366,9 +367,9 @@ def read_golden(version: int, kind: str = "") -> KeyGroupsStateHandle:
     return KeyGroupsStateHandle(KeyGroupRange(0, 127), stream, sections)
 
 
-def read_golden_chain() -> KeyGroupsStateHandle:
-    """Return the handle of the full golden file of version 3 with the increment on top."""
-    return attrs.evolve(read_golden(3), increments=(read_golden(3, "_increment"),))
+def read_golden_chain(version: int) -> KeyGroupsStateHandle:
+    """Return the handle of the full golden file of a version, 3 or later, with its increment on top."""
+    return attrs.evolve(read_golden(version), increments=(read_golden(version, "_increment"),))
 
 
 if __name__ == "__main__":

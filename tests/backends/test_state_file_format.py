@@ -61,7 +61,7 @@ LONG, STRING = Types.LONG(), Types.STRING()
 GOLDEN_HEAD = bytes.fromhex("5445535454455354 0001 0000000d") + b'{"a":[1,"b"]}' + bytes.fromhex("643043d1")
 
 GOLDEN_STATE_HEAD = (
-    b"PFSSTATE\x00\x03\x00\x00\x01\x71"
+    b"PFSSTATE\x00\x04\x00\x00\x01\x71"
     b'{"key_type":"STRING","key_groups":[0,63],"max_parallelism":128,"states":['
     b'{"name":"count","kind":"VALUE","type":["TTL","LONG"]},'
     b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"],"namespace":["TUPLE","LONG"]},'
@@ -223,10 +223,10 @@ class TestGoldenFileOfVersion1:
         handle = read_golden(1)
         again = take_snapshot(restore([handle], STRING))
         assert head_of(again) == head_of(handle)
-        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x03")
+        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x04")
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 class TestFullGoldenFilesFromVersion2:
     """They have namespaces, timers and time to live beside what version 1 has."""
 
@@ -286,33 +286,6 @@ class TestFullGoldenFilesFromVersion2:
             backend.num_key_value_state_entries() == (len(STORED) + len(TTL_STORED)) * keys + 1 + in_windows
         )
 
-    def test_this_release_writes_the_same_bytes_but_for_the_version(self, version):
-        handle, golden = make_golden(), read_golden(version)
-        assert handle.sections == golden.sections
-        assert head_of(handle) == head_of(golden)
-        assert without_version(handle) == without_version(golden)
-
-    def test_what_is_read_is_written_again_byte_for_byte(self, version):
-        """A backend of plain dicts keeps the order in which it was filled."""
-        golden = read_golden(version)
-        handle = take_snapshot(restore([golden], STRING, async_snapshots=False), compression=None)
-        assert handle.sections == golden.sections
-        assert without_version(handle) == without_version(golden)
-
-    def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self, version):
-        """The order in a key group depends on the hashes of strings, which differ between processes."""
-        golden = read_golden(version)
-        handle = take_snapshot(backend_with_all(async_snapshots=True), compression=None)
-        assert head_of(handle) == head_of(golden)
-        assert {name: set(groups) for name, groups in handle.sections.items()} == {
-            name: set(groups) for name, groups in golden.sections.items()
-        }
-        tables = states_by_plain_arrow(handle.stream.data)
-        expected = states_by_plain_arrow(golden.stream.data, version)
-        for name, table in tables.items():
-            assert table.schema == expected[name].schema
-            assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, expected[name].to_pylist()))
-
 
 def without_version(handle):
     """Return a state file's bytes up to the version, and those behind the checksum of the head."""
@@ -320,14 +293,57 @@ def without_version(handle):
     return data[:8], data[14 + len(head_of(handle)) + 4 :]
 
 
-class TestGoldenFilesOfVersion3:
+class TestGoldenFilesOfVersion4:
+    def test_this_release_writes_the_same_bytes_again(self):
+        handle, golden = make_golden(), read_golden(4)
+        assert handle.sections == golden.sections
+        assert head_of(handle) == head_of(golden)
+        assert without_version(handle) == without_version(golden)
+
+    def test_what_is_read_is_written_again_byte_for_byte(self):
+        """A backend of plain dicts keeps the order in which it was filled."""
+        golden = read_golden(4)
+        handle = take_snapshot(restore([golden], STRING, async_snapshots=False), compression=None)
+        assert handle.sections == golden.sections
+        assert without_version(handle) == without_version(golden)
+
+    def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self):
+        """The order in a key group depends on the hashes of strings, which differ between processes."""
+        golden = read_golden(4)
+        handle = take_snapshot(backend_with_all(async_snapshots=True), compression=None)
+        assert head_of(handle) == head_of(golden)
+        assert {name: set(groups) for name, groups in handle.sections.items()} == {
+            name: set(groups) for name, groups in golden.sections.items()
+        }
+        tables = states_by_plain_arrow(handle.stream.data)
+        expected = states_by_plain_arrow(golden.stream.data, 4)
+        for name, table in tables.items():
+            assert table.schema == expected[name].schema
+            assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, expected[name].to_pylist()))
+
     def test_this_release_writes_the_same_bytes(self):
         assert make_golden() == read_golden(VERSION), "a changed format needs a new version"
         assert make_golden_increment() == read_golden(VERSION, "_increment")
-        assert VERSION == 3
+        assert VERSION == 4
 
-    def test_an_increment_is_put_on_top_of_the_full_file(self, async_snapshots):
-        backend = restore([read_golden_chain()], STRING, async_snapshots=async_snapshots)
+    def test_floats_have_64_bits_and_had_32(self):
+        rows = {version: self.rows(read_golden(version).stream.data, version) for version in (2, 3, 4)}
+        assert rows == {2: pa.float32(), 3: pa.float32(), 4: pa.float64()}
+
+    def rows(self, data, version):
+        return states_by_plain_arrow(data, version)["row"].schema.field("value").type.field("f4").type
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_what_an_earlier_release_wrote_is_written_with_wide_floats(self, version):
+        again = take_snapshot(restore([read_golden(version)], STRING), compression=None)
+        assert self.rows(again.stream.data, 4) == pa.float64()
+        assert_states_of_version_1(restore([again], STRING))
+
+
+class TestGoldenIncrements:
+    @pytest.mark.parametrize("version", [3, 4])
+    def test_an_increment_is_put_on_top_of_the_full_file(self, async_snapshots, version):
+        backend = restore([read_golden_chain(version)], STRING, async_snapshots=async_snapshots)
         contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
         assert contents == changed_contents()
         plain = backend.create_timer_queue(TIMERS)
@@ -338,13 +354,20 @@ class TestGoldenFilesOfVersion3:
         spaced._check()
 
     def test_an_increment_goes_on_top_of_a_full_file_of_version_2_as_well(self):
-        chain = attrs.evolve(read_golden_chain(), stream=read_golden(2).stream)
+        chain = attrs.evolve(read_golden_chain(3), stream=read_golden(2).stream)
         backend = restore([chain], STRING)
         contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
         assert contents == changed_contents()
 
-    def test_an_increment_has_nothing_but_what_changed(self):
-        tables = states_by_plain_arrow(read_golden(3, "_increment").stream.data)
+    def test_an_increment_of_this_version_goes_on_top_of_a_full_file_of_version_3(self):
+        chain = attrs.evolve(read_golden(3), increments=(read_golden(4, "_increment"),))
+        backend = restore([chain], STRING)
+        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        assert contents == changed_contents()
+
+    @pytest.mark.parametrize("version", [3, 4])
+    def test_an_increment_has_nothing_but_what_changed(self, version):
+        tables = states_by_plain_arrow(read_golden(version, "_increment").stream.data, version)
         rows = {name: table.num_rows for name, table in tables.items()}
         assert rows == {
             **dict.fromkeys(STORED, 2),
@@ -432,7 +455,7 @@ class TestPlainArrow:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
         assert places[-1][1] <= len(written.stream.data)
 
-    @pytest.mark.parametrize("version", [1, 2, 3])
+    @pytest.mark.parametrize("version", [1, 2, 3, 4])
     def test_the_golden_files_too(self, version):
         tables = states_by_plain_arrow(read_golden(version).stream.data, version)
         assert sorted(tables["value"].column("key").to_pylist()) == sorted(KEYS)
@@ -459,7 +482,7 @@ class TestPlainArrow:
         }
 
     def test_an_increment_says_of_each_row_whether_it_is_gone(self):
-        tables = states_by_plain_arrow(read_golden(3, "_increment").stream.data)
+        tables = states_by_plain_arrow(read_golden(4, "_increment").stream.data)
         for table in tables.values():
             assert table.schema.field("removed").type == pa.bool_()
             assert not table.schema.field("removed").nullable

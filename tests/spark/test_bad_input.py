@@ -144,15 +144,15 @@ def test_parallelism_above_max_parallelism(env: StreamExecutionEnvironment, sett
         stream.execute_and_collect()
 
 
-class WithEventTimer(RunningSum):
+class WithBadTimer(RunningSum):
     def process_element(self, value: Any, ctx: Any) -> Any:
-        ctx.timer_service().register_event_time_timer(1)
+        ctx.timer_service().register_event_time_timer(1.5)
         return super().process_element(value, ctx)
 
 
-def test_event_time_timers_are_refused_not_ignored(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(errors.UnsupportedFeatureError, match="no event time"):
-        run(env, WithEventTimer())
+def test_a_timer_at_no_whole_millisecond(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(errors.StateValueError, match=r"whole number of milliseconds, not 1\.5"):
+        run(env, WithBadTimer())
 
 
 def test_a_function_that_cannot_be_pickled(env: StreamExecutionEnvironment) -> None:

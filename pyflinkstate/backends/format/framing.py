@@ -64,6 +64,12 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
     return content
 
 
+def version_of(head: bytes) -> int:
+    """Return the format version of a head that :func:`decode_head` took."""
+    version: int = _PREFIX.unpack_from(head)[1]
+    return version
+
+
 def check_section(data: bytes | memoryview, checksum: int, what: str) -> None:
     """Raise ``CorruptCheckpointError`` unless ``data`` are the bytes that were written."""
     if zlib.crc32(data) != checksum:

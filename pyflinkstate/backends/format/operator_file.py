@@ -5,7 +5,8 @@
     head | state 1: schema, one record batch, end of stream | state 2 ...
 
 As in the state file, each state is one Arrow stream, and its batch is a section of its own. A list state
-has a column ``value``, a broadcast state ``key`` and ``value``.
+has a column ``value``, a broadcast state ``key`` and ``value``. Version 1, where a ``FLOAT`` had 32 bits, is
+read.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import pyarrow as pa
 
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
 from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
-from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head
+from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head, version_of
 from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
 from pyflinkstate.backends.serializers import (
+    NARROW_FLOAT,
+    WIDE_FLOAT,
     arrow_type,
     decode_column,
     encode_column,
@@ -29,8 +32,8 @@ from pyflinkstate.backends.serializers import (
 from pyflinkstate.backends.state_handles import OperatorStateMode
 
 MAGIC = b"PFSOPSTA"
-VERSION = 1
-READABLE_VERSIONS = frozenset({VERSION})
+VERSION = 2
+READABLE_VERSIONS = frozenset({1, VERSION})
 
 
 def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
@@ -39,6 +42,11 @@ def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
         {"name": meta.name, "mode": meta.mode.value, "type": type_to_json(meta.stored_type)} for meta in metas
     ]
     return encode_head(MAGIC, VERSION, {"states": states})
+
+
+def float_type_of(head: bytes) -> pa.DataType:
+    """Return what ``FLOAT`` numbers of a file have."""
+    return NARROW_FLOAT if version_of(head) < VERSION else WIDE_FLOAT
 
 
 def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
@@ -58,11 +66,13 @@ class OperatorStateCodec:
 
     meta: RegisteredOperatorStateMeta
     compression: str | None = "zstd"
+    float_type: pa.DataType = WIDE_FLOAT
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the state's stream."""
-        return pa.schema([pa.field(name, arrow_type(type_info)) for name, type_info in self._columns()])
+        columns = self._columns()
+        return pa.schema([pa.field(name, arrow_type(column, self.float_type)) for name, column in columns])
 
     def encode(self, columns: tuple[list[Any], ...]) -> bytes:
         """Return the section of a state."""

@@ -6,7 +6,8 @@
 
 The columns are ``key``, ``namespace`` (only of state that has one) and ``value``; of a queue of timers the
 value is the timestamp. In an increment a column ``removed`` says which entries are gone. Version 1 knew
-neither namespaces nor queues, version 2 no increments; both are read.
+neither namespaces nor queues, version 2 no increments, and up to version 3 a ``FLOAT`` had 32 bits; all are
+read.
 
 Each state is one Arrow IPC stream, so any Arrow reader opens it at its offset. Each record batch is
 also a section of its own, with offset and checksum in the handle, so that a subtask that restores part
@@ -24,10 +25,11 @@ import pyarrow as pa
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
-from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head
+from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head, version_of
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.serializers import (
+    WIDE_FLOAT,
     arrow_type,
     decode_column,
     encode_column,
@@ -39,8 +41,10 @@ from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStat
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = b"PFSSTATE"
-VERSION = 3
-READABLE_VERSIONS = frozenset({1, 2, VERSION})
+VERSION = 4
+READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
+#: From here on a ``FLOAT`` has 64 bits.
+_WIDE_FLOATS = 4
 
 #: What a queue of timers has in the place of a state's kind (Flink: ``BackendStateType``).
 QUEUE_KIND = "PRIORITY_QUEUE"
@@ -56,6 +60,8 @@ class StateFileHead:
     states: tuple[StateMeta, ...]
     #: The file has just what changed, to be put on top of another one.
     is_increment: bool = False
+    #: The file was written when a ``FLOAT`` had 32 bits.
+    has_narrow_floats: bool = False
 
     def encode(self) -> bytes:
         """Return the head's bytes."""
@@ -79,6 +85,7 @@ class StateFileHead:
             max_parallelism=content["max_parallelism"],
             states=tuple(_meta_from_json(state, what) for state in content["states"]),
             is_increment=content.get("increment", False),
+            has_narrow_floats=version_of(head) < _WIDE_FLOATS,
         )
 
 
@@ -111,17 +118,21 @@ class StateCodec:
     meta: StateMeta
     compression: str | None = "zstd"
     is_increment: bool = False
+    float_type: pa.DataType = WIDE_FLOAT
     schema: pa.Schema = attrs.field(init=False, eq=False, repr=False)
 
     @schema.default
     def _schema_of_types(self) -> pa.Schema:
-        fields = [pa.field("key", arrow_type(self.key_type), nullable=False)]
+        fields = [self._field("key", self.key_type, nullable=False)]
         if self.meta.is_namespaced:
-            fields.append(pa.field("namespace", arrow_type(self.meta.namespace_type), nullable=False))
-        fields.append(pa.field("value", arrow_type(self.meta.stored_type)))
+            fields.append(self._field("namespace", self.meta.namespace_type, nullable=False))
+        fields.append(self._field("value", self.meta.stored_type))
         if self.is_increment:
             fields.append(pa.field("removed", pa.bool_(), nullable=False))
         return pa.schema(fields)
+
+    def _field(self, name: str, type_info: TypeInformation, nullable: bool = True) -> pa.Field:
+        return pa.field(name, arrow_type(type_info, self.float_type), nullable=nullable)
 
     #: What leads the state's stream; made once, as every batch needs its size.
     schema_message: bytes = attrs.field(init=False, eq=False, repr=False)

@@ -105,7 +105,7 @@ class HeapState:
                 raise ValueError("a namespace must not be None")
             if namespace is VOID_NAMESPACE and self._is_namespaced:
                 raise ValueError("the void one is none for a state that is split by namespace")
-            checked: Hashable = self._namespace_type.check(namespace)
+            checked: Hashable = self._namespace_type.check_key(namespace)
             hash(checked)
             if checked != checked:
                 raise ValueError("NaN does not equal itself, so it would never be found again")

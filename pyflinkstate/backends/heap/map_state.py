@@ -30,7 +30,7 @@ class HeapMapState(HeapState):
         #: How often a key was added or removed, and under which entry key last: for fail-fast iterators.
         self._changes = 0
         self._changed: Hashable = None
-        self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check
+        self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check_key
         self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
 
     def clear(self) -> None:

@@ -14,9 +14,10 @@ from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.migration import Convert, is_newer, migration
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.section_reader import read_head
+from pyflinkstate.backends.serializers import NARROW_FLOAT
 from pyflinkstate.backends.state_entries import KeyGroupEntries
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.backends.streams import StateReader
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
@@ -50,7 +51,7 @@ class HeapRestoreOperation:
         what = self.reader.describe(handle.stream)
         self._check_head(head, what)
         for meta in head.states:
-            codec = StateCodec(head.key_type, meta, is_increment=head.is_increment)
+            codec = _codec_of(head, meta)
             owned = {
                 key_group: section
                 for key_group, section in handle.sections[meta.name].items()
@@ -165,3 +166,9 @@ def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Sectio
         together.append((key_group, section))
     if together:
         yield together
+
+
+def _codec_of(head: StateFileHead, meta: StateMeta) -> StateCodec:
+    if head.has_narrow_floats:
+        return StateCodec(head.key_type, meta, is_increment=head.is_increment, float_type=NARROW_FLOAT)
+    return StateCodec(head.key_type, meta, is_increment=head.is_increment)

@@ -82,7 +82,7 @@ class StateTable(ABC):
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Hashable]:
         """Iterate over the keys that have an entry in ``namespace``; none where it does not fit the type."""
         try:
-            namespace = self.meta.namespace_type.check(namespace)
+            namespace = self.meta.namespace_type.check_key(namespace)
         except ValueError:
             return iter(())
         return (key for key, found in self.keys_and_namespaces() if found == namespace)

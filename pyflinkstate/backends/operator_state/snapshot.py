@@ -15,6 +15,7 @@ from pyflinkstate.backends.format.operator_file import (
     OperatorStateCodec,
     decode_metas,
     encode_metas,
+    float_type_of,
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
@@ -93,21 +94,24 @@ class OperatorStateRestoreOperation:
             IncompatibleCheckpointError: two files do not agree on a state.
         """
         for handle in handles:
-            metas = {meta.name: meta for meta in self._metas(handle)}
+            codecs = self._codecs(handle)
             for name, entry in handle.states.items():
-                self._restore_state(handle, metas[name], entry)
+                self._restore_state(handle, codecs[name], entry)
 
-    def _metas(self, handle: OperatorStateHandle) -> list[RegisteredOperatorStateMeta]:
+    def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
         head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
-        return decode_metas(head, self.reader.describe(handle.stream))
+        metas = decode_metas(head, self.reader.describe(handle.stream))
+        float_type = float_type_of(head)
+        return {meta.name: OperatorStateCodec(meta, float_type=float_type) for meta in metas}
 
     def _restore_state(
-        self, handle: OperatorStateHandle, meta: RegisteredOperatorStateMeta, entry: OperatorStateEntry
+        self, handle: OperatorStateHandle, codec: OperatorStateCodec, entry: OperatorStateEntry
     ) -> None:
+        meta = codec.meta
         state = self._state_for(meta)
         what = f"{self.reader.describe(handle.stream)}, operator state {meta.name!r}"
         data = self.reader.read(handle.stream, entry.section.offset, entry.section.length)
-        columns = OperatorStateCodec(meta).decode(data, entry.section.checksum, what)
+        columns = codec.decode(data, entry.section.checksum, what)
         state.load(tuple(column[entry.start : entry.stop] for column in columns))
 
     def _state_for(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:

@@ -89,7 +89,7 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
         assert isinstance(meta.stored_type, MapTypeInfo)
         self.meta = meta
-        self._check_key = meta.stored_type.key_type_info.check
+        self._check_key = meta.stored_type.key_type_info.check_key
         self._check_value = meta.stored_type.value_type_info.check
         self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
         self._entries: dict[Any, Any] = {}
