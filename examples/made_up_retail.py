@@ -20,11 +20,12 @@ COLUMNS = (
 
 
 def make_days(directory: Path, days: int = 40, lines_a_day: int = 1500, seed: int = 17) -> None:
-    """Write ``days`` gzipped CSV files into ``directory``.
+    """Write ``days`` gzipped CSV files into ``directory``, which is made if need be.
 
     The lines have the quirks of real ones: a quarter without customer, returns with negative
     quantities, zero prices, quotes and commas in descriptions.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     invoice = 536365
     for day in range(days):

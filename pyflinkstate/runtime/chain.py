@@ -99,6 +99,9 @@ class Chain:
         self.time = self.source_time
         #: The watermarks of assigners that had records, by their ids.
         self.watermarks: dict[str, int] = {}
+        #: Tells processing time.
+        self.now_ms = info.metrics.now_ms
+        self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
@@ -109,17 +112,29 @@ class Chain:
 
     def run(self, records: Records) -> Iterator[Any]:
         """Yield what comes out of the last operator when ``records`` go into the first."""
-        opened: list[ChainedOperator] = []
         try:
-            for shipped, link in zip(self._operators, self._links, strict=True):
-                operator = attrs.evolve(shipped, function=unshipped(shipped.function))
-                _open(operator, self._info)
-                opened.append(operator)
-                records = _RUNNERS[operator.kind](operator, records, link)
-            yield from records
+            self.open()
+            yield from self.through(records)
             self._info.report_metrics()
         finally:
-            _close_all(opened)
+            self.close()
+
+    def open(self) -> None:
+        """Open the functions, in order. Raises what is right to report; :meth:`close` must follow."""
+        for shipped in self._operators:
+            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
+            _open(operator, self._info)
+            self._opened.append(operator)
+
+    def through(self, records: Records) -> Iterator[Any]:
+        """Return what becomes of ``records``; the functions are open. May be called again and again."""
+        for operator, link in zip(self._opened, self._links, strict=True):
+            records = _RUNNERS[operator.kind](operator, records, link)
+        return iter(records)
+
+    def close(self) -> None:
+        """Close the functions that were opened. Raises what is right to report."""
+        _close_all(self._opened)
 
 
 @attrs.define
@@ -225,7 +240,7 @@ class _ProcessContext(ProcessFunction.Context):
 
 
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
-    context = _ProcessContext(link.time, SystemClock().now_ms)
+    context = _ProcessContext(link.time, link.chain.now_ms)
     process_element = operator.function.process_element
     return _expand(operator, lambda record: process_element(record, context), records, link)
 

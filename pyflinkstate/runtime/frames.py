@@ -251,7 +251,7 @@ class Router:
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         iterator = iter(records)
         size = max(RECORDS_PER_FRAME, 1024 * self.parallelism)
-        split = self._splitter(partition)
+        split = self.splitter(partition)
         number = 0
         while batch := list(islice(iterator, size)):
             for subtask, frame in split(batch):
@@ -263,7 +263,7 @@ class Router:
     ) -> Iterator[tuple[FrameKey, bytes]]:
         assert self.event_time is not None
         iterator = iter(records)
-        split = self._splitter(partition)
+        split = self.splitter(partition)
         is_idle, opening = self.event_time.is_idle or time.is_idle, time.watermark
         yield from self._signal(
             partition, 0, FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, is_idle)
@@ -294,7 +294,8 @@ class Router:
         is_early = self.partitioning is Partitioning.BROADCAST
         return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
 
-    def _splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, KeyedFrame]]]:
+    def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, KeyedFrame]]]:
+        """Return what makes frames of a batch of records, and their timestamps, each with its subtask."""
         if self.partitioning is Partitioning.KEY:
             groups_of, select_key = self._key_groups(), unshipped(self.select_key)
             return lambda batch, timestamps=None: self._split(batch, timestamps, select_key, groups_of)

@@ -27,10 +27,9 @@ from pyflinkstate.errors import (
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
+    RuntimeFailure,
 )
-from pyflinkstate.runtime.checkpoint_config import (
-    deletes_checkpoints,
-)
+from pyflinkstate.runtime.checkpoint_config import deletes_checkpoints
 from pyflinkstate.runtime.checkpointing import (
     Checkpointing,
     EpochState,
@@ -435,6 +434,8 @@ class Job(JobView):
             self._commit(self._epoch)
         elif step.is_last or self._stopping is not None:
             self._wait_until(self._nothing_pending)
+            if is_final and not step.is_last and not self._stopped:
+                raise RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
 
     def _epoch_ended(self, number: int, started_ms: int) -> None:
         ended = self._ended

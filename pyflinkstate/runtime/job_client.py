@@ -83,20 +83,19 @@ class JobClient:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
         Args:
-            advance_to_end_of_event_time: must be False as yet.
+            advance_to_end_of_event_time: let event time pass before, so that all windows and timers by event
+                time fire (Flink: ``--drain``). A job that is to go on with its input must not have done so.
             savepoint_directory: see :meth:`trigger_savepoint`.
         """
-        if advance_to_end_of_event_time:
-            raise ConfigurationError("there is no event time yet to be advanced to its end")
-        return self._savepoint(savepoint_directory, stops_job=True)
+        return self._savepoint(savepoint_directory, stops_job=True, drains=advance_to_end_of_event_time)
 
-    def _savepoint(self, directory: str | None, stops_job: bool) -> Future[str]:
+    def _savepoint(self, directory: str | None, stops_job: bool, drains: bool = False) -> Future[str]:
         directory = directory or self._savepoint_directory
         if directory is None:
             raise ConfigurationError(
                 "name a directory for the savepoint, or set_default_savepoint_directory() before"
             )
-        request = SavepointRequest(str(directory), stops_job)
+        request = SavepointRequest(str(directory), stops_job, drains=drains)
         self._job.request_savepoint(request)
         self._result.add_done_callback(lambda _: _fail_if_open(request.done))
         return request.done

@@ -230,11 +230,13 @@ def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
     made = running.chain
     time = made.time
     opening: int | None = time.watermark
+    settings = running.task.event_time
+    is_idle = time.is_idle or (settings is not None and settings.is_idle)
     while True:
         values, timestamps = timed_batch(records, time)
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark
-        yield ValuesFrame(values, timestamps, watermark, time.is_idle, dict(made.side), opening).encode()
+        yield ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening).encode()
         if is_over:
             return
         made.side.clear()

@@ -11,7 +11,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.errors import StateValueError
+from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 __all__ = ["MAX_WATERMARK", "NO_WATERMARK", "InternalTimerService", "SubtaskTime", "UserTimerService"]
@@ -81,6 +81,11 @@ class InternalTimerService:
     def _timer(self, namespace: Hashable, timestamp: int) -> Timer:
         if type(timestamp) is not int:
             raise StateValueError(f"a timer's timestamp is a whole number of milliseconds, not {timestamp!r}")
+        if self._backend.key_context.map_index < 0:
+            raise NoCurrentKeyError(
+                "timers belong to keys, and no key is set: they can only be set and deleted for records of "
+                "streams with keys"
+            )
         return Timer(timestamp, self._backend.get_current_key(), namespace)
 
     def take_processing_time(self, now_ms: int) -> Timer | None:

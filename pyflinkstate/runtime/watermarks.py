@@ -73,6 +73,10 @@ class _Branch:
     #: Those that count: they have not closed without records.
     channels: dict[int, int] = attrs.Factory(dict)
 
+    def open(self, time: FrameTime) -> None:
+        self.opening = min(self.opening, time.watermark)
+        self.channels[time.channel] = time.watermark
+
     def watermark(self) -> int:
         return max(self.opening, min(self.channels.values(), default=self.opening))
 
@@ -102,6 +106,9 @@ class WatermarkMerger:
         branch = self._branches.get(time.branch)
         if branch is None:
             branch = self._branches[time.branch] = _Branch(time.watermark, time.is_idle)
+        if time.event is ChannelEvent.OPEN:  # further branches are to open, and may be behind
+            branch.open(time)
+            return False
         if time.event is ChannelEvent.CLOSE_EMPTY and time.watermark < MAX_WATERMARK:
             branch.channels.pop(time.channel, None)
         else:

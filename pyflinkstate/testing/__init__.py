@@ -1,1 +1,38 @@
-"""What tests of operators need. Not public yet: names may change."""
+"""Tests of operators without Spark and without Java, on the real state backend.
+
+A harness is one subtask of one operator. Records, watermarks and the time of the machine are given to it by
+hand; what comes out is looked at; a snapshot can be restored, at any parallelism. Names follow Flink's test
+harnesses. ``python -m pyflinkstate.testing`` shows it; ``docs/testing.md`` explains it.
+"""
+
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
+from pyflinkstate.testing.harnesses import (
+    BroadcastOperatorHarness,
+    KeyedOneInputOperatorHarness,
+    KeyedTwoInputOperatorHarness,
+    TwoInputOperatorHarness,
+)
+from pyflinkstate.testing.manual_clock import ManualClock
+from pyflinkstate.testing.operator_harness import OperatorHarness
+from pyflinkstate.testing.output import StreamRecord, Watermark
+from pyflinkstate.testing.snapshots import OperatorSnapshot, SnapshotPart, split
+from pyflinkstate.testing.stream_harness import harness_of
+
+__all__ = [
+    "MAX_WATERMARK",
+    "NO_WATERMARK",
+    "BroadcastOperatorHarness",
+    "KeyedOneInputOperatorHarness",
+    "KeyedTwoInputOperatorHarness",
+    "ManualClock",
+    "OneInputOperatorHarness",
+    "OperatorHarness",
+    "OperatorSnapshot",
+    "SnapshotPart",
+    "StreamRecord",
+    "TwoInputOperatorHarness",
+    "Watermark",
+    "harness_of",
+    "split",
+]

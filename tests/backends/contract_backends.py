@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from operator import itemgetter
 from typing import Any
 
 import attrs
@@ -34,7 +35,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()
 
@@ -66,10 +67,10 @@ BARE = [name for name, mode in MODES.items() if not mode.in_operator]
 
 
 class ScriptFunction(KeyedProcessFunction):
-    """Each record is a descriptor and what is to be done with its state."""
+    """Each record is a key, a descriptor, and what is to be done with its state under the key."""
 
-    def process_element(self, value: tuple[StateDescriptor, Script], ctx: Any) -> list[Any]:
-        descriptor, script = value
+    def process_element(self, value: tuple[Hashable, StateDescriptor, Script], ctx: Any) -> list[Any]:
+        _, descriptor, script = value
         context = self.get_runtime_context()
         request = {
             StateKind.VALUE: context.get_state,
@@ -81,16 +82,6 @@ class ScriptFunction(KeyedProcessFunction):
         return [script(request(descriptor))]
 
 
-class Clock:
-    """The time in ms that time to live goes by; it goes on when told."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class Contract:
     """A backend, bare or inside an operator, and the snapshots that are held open while it is used."""
 
@@ -99,17 +90,18 @@ class Contract:
         mode: Mode,
         key_type: TypeInformation = PICKLED,
         restored: Any = (),
-        clock: Clock | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         self.mode = mode
         self.key_type = key_type
-        self.clock = clock or Clock()
+        self.clock = clock or ManualClock()
         self._held = HeldSnapshots()
-        self._harness: KeyedOperatorHarness | None = None
+        self._harness: KeyedOneInputOperatorHarness | None = None
         if mode.in_operator:
-            self._harness = KeyedOperatorHarness(
+            self._harness = KeyedOneInputOperatorHarness(
                 ScriptFunction(),
-                key_type=key_type,
+                itemgetter(0),
+                key_type,
                 state_backend=HashMapStateBackend(async_snapshots=mode.async_snapshots),
                 clock=self.clock,
                 max_parallelism=KEY_GROUPS,
@@ -139,7 +131,7 @@ class Contract:
             self._held.take(self.backend)
         if self._harness is not None:
             assert namespace is VOID_NAMESPACE, "an operator's state has no namespace"
-            (result,) = self._harness.process_element(key, (descriptor, script))
+            (result,) = self._harness.process_element((key, descriptor, script))
             return result
         self.backend.set_current_key(key)
         return script(self.backend.get_partitioned_state(descriptor, namespace, namespace_type))

@@ -130,11 +130,11 @@ def test_r4_with_time_to_live_adding_none_keeps_the_value_and_prolongs_its_life(
         lives(ReducingStateDescriptor("sum", lambda old, new: old + new, LONG), milliseconds=100)
     )
     state.add(1)
-    everywhere.clock.now = 60
+    everywhere.clock.now_ms = 60
     state.add(None)
-    everywhere.clock.now = 120
+    everywhere.clock.now_ms = 120
     assert state.get() == 1
-    everywhere.clock.now = 160
+    everywhere.clock.now_ms = 160
     assert state.get() is None
 
 

@@ -10,7 +10,7 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import InvalidKeyError, KeyGroupRangeError, NoCurrentKeyError
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 SPEND = ValueStateDescriptor("spend", LONG)
 
@@ -81,8 +81,8 @@ class TestCurrentKey:
                 self.spend.value()
 
         def run():
-            harness = KeyedOperatorHarness(Eager())
-            harness.process_element("k", 1)
+            harness = KeyedOneInputOperatorHarness(Eager(), lambda value: "k")
+            harness.process_element(1)
             harness.close()
 
         with pytest.raises(NoCurrentKeyError, match=rf"not in open\(\) or close\(\)[^\0]*in {place}\(\)"):

@@ -250,9 +250,9 @@ class TestTimeToLive:
     def test_r4_m1_what_has_expired_is_not_merged(self, bare):
         descriptor = lives(ReducingStateDescriptor("merged", lambda old, new: old * 10 + new, LONG), 100)
         fill(bare, descriptor, {1: [1]})
-        bare.clock.now = 60
+        bare.clock.now_ms = 60
         fill(bare, descriptor, {2: [2], 3: [3]})
-        bare.clock.now = 120
+        bare.clock.now_ms = 120
         merge(bare, descriptor, 3, [1, 2])
         assert read(bare, descriptor, 3) == 32
         assert bare.entries() == 1
@@ -260,8 +260,8 @@ class TestTimeToLive:
     def test_l9_expired_elements_stay_out_of_sight_when_lists_are_merged(self, bare):
         descriptor = lives(ListStateDescriptor("merged", LONG), 100)
         fill(bare, descriptor, {1: [1]})
-        bare.clock.now = 60
+        bare.clock.now_ms = 60
         fill(bare, descriptor, {2: [2], 3: [3]})
-        bare.clock.now = 120
+        bare.clock.now_ms = 120
         merge(bare, descriptor, 3, [1, 2])
         assert read(bare, descriptor, 3) == [3, 2]

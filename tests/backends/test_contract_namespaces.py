@@ -273,8 +273,8 @@ class TestRestart:
     def test_time_to_live_goes_by_namespace(self, bare):
         spend = lives(ValueStateDescriptor("spend", LONG), 100)
         bare.state(spend, "k", "w1", STRING).update(1)
-        bare.clock.now = 50
+        bare.clock.now_ms = 50
         bare.state(spend, "k", "w2", STRING).update(2)
-        bare.clock.now = 100
+        bare.clock.now_ms = 100
         assert bare.state(spend, "k", "w1", STRING).value() is None
         assert bare.state(spend, "k", "w2", STRING).value() == 2

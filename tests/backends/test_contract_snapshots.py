@@ -1,5 +1,7 @@
 """Snapshots, restores and rescaling: rows G13, G14 and G20 to G22 of the semantics."""
 
+from operator import itemgetter
+
 import pytest
 from backend_support import (
     PICKLED,
@@ -19,7 +21,7 @@ from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.key_groups import key_group_range, operator_index
 from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 SPEND = ValueStateDescriptor("spend", LONG)
 
@@ -272,8 +274,8 @@ class TestRescaling:
     def test_g22_operators_are_rescaled(self, before, after):
         def harnesses(parallelism, restore=()):
             return [
-                KeyedOperatorHarness(
-                    ScriptFunction(), parallelism=parallelism, subtask=index, restore=restore
+                KeyedOneInputOperatorHarness(
+                    ScriptFunction(), itemgetter(0), parallelism=parallelism, subtask=index, restore=restore
                 )
                 for index in range(parallelism)
             ]
@@ -282,12 +284,12 @@ class TestRescaling:
         groups = {key: make_backend().key_group_of(key) for key in KEYS}
         for number, key in enumerate(KEYS):
             owner = old[operator_index(128, before, groups[key])]
-            owner.process_element(key, (SPEND, lambda state, number=number: state.update(number)))
+            owner.process_element((key, SPEND, lambda state, number=number: state.update(number)))
         new = harnesses(after, [harness.snapshot() for harness in old])
         for number, key in enumerate(KEYS):
             owner = new[operator_index(128, after, groups[key])]
-            assert owner.process_element(key, (SPEND, lambda state: state.value())) == [number]
-        assert sum(harness.backend.num_key_value_state_entries() for harness in new) == len(KEYS)
+            assert owner.process_element((key, SPEND, lambda state: state.value())) == [number]
+        assert sum(harness.num_keyed_state_entries() for harness in new) == len(KEYS)
 
     def test_g22_there_and_back_again_nothing_is_lost_or_doubled(self):
         backend = make_backend()

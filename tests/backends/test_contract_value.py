@@ -152,9 +152,9 @@ def test_v4_with_time_to_live_the_default_is_ignored(everywhere):
     spend = lives(ValueStateDescriptor("spend", LONG, default_value=42), 100)
     assert everywhere.state(spend).value() is None
     everywhere.state(spend).update(1)
-    everywhere.clock.now = 99
+    everywhere.clock.now_ms = 99
     assert everywhere.state(spend).value() == 1
-    everywhere.clock.now = 100
+    everywhere.clock.now_ms = 100
     assert everywhere.state(spend).value() is None
 
 

@@ -8,7 +8,7 @@ from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateVisibility
 from pyflinkstate.api.types import Types
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 
 def incrementally(size, every_record=False, **config):
@@ -163,17 +163,16 @@ def test_the_operator_is_cleaned_up_for_every_record_without_an_access():
             self.state = runtime_context.get_state(descriptor)
 
         def process_element(self, value, ctx):
-            if value is not None:
-                self.state.update(value)
+            if value != "other":
+                self.state.update("x")
 
-    now = [0]
-    harness = KeyedOperatorHarness(Forgets(), clock=lambda: now[0])
+    harness = KeyedOneInputOperatorHarness(Forgets(), lambda value: value)
     for key in range(30):
-        harness.process_element(key, "x")
-    now[0] = 100
+        harness.process_element(key)
+    harness.set_processing_time(100)
     for _ in range(1000):
-        harness.process_element("other", None)
-    assert harness.backend.num_key_value_state_entries() == 0
+        harness.process_element("other")
+    assert harness.num_keyed_state_entries() == 0
 
 
 def test_an_empty_state_can_be_cleaned_up(clocked):

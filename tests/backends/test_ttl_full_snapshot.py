@@ -7,7 +7,7 @@ from ttl_contract import CONTEXTS, Arena, ClockedBackend, ttl_config, with_ttl
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import Types
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 FULL_SNAPSHOT = ttl_config(
     cleanup=lambda builder: builder.disable_cleanup_in_background().cleanup_full_snapshot()
@@ -179,12 +179,14 @@ def test_an_operators_snapshots_are_filtered():
         def process_element(self, value, ctx):
             self.last.update(value)
 
-    now = [0]
-    harness = KeyedOperatorHarness(Last(), clock=lambda: now[0])
-    harness.process_element("old", 1)
-    now[0] = 50
-    harness.process_element("new", 2)
-    now[0] = 100
-    restored = KeyedOperatorHarness(Last(), clock=lambda: now[0], restore=[harness.snapshot()])
+    harness = KeyedOneInputOperatorHarness(Last(), lambda value: value)
+    harness.process_element("old")
+    harness.set_processing_time(50)
+    harness.process_element("new")
+    harness.set_processing_time(100)
+    snapshot = harness.snapshot()
+    restored = KeyedOneInputOperatorHarness(
+        Last(), lambda value: value, clock=harness.clock, restore=[snapshot]
+    )
     assert list(restored.backend.get_keys("last")) == ["new"]
     assert sorted(harness.backend.get_keys("last")) == ["new", "old"]

@@ -12,7 +12,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
-from ttl_contract import ClockedBackend, ManualClock, ttl_config, with_ttl
+from ttl_contract import ClockedBackend, ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -27,7 +27,7 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 
 LONG, STRING = Types.LONG(), Types.STRING()
 KINDS = ["value", "list", "map", "reducing", "aggregating"]
@@ -409,15 +409,18 @@ class Last(KeyedProcessFunction):
 
 
 def test_an_operator_may_get_and_lose_its_time_to_live_between_runs():
-    now = [0]
-    first = KeyedOperatorHarness(Last(None), clock=lambda: now[0])
-    assert first.process_element("k", 1) == [None]
-    now[0] = 1000
-    second = KeyedOperatorHarness(Last(ttl_config()), clock=lambda: now[0], restore=[first.snapshot()])
-    now[0] = 1099
-    assert second.process_element("k", None) == [1]
+    clock = ManualClock()
+
+    def opened(config, *restore):
+        return KeyedOneInputOperatorHarness(Last(config), lambda value: "k", clock=clock, restore=restore)
+
+    first = opened(None)
+    assert first.process_element(1) == [None]
+    clock.now_ms = 1000
+    second = opened(ttl_config(), first.snapshot())
+    clock.now_ms = 1099
+    assert second.process_element(None) == [1]
     snapshot = second.snapshot()
-    now[0] = 1100
-    assert second.process_element("k", None) == [None]
-    third = KeyedOperatorHarness(Last(None), clock=lambda: now[0], restore=[snapshot])
-    assert third.process_element("k", None) == [1]
+    clock.now_ms = 1100
+    assert second.process_element(None) == [None]
+    assert opened(None, snapshot).process_element(None) == [1]

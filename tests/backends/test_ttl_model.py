@@ -12,7 +12,7 @@ from backend_support import MemoryReader, entries, make_backend, prepare, write
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from ttl_contract import TTL_MS, ManualClock, ttl_config, with_ttl
+from ttl_contract import TTL_MS, ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -26,6 +26,7 @@ from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.testing import ManualClock
 
 MAX_OPEN_SNAPSHOTS = 3
 KEY_GROUPS = 2

@@ -1,5 +1,7 @@
 """States with time to live: values, folding states, and what all five share (T1, T7, T8, T15, R4, V4)."""
 
+from operator import itemgetter
+
 import pyarrow as pa
 import pytest
 from backend_support import (
@@ -31,7 +33,7 @@ from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.serializers import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import NoCurrentKeyError, StateRegistrationError, StateValueError
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 
 LONG, STRING = Types.LONG(), Types.STRING()
 ON_READ = ttl_config(update_type=UpdateType.OnReadAndWrite)
@@ -397,45 +399,36 @@ class Last(KeyedProcessFunction):
 
     def process_element(self, value, ctx):
         yield self.last.value()
-        self.last.update(value)
+        self.last.update(value[1])
 
 
 @pytest.mark.parametrize("async_snapshots", [True, False])
 def test_an_operators_state_expires_by_the_clock_it_is_given(async_snapshots):
-    now = [0]
     backend = HashMapStateBackend(async_snapshots=async_snapshots)
-    harness = KeyedOperatorHarness(Last(), state_backend=backend, clock=lambda: now[0])
-    assert harness.process_element("a", 1) == [None]
-    now[0] = 50
-    assert harness.process_element("b", 2) == [None]
-    now[0] = 100
-    assert harness.process_element("a", 3) == [None]
-    assert harness.process_element("b", 4) == [2]
+    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), state_backend=backend)
+    assert harness.process_element(("a", 1)) == [None]
+    harness.set_processing_time(50)
+    assert harness.process_element(("b", 2)) == [None]
+    harness.set_processing_time(100)
+    assert harness.process_element(("a", 3)) == [None]
+    assert harness.process_element(("b", 4)) == [2]
 
 
 @pytest.mark.parametrize("async_snapshots", [True, False])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_an_operators_timestamps_survive_a_restore_at_another_parallelism(async_snapshots, parallelism):
-    now = [0]
-    backend = HashMapStateBackend(async_snapshots=async_snapshots)
-    harness = KeyedOperatorHarness(Last(), state_backend=backend, clock=lambda: now[0])
+    clock = ManualClock()
+    options = {"state_backend": HashMapStateBackend(async_snapshots=async_snapshots), "clock": clock}
+    harness = KeyedOneInputOperatorHarness(Last(), itemgetter(0), **options)
     for key in range(40):
-        now[0] = key
-        harness.process_element(key, key)
-    snapshot = harness.snapshot()
-    now[0] = 120
+        clock.now_ms = key
+        harness.process_element((key, key))
+    clock.now_ms = 120
     results = {}
-    for subtask in range(parallelism):
-        restored = KeyedOperatorHarness(
-            Last(),
-            state_backend=backend,
-            clock=lambda: now[0],
-            parallelism=parallelism,
-            subtask=subtask,
-            restore=[snapshot],
-        )
+    for part in split(harness.snapshot(), parallelism):
+        restored = KeyedOneInputOperatorHarness(Last(), itemgetter(0), restore=part, **options)
         for key in list(restored.backend.get_keys("last")):
-            results[key] = restored.process_element(key, -1)
+            results[key] = restored.process_element((key, -1))
     assert results == {key: [key if key > 20 else None] for key in range(40)}
 
 

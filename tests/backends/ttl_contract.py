@@ -29,6 +29,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
+from pyflinkstate.testing import ManualClock
 
 TTL_MS = 100
 MAX_LONG = 2**63 - 1
@@ -36,16 +37,6 @@ KEY_GROUPS = 10
 USER_KEY = 1
 
 Declared = Callable[[TypeInformation], TypeInformation]
-
-
-@attrs.define
-class ManualClock:
-    """Stands still until it is set."""
-
-    now_ms: int = 0
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 def ttl_config(

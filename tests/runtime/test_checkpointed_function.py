@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from pyflinkstate.runtime.data_stream import DataStream
 from pyflinkstate.runtime.messages import CheckpointTrigger
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.testing.harness import KeyedOperatorHarness
+from pyflinkstate.testing import NO_WATERMARK, KeyedOneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
@@ -99,15 +100,21 @@ class Buffering(KeyedProcessFunction, CheckpointedFunction):
         self.rules.put("checkpoint", context.get_checkpoint_id())
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        self.seen.append(f"{ctx.get_current_key()}={value}")
-        self.total.update((self.total.value() or 0) + value)
+        key, number = value
+        self.seen.append(f"{key}={number}")
+        self.total.update((self.total.value() or 0) + number)
         yield self.total.value()
 
 
-def written_by_one(function: KeyedProcessFunction, *records: tuple[str, int]) -> OperatorSubtaskState:
-    harness = KeyedOperatorHarness(function)
+def opened(function: Any, **options: Any) -> KeyedOneInputOperatorHarness:
+    """Return the harness of a function whose records are pairs of key and value."""
+    return KeyedOneInputOperatorHarness(function, itemgetter(0), **options)
+
+
+def written_by_one(function: KeyedProcessFunction, *records: tuple[str, int]) -> OperatorSnapshot:
+    harness = opened(function)
     for key, value in records:
-        harness.process_element(key, value)
+        harness.process_element((key, value))
     return harness.snapshot()
 
 
@@ -116,11 +123,11 @@ def written_by_one(function: KeyedProcessFunction, *records: tuple[str, int]) ->
 
 def test_a_function_is_initialized_before_it_is_opened_and_told_of_every_checkpoint() -> None:
     function = Noting()
-    harness = KeyedOperatorHarness(function)
-    harness.process_element("a", 1)
+    harness = opened(function)
+    harness.process_element(("a", 1))
     harness.snapshot()
     harness.snapshot()
-    harness.process_element("a", 1)
+    harness.process_element(("a", 1))
     harness.close()
     assert function.events == [
         "initialize_state",
@@ -139,7 +146,7 @@ def restored_or_not(context: FunctionInitializationContext) -> tuple[bool, int |
 
 def test_a_function_without_a_restore_is_not_restored() -> None:
     function = Noting(restored_or_not)
-    KeyedOperatorHarness(function)
+    opened(function)
     assert function.found == [(False, None)]
 
 
@@ -147,7 +154,7 @@ def test_a_function_without_a_restore_is_not_restored() -> None:
 def test_a_restored_function_is_told_so_and_from_which_checkpoint(records: list[tuple[str, int]]) -> None:
     function = Noting(restored_or_not)
     written = written_by_one(Noting() if not records else Buffering(), *records)
-    KeyedOperatorHarness(function, restore=[written])
+    opened(function, restore=[written])
     assert function.found == [(True, 1)]
 
 
@@ -155,29 +162,28 @@ def test_a_snapshot_knows_its_checkpoint() -> None:
     function = Noting(
         at_snapshot=lambda context: (context.get_checkpoint_id(), context.get_checkpoint_timestamp())
     )
-    harness = KeyedOperatorHarness(function)
-    trigger = CheckpointTrigger(7, 1_700_000_000_000, "memory")
-    harness._subtask.snapshot(trigger, MemoryCheckpoint()).futures.finish()
+    harness = opened(function)
+    harness.snapshot(7, 1_700_000_000_000)
     assert function.found[-1] == (7, 1_700_000_000_000)
 
 
 def test_what_snapshot_state_puts_into_operator_state_is_in_the_snapshot() -> None:
-    harness = KeyedOperatorHarness(Buffering())
-    harness.process_element("a", 1)
+    harness = opened(Buffering())
+    harness.process_element(("a", 1))
     first = harness.snapshot()
-    harness.process_element("b", 2)
+    harness.process_element(("b", 2))
     second = harness.snapshot()
     for written, expected in ((first, ["a=1"]), (second, ["a=1", "b=2"])):
         again = Buffering()
-        KeyedOperatorHarness(again, restore=[written])
+        opened(again, restore=[written])
         assert again.seen == expected
     assert again.rules.get("checkpoint") == 2
 
 
 def test_keyed_state_is_asked_for_in_initialize_state_and_used_with_a_key() -> None:
-    harness = KeyedOperatorHarness(Buffering(), restore=[written_by_one(Buffering(), ("a", 1), ("b", 5))])
-    assert harness.process_element("a", 10) == [11]
-    assert harness.process_element("b", 10) == [15]
+    harness = opened(Buffering(), restore=[written_by_one(Buffering(), ("a", 1), ("b", 5))])
+    assert harness.process_element(("a", 10)) == [11]
+    assert harness.process_element(("b", 10)) == [15]
 
 
 def use_keyed_state(context: FunctionInitializationContext) -> Any:
@@ -186,7 +192,7 @@ def use_keyed_state(context: FunctionInitializationContext) -> Any:
 
 def test_no_key_is_set_in_initialize_state() -> None:
     with pytest.raises(NoCurrentKeyError):
-        KeyedOperatorHarness(Noting(use_keyed_state))
+        opened(Noting(use_keyed_state))
 
 
 def test_no_key_is_set_in_snapshot_state() -> None:
@@ -195,8 +201,8 @@ def test_no_key_is_set_in_snapshot_state() -> None:
         at_initialize=lambda context: states.append(context.get_keyed_state_store().get_state(TOTAL)),
         at_snapshot=lambda context: states[0].value(),
     )
-    harness = KeyedOperatorHarness(function)
-    harness.process_element("a", 1)
+    harness = opened(function)
+    harness.process_element(("a", 1))
     with pytest.raises(NoCurrentKeyError) as caught:
         harness.snapshot()
     assert isinstance(caught.value, StateAccessError)
@@ -211,24 +217,24 @@ def test_an_error_in_snapshot_state_fails_that_snapshot_alone(error: BaseExcepti
         if errors:
             raise errors.pop()
 
-    harness = KeyedOperatorHarness(Noting(at_snapshot=fail_once))
+    harness = opened(Noting(at_snapshot=fail_once))
     with pytest.raises(UserFunctionError, match=r"in snapshot_state\(\)"):
         harness.snapshot()
-    assert harness.process_element("a", 1) == []
-    assert harness.snapshot() == OperatorSubtaskState()
+    assert harness.process_element(("a", 1)) == []
+    assert harness.snapshot().state == OperatorSubtaskState()
 
 
 def test_an_error_in_initialize_state_is_reported_as_one_of_the_function() -> None:
     function = Noting(lambda context: 1 // 0)
     with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
-        KeyedOperatorHarness(function)
+        opened(function)
     assert function.events == ["initialize_state"]
 
 
 @pytest.mark.parametrize("function", [Noting(), FailingToClose()], ids=["well", "with an error"])
 def test_closing_a_function_cancels_the_snapshots_being_written(function: Noting) -> None:
-    harness = KeyedOperatorHarness(function)
-    snapshot = harness._subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
+    harness = opened(function)
+    snapshot = harness.subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
     with contextlib.suppress(UserFunctionError):
         harness.close()
     with pytest.raises(SnapshotCancelledError):
@@ -238,18 +244,18 @@ def test_closing_a_function_cancels_the_snapshots_being_written(function: Noting
 # --- operator state through a function -------------------------------------------------------------
 
 
-def everything(subtasks: list[KeyedOperatorHarness]) -> list[str]:
-    functions: list[Any] = [harness._subtask._function for harness in subtasks]
+def everything(subtasks: list[KeyedOneInputOperatorHarness]) -> list[str]:
+    functions: list[Any] = [harness.subtask._function for harness in subtasks]
     return sorted(element for function in functions for element in function.seen)
 
 
 def test_a_function_keeps_all_its_state_over_many_changes_of_parallelism() -> None:
     expected: list[str] = []
     totals: dict[str, int] = {}
-    written: list[OperatorSubtaskState] = []
+    written: list[OperatorSnapshot] = []
     for run, parallelism in enumerate((1, 3, 2, 4)):
         subtasks = [
-            KeyedOperatorHarness(Buffering(), parallelism=parallelism, subtask=index, restore=written)
+            opened(Buffering(), parallelism=parallelism, subtask=index, restore=written)
             for index in range(parallelism)
         ]
         assert everything(subtasks) == sorted(expected)
@@ -258,11 +264,11 @@ def test_a_function_keeps_all_its_state_over_many_changes_of_parallelism() -> No
             (owner,) = (subtask for subtask in subtasks if owns(subtask, key))
             totals[key] = totals.get(key, 0) + value
             expected.append(f"{key}={value}")
-            assert owner.process_element(key, value) == [totals[key]]
+            assert owner.process_element((key, value)) == [totals[key]]
         written = [subtask.snapshot() for subtask in subtasks]
 
 
-def owns(harness: KeyedOperatorHarness, key: str) -> bool:
+def owns(harness: KeyedOneInputOperatorHarness, key: str) -> bool:
     with contextlib.suppress(KeyGroupRangeError):
         harness.backend.key_group_of(key)
         return True
@@ -280,7 +286,9 @@ def test_a_list_and_a_broadcast_state_may_not_share_a_name_and_keyed_state_may()
             store.get_broadcast_state(MapStateDescriptor(SEEN.name))
 
     written = written_by_one(Noting(initialize))
-    assert set(written.managed_operator.states) == set(written.managed_keyed.sections) == {SEEN.name}
+    assert (
+        set(written.state.managed_operator.states) == set(written.state.managed_keyed.sections) == {SEEN.name}
+    )
 
 
 def test_state_that_the_program_no_longer_asks_for_is_kept() -> None:
@@ -290,11 +298,11 @@ def test_state_that_the_program_no_longer_asks_for_is_kept() -> None:
         def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
             return None
 
-    second = KeyedOperatorHarness(Plain(), restore=[first]).snapshot()
+    second = opened(Plain(), restore=[first]).snapshot()
     again = Buffering()
-    harness = KeyedOperatorHarness(again, restore=[second])
+    harness = opened(again, restore=[second])
     assert again.seen == ["a=1", "b=2"]
-    assert harness.process_element("b", 1) == [3]
+    assert harness.process_element(("b", 1)) == [3]
 
 
 # --- raw state through a function ------------------------------------------------------------------
@@ -328,7 +336,7 @@ class Raw(Noting):
 
 def test_raw_state_reaches_the_subtasks_that_own_it() -> None:
     first = Raw()
-    harness = KeyedOperatorHarness(first)
+    harness = opened(first)
     assert (first.own, first.shared) == ({}, [])
     first.own = {group: bytes([group]) for group in range(128)}
     first.shared = [b"one", b"two", b"three"]
@@ -336,7 +344,7 @@ def test_raw_state_reaches_the_subtasks_that_own_it() -> None:
     for parallelism in (3, 2, 4):
         functions = [Raw() for _ in range(parallelism)]
         subtasks = [
-            KeyedOperatorHarness(function, parallelism=parallelism, subtask=index, restore=written)
+            opened(function, parallelism=parallelism, subtask=index, restore=written)
             for index, function in enumerate(functions)
         ]
         for function, subtask in zip(functions, subtasks, strict=True):
@@ -351,20 +359,20 @@ def test_raw_state_reaches_the_subtasks_that_own_it() -> None:
 
 def test_each_snapshot_has_the_raw_state_that_was_written_for_it() -> None:
     function = Raw()
-    harness = KeyedOperatorHarness(function)
+    harness = opened(function)
     function.own, function.shared = {1: b"first"}, [b"first"]
     first = harness.snapshot()
     function.own, function.shared = {}, []
-    second = harness.snapshot()
+    second = harness.snapshot().state
     assert (second.raw_keyed, second.raw_operator) == (None, None)
     again = Raw()
-    KeyedOperatorHarness(again, restore=[first])
+    opened(again, restore=[first])
     assert (again.own, again.shared) == ({1: b"first"}, [b"first"])
 
 
 def test_raw_state_of_a_key_group_of_another_subtask_fails_the_snapshot() -> None:
     function = Raw()
-    harness = KeyedOperatorHarness(function, parallelism=2)
+    harness = opened(function, parallelism=2)
     function.own = {64: b"not mine"}
     with pytest.raises(CheckpointError, match=r"key group 64 is not in[\s\S]*in snapshot_state\(\)"):
         harness.snapshot()
@@ -372,14 +380,14 @@ def test_raw_state_of_a_key_group_of_another_subtask_fails_the_snapshot() -> Non
 
 def test_what_is_written_to_a_raw_output_after_snapshot_state_is_not_in_the_snapshot() -> None:
     function = Raw()
-    harness = KeyedOperatorHarness(function)
+    harness = opened(function)
     function.own, function.shared = {1: b"in time"}, [b"in time"]
-    snapshot = harness._subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
+    snapshot = harness.subtask.snapshot(CheckpointTrigger(1, 0, "memory"), MemoryCheckpoint())
     for output in function.outputs:
         with contextlib.suppress(CheckpointError):
             output.write(b" too late")
     again = Raw()
-    KeyedOperatorHarness(again, restore=[snapshot.futures.finish()])
+    opened(again, restore=[OperatorSnapshot(snapshot.futures.finish(), 1, NO_WATERMARK, 128)])
     assert (again.own, again.shared) == ({1: b"in time"}, [b"in time"])
 
 
@@ -442,10 +450,10 @@ def test_on_a_keyed_stream_maps_and_filters_keep_their_operator_state(name: str,
     def adapted() -> Any:
         return USES[name](stream().key_by(str, PICKLED))._node.function
 
-    first = KeyedOperatorHarness(adapted())
-    first.process_element("a", "a")
-    second = KeyedOperatorHarness(adapted(), restore=[first.snapshot()])
-    assert [second.process_element("b", "b")] == results
+    first = opened(adapted())
+    first.process_element("a")
+    second = opened(adapted(), restore=[first.snapshot()])
+    assert [second.process_element("b")] == results
 
 
 def test_on_a_keyed_stream_a_process_function_is_taken_as_it_is() -> None:

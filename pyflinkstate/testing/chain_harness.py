@@ -1,0 +1,132 @@
+"""Operators without state under test: the chain that a Spark task would run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.chain import WATERMARKS, Chain, ChainedOperator, TaskInfo
+from pyflinkstate.runtime.metrics import OperatorMetrics
+from pyflinkstate.runtime.watermarks import NO_WATERMARK
+from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.manual_clock import ManualClock
+from pyflinkstate.testing.output import Watermark, WithOutput
+
+_KINDS: tuple[tuple[type, str], ...] = (
+    (MapFunction, "map"),
+    (FlatMapFunction, "flat_map"),
+    (FilterFunction, "filter"),
+    (ProcessFunction, "process"),
+    (WatermarkStrategy, WATERMARKS),
+)
+
+
+class OneInputOperatorHarness(WithOutput):
+    """Operators without keys, one behind the other (Flink: ``OneInputStreamOperatorTestHarness``).
+
+    Args:
+        *functions: each a ``ProcessFunction``, ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or
+            ``WatermarkStrategy``; plain callables go through :func:`harness_of`.
+        output_type: what results are checked against. Default: they may be anything.
+        clock: the time of the machine. Default: its own, at 0 ms.
+
+    >>> class Words(FlatMapFunction):
+    ...     def flat_map(self, value):
+    ...         return value.split()
+    >>> with OneInputOperatorHarness(Words()) as harness:
+    ...     harness.process_element("to be or")
+    ['to', 'be', 'or']
+    """
+
+    def __init__(
+        self, *functions: Any, output_type: TypeInformation | None = None, clock: ManualClock | None = None
+    ) -> None:
+        super().__init__()
+        self.clock = ManualClock() if clock is None else clock
+        operators = [_operator(function, number) for number, function in enumerate(functions)]
+        self._checked = CheckedOutput(operators[-1].name if operators else "none", output_type)
+        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock))
+        self._chain = Chain(operators, info, Counter())
+        self._watermark = NO_WATERMARK
+        try:
+            self._chain.open()
+        except BaseException:
+            self._chain.close()
+            raise
+
+    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one record; return the values of what it gave to the main output.
+
+        Behind a ``WatermarkStrategy`` the watermark advances after each record; a job waits for more of them.
+
+        Args:
+            value: the record.
+            timestamp: its event time in ms since 1970.
+
+        Raises:
+            PyFlinkStateError: what would fail the job, such as ``UserFunctionError``.
+        """
+        self._chain.source_time.timestamp = timestamp
+        return self._run([value])
+
+    def process_watermark(self, timestamp: int) -> list[Any]:
+        """Advance the watermark before the operators; it never goes back. Nothing here has timers."""
+        time = self._chain.source_time
+        time.watermark = max(time.watermark, timestamp)
+        return self._run([])
+
+    def set_processing_time(self, now_ms: int) -> None:
+        """Set the clock, in ms since 1970."""
+        self.clock.now_ms = now_ms
+
+    def get_processing_time(self) -> int:
+        """Return the time of the clock, in ms since 1970."""
+        return self.clock.now_ms
+
+    def get_watermark(self) -> int:
+        """Return where event time stands behind the operators."""
+        return self._watermark
+
+    def _run(self, values: Sequence[Any]) -> list[Any]:
+        chain, given = self._chain, []
+        for value in chain.through(values):
+            checked = self._checked(value)
+            self._collected.add([checked], [chain.time.timestamp])
+            given.append(checked)
+        for tag_id, columns in chain.side.items():
+            self._collected.add_side(tag_id, *columns)
+        chain.side.clear()
+        if chain.time.watermark > self._watermark:
+            self._watermark = chain.time.watermark
+            self._collected.main.append(Watermark(self._watermark))
+        return given
+
+    def close(self) -> None:
+        """Close the functions."""
+        self._chain.close()
+
+    def __enter__(self) -> OneInputOperatorHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _operator(function: Any, number: int) -> ChainedOperator:
+    if isinstance(function, ChainedOperator):
+        return function
+    for kind, name in _KINDS:
+        if isinstance(function, kind):
+            return ChainedOperator(name, type(function).__name__, function, True, f"assigner-{number}")
+    raise ConfigurationError(
+        f"this harness runs operators without keys, such as a ProcessFunction, not {function!r}; "
+        f"harness_of() runs whatever a call on a stream makes"
+    )

@@ -1,0 +1,32 @@
+"""The check of results against their declared type, as it stands behind an operator in a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.runtime.chain import OutputCheck
+from pyflinkstate.runtime.failures import user_failure
+
+
+class CheckedOutput:
+    """Checks results, and makes of them what their type keeps.
+
+    Args:
+        name: of the operator.
+        output_type: what its results must be; None for anything.
+    """
+
+    def __init__(self, name: str, output_type: TypeInformation | None) -> None:
+        self._name = name
+        is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)
+        self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
+
+    def __call__(self, value: Any) -> Any:
+        """Return the value as its type keeps it; raises ``BadRecordError`` if it does not fit."""
+        if self._check is None:
+            return value
+        try:
+            return self._check(value)
+        except Exception as error:
+            raise user_failure(error, self._name, value) from error

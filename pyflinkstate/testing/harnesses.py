@@ -1,0 +1,185 @@
+"""Harnesses by the kind of operator; names after Flink's test harnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.frames import Partitioning
+from pyflinkstate.runtime.function_operators import BroadcastOperator
+from pyflinkstate.runtime.operators import StatefulOperator
+from pyflinkstate.runtime.plan import Input, SourceNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.testing.operator_harness import OperatorHarness
+
+Selector = Callable[[Any], Any] | KeySelector
+
+_TWO_INPUTS = (CoMapFunction, CoFlatMapFunction)
+#: Inputs hang on something; what it is does not matter here.
+_NOWHERE = SourceNode(CollectionSource([]), "test")
+
+
+class KeyedOneInputOperatorHarness(OperatorHarness):
+    """An operator on a keyed stream (Flink: ``KeyedOneInputStreamOperatorTestHarness``).
+
+    Args:
+        function: a ``KeyedProcessFunction``, or an operator such as that of windows.
+        key_selector: gives each record's key.
+        key_type: the type of keys; without it, any key.
+        **options: see :class:`OperatorHarness`.
+
+    >>> from pyflinkstate import KeyedProcessFunction, ValueStateDescriptor
+    >>> class Count(KeyedProcessFunction):
+    ...     def open(self, runtime_context):
+    ...         self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+    ...     def process_element(self, value, ctx):
+    ...         self.count.update((self.count.value() or 0) + 1)
+    ...         yield value, self.count.value()
+    >>> harness = KeyedOneInputOperatorHarness(Count(), key_selector=lambda word: word)
+    >>> harness.process_element("a"), harness.process_element("a")
+    ([('a', 1)], [('a', 2)])
+    >>> again = KeyedOneInputOperatorHarness(Count(), lambda word: word, restore=[harness.snapshot()])
+    >>> again.process_element("a")
+    [('a', 3)]
+    """
+
+    def __init__(
+        self, function: Any, key_selector: Selector, key_type: TypeInformation | None = None, **options: Any
+    ) -> None:
+        _check(function, KeyedProcessFunction)
+        super().__init__(function, (keyed_input(key_selector, key_type),), **options)
+
+    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one record; return the values of what it gave to the main output.
+
+        Args:
+            value: the record.
+            timestamp: its event time in ms since 1970.
+
+        Raises:
+            KeyGroupRangeError: the key belongs to another subtask.
+            PyFlinkStateError: what would fail the job, such as ``UserFunctionError``.
+        """
+        return self._process(0, value, timestamp)
+
+
+class _TwoInputs(OperatorHarness):
+    """Two inputs, with watermarks of their own."""
+
+    def process_element1(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one record of the first input; return the values of what it gave to the main output."""
+        return self._process(0, value, timestamp)
+
+    def process_element2(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one record of the second input; return the values of what it gave to the main output."""
+        return self._process(1, value, timestamp)
+
+    def process_watermark1(self, timestamp: int) -> list[Any]:
+        """Advance the watermark of the first input; that of the operator is the lesser of both."""
+        return self._advance(0, timestamp)
+
+    def process_watermark2(self, timestamp: int) -> list[Any]:
+        """Advance the watermark of the second input; that of the operator is the lesser of both."""
+        return self._advance(1, timestamp)
+
+
+class KeyedTwoInputOperatorHarness(_TwoInputs):
+    """An operator on two keyed streams (Flink: ``KeyedTwoInputStreamOperatorTestHarness``).
+
+    Args:
+        function: a ``KeyedCoProcessFunction``, ``CoMapFunction`` or ``CoFlatMapFunction``.
+        key_selector1: gives the key of each record of the first input.
+        key_selector2: the same for the second; keys that are equal meet.
+        key_type: the type of keys; without it, any key.
+        **options: see :class:`OperatorHarness`.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        key_selector1: Selector,
+        key_selector2: Selector,
+        key_type: TypeInformation | None = None,
+        **options: Any,
+    ) -> None:
+        _check(function, KeyedCoProcessFunction, *_TWO_INPUTS)
+        inputs = keyed_input(key_selector1, key_type), keyed_input(key_selector2, key_type)
+        super().__init__(function, inputs, **options)
+
+
+class TwoInputOperatorHarness(_TwoInputs):
+    """An operator on two streams without keys (Flink: ``TwoInputStreamOperatorTestHarness``).
+
+    Args:
+        function: a ``CoProcessFunction``, ``CoMapFunction`` or ``CoFlatMapFunction``.
+        **options: see :class:`OperatorHarness`.
+    """
+
+    def __init__(self, function: Any, **options: Any) -> None:
+        _check(function, CoProcessFunction, *_TWO_INPUTS)
+        inputs = Input(_NOWHERE, Partitioning.FORWARD), Input(_NOWHERE, Partitioning.FORWARD)
+        super().__init__(function, inputs, **options)
+
+
+class BroadcastOperatorHarness(OperatorHarness):
+    """An operator whose second input is broadcast (Flink: ``KeyedBroadcastOperatorTestHarness``).
+
+    Args:
+        function: a ``KeyedBroadcastProcessFunction``, or a ``BroadcastProcessFunction`` without keys.
+        broadcast_state_descriptors: of the states that the stream is broadcast with.
+        key_selector: gives the key of each record of the first input; None for a stream without keys.
+        key_type: the type of keys; without it, any key.
+        **options: see :class:`OperatorHarness`.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        broadcast_state_descriptors: Sequence[MapStateDescriptor],
+        key_selector: Selector | None = None,
+        key_type: TypeInformation | None = None,
+        **options: Any,
+    ) -> None:
+        is_keyed = key_selector is not None
+        _check(function, KeyedBroadcastProcessFunction if is_keyed else BroadcastProcessFunction)
+        first = keyed_input(key_selector, key_type) if is_keyed else Input(_NOWHERE, Partitioning.FORWARD)
+        operator = function
+        if not isinstance(function, StatefulOperator):
+            operator = BroadcastOperator(function, tuple(broadcast_state_descriptors))
+        super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
+
+    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one record of the stream that is not broadcast; return the values of what it gave."""
+        return self._process(0, value, timestamp)
+
+    def process_broadcast_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+        """Process one broadcast record; return the values of what it gave."""
+        return self._process(1, value, timestamp)
+
+
+def keyed_input(key_selector: Any, key_type: TypeInformation | None) -> Input:
+    """Return an input whose records have keys."""
+    select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
+    if not callable(select):
+        raise ConfigurationError(f"key_selector is a callable or a KeySelector, not {key_selector!r}")
+    return Input(_NOWHERE, Partitioning.KEY, select, key_type or Types.PICKLED_BYTE_ARRAY())
+
+
+def _check(function: Any, *expected: type) -> None:
+    if not isinstance(function, (*expected, StatefulOperator)):
+        names = ", ".join(kind.__name__ for kind in expected)
+        raise ConfigurationError(
+            f"this harness runs a {names} or an operator, not {function!r}; harness_of() runs whatever a "
+            f"call on a stream makes"
+        )

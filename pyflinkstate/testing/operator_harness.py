@@ -1,0 +1,241 @@
+"""One subtask of an operator with state, without Spark: the real operator, backend and subtask.
+
+What a state slot does with frames, a harness does with single records: it fires timers that are due, has
+the subtask process the record, advances the watermark. So what is tested is what runs in a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX
+from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.runtime.context import OperatorContext
+from pyflinkstate.runtime.frames import KeyedFrame, Router
+from pyflinkstate.runtime.messages import CheckpointTrigger
+from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
+from pyflinkstate.runtime.operator_state import StreamOperatorState
+from pyflinkstate.runtime.operators import Output, StatefulOperator
+from pyflinkstate.runtime.plan import Input
+from pyflinkstate.runtime.subtask import KeyedSubtask
+from pyflinkstate.runtime.watermarks import ChannelEvent, FrameTime, WatermarkMerger
+from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.manual_clock import ManualClock
+from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+from pyflinkstate.testing.output import Watermark, WithOutput
+from pyflinkstate.testing.snapshots import OperatorSnapshot, SnapshotPart, part_to_restore
+
+H = TypeVar("H", bound="OperatorHarness")
+
+
+class OperatorHarness(WithOutput):
+    """One subtask, open and ready for records; the classes derived from it say of which kind.
+
+    Args:
+        function: of the user, or an operator such as that of windows. It is used as it is, not copied.
+        inputs: how records of each input find their keys.
+        name: the operator's, in messages. Default: that of the function's class.
+        output_type: what results are checked against. Default: they may be anything.
+        state_backend: where state lives.
+        clock: the time of the machine: processing time, and what time to live goes by. Default: its own,
+            at 0 ms.
+        parallelism: how many subtasks there would be.
+        subtask: which of them this is, from 0.
+        max_parallelism: the number of key groups. Default: the restored one, else 128.
+        restore: what the subtasks of an earlier run wrote, in order; or a part of :func:`split`, which also
+            says parallelism and subtask.
+
+    Raises:
+        ParallelismError: parallelism and max parallelism do not fit.
+        UserFunctionError: the function raised while it was opened.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        inputs: tuple[Input, ...],
+        *,
+        name: str | None = None,
+        output_type: TypeInformation | None = None,
+        state_backend: HashMapStateBackend | None = None,
+        clock: ManualClock | None = None,
+        parallelism: int = 1,
+        subtask: int = 0,
+        max_parallelism: int | None = None,
+        restore: SnapshotPart | Sequence[OperatorSnapshot] = (),
+    ) -> None:
+        super().__init__()
+        self.clock = ManualClock() if clock is None else clock
+        self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
+        self._name = name or _name_of(function)
+        self._checked = CheckedOutput(self._name, output_type)
+        self._split = [
+            self._router(one, number).splitter(self._part.subtask) for number, one in enumerate(inputs)
+        ]
+        self._checkpoints = self._part.checkpoint_id or 0
+        self._merger = WatermarkMerger(self._part.watermark)
+        for number in range(len(inputs)):
+            self._merger.advance(FrameTime(number, 0, self._part.watermark, ChannelEvent.OPEN))
+        state = self._restored_state(state_backend or HashMapStateBackend(), inputs[0].key_type)
+        self.backend = state.keyed
+        self.subtask = KeyedSubtask(function, self._context(), state, self._part.watermark)
+        self.subtask.open()
+
+    # --- records and time ------------------------------------------------------------------------------
+
+    def process_watermark(self, timestamp: int) -> list[Any]:
+        """Advance the watermark of every input; return the values of what that gave.
+
+        One that is not later than the last changes nothing: a watermark never goes back.
+        """
+        results = [self._advance(number, timestamp) for number in range(len(self._split))]
+        return [value for values in results for value in values]
+
+    def set_processing_time(self, now_ms: int) -> list[Any]:
+        """Set the clock, in ms since 1970, and fire the timers that are due; return what they gave."""
+        self.clock.now_ms = now_ms
+        return self._fire_timers()
+
+    def get_processing_time(self) -> int:
+        """Return the time of the clock, in ms since 1970."""
+        return self.clock.now_ms
+
+    def get_watermark(self) -> int:
+        """Return where event time stands."""
+        return self.subtask.watermark
+
+    def _process(self, number: int, value: Any, timestamp: int | None) -> list[Any]:
+        frame = self._frame(number, value, timestamp)
+        fired = self._fire_timers()
+        output = Output()
+        self.subtask.process_frame(frame, output)
+        return fired + self._collect(output)
+
+    def _frame(self, number: int, value: Any, timestamp: int | None) -> KeyedFrame:
+        frames = dict(self._split[number]([value], None if timestamp is None else [timestamp]))
+        if self._part.subtask not in frames:
+            (owner,) = frames
+            raise KeyGroupRangeError(
+                f"operator {self._name!r}: key {frames[owner].keys[0]!r} belongs to subtask {owner} of "
+                f"{self._part.parallelism}, and this is subtask {self._part.subtask}"
+            )
+        return frames[self._part.subtask]
+
+    def _advance(self, number: int, timestamp: int) -> list[Any]:
+        if not self._merger.advance(FrameTime(number, 0, timestamp)):
+            return []
+        output = Output()
+        self.subtask.advance_watermark(self._merger.watermark, output)
+        values = self._collect(output)
+        self._collected.main.append(Watermark(self._merger.watermark))
+        return values
+
+    def _fire_timers(self) -> list[Any]:
+        output = Output()
+        self.subtask.fire_timers(output)
+        return self._collect(output)
+
+    def _collect(self, output: Output) -> list[Any]:
+        values = [self._checked(value) for value in output.values]
+        self._collected.add(values, output.timestamps)
+        for tag_id, columns in output.side.items():
+            self._collected.add_side(tag_id, *columns)
+        return values
+
+    # --- state -----------------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: int | None = None, timestamp: int | None = None) -> OperatorSnapshot:
+        """Take a snapshot, written to memory.
+
+        Args:
+            checkpoint_id: of the checkpoint. Default: one more than the last.
+            timestamp: when the checkpoint was triggered, in ms since 1970. Default: the clock's time.
+        """
+        self._checkpoints = self._checkpoints + 1 if checkpoint_id is None else checkpoint_id
+        at_ms = self.clock.now_ms if timestamp is None else timestamp
+        trigger = CheckpointTrigger(self._checkpoints, at_ms, "memory")
+        state = self.subtask.snapshot(trigger, MemoryCheckpoint()).futures.finish()
+        return OperatorSnapshot(state, self._checkpoints, self.get_watermark(), self._part.max_parallelism)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the function that a checkpoint is complete, if it is a ``CheckpointListener``."""
+        self.subtask.checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Tell the function that a checkpoint was given up, if it is a ``CheckpointListener``."""
+        self.subtask.checkpoint_aborted(checkpoint_id)
+
+    def num_keyed_state_entries(self) -> int:
+        """Return the number of entries over all keyed states; also expired ones that are still there."""
+        return self.backend.num_key_value_state_entries()
+
+    def num_event_time_timers(self) -> int:
+        """Return the number of timers by event time that have not fired."""
+        return self._num_timers("event_")
+
+    def num_processing_time_timers(self) -> int:
+        """Return the number of timers by processing time that have not fired."""
+        return self._num_timers("processing_")
+
+    def _num_timers(self, kind: str) -> int:
+        queues = self.backend.registered_queues.items()
+        return sum(len(queue) for name, queue in queues if name.startswith(f"{TIMER_STATE_PREFIX}/{kind}"))
+
+    def metrics(self) -> MetricValues:
+        """Return what the function's metrics stand at, by name."""
+        return self.subtask.metrics()
+
+    # --- beginning and end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the function."""
+        self.subtask.close()
+
+    def __enter__(self: H) -> H:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _router(self, one: Input, number: int) -> Router:
+        return Router(
+            self._name,
+            one.select_key,
+            one.key_type,
+            self._part.parallelism,
+            self._part.max_parallelism,
+            one.partitioning,
+            number,
+        )
+
+    def _restored_state(self, backend: HashMapStateBackend, key_type: TypeInformation) -> StreamOperatorState:
+        part = self._part
+        owned = key_group_range(part.max_parallelism, part.parallelism, part.subtask)
+        state = StreamOperatorState(
+            backend.create_keyed_state_backend(key_type, owned, part.max_parallelism, self.clock),
+            backend.create_operator_state_backend(),
+            backend.snapshot_compression,
+            part.checkpoint_id,
+        )
+        if part.checkpoint_id is not None:
+            state.restore(part.assignment, MemoryCheckpoint())
+        self._keyed = state.keyed
+        return state
+
+    def _context(self) -> OperatorContext:
+        part, metrics = self._part, OperatorMetrics(self.clock)
+        return OperatorContext(
+            self._name, part.subtask, part.parallelism, part.max_parallelism, 0, self._keyed, metrics
+        )
+
+
+def _name_of(function: Any) -> str:
+    inner = function.function if isinstance(function, StatefulOperator) else None
+    return type(function if inner is None else inner).__name__

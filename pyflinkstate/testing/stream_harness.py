@@ -1,0 +1,112 @@
+"""A harness for whatever a call on a stream makes, such as windows or ``reduce``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pyflinkstate.api.types import PickledBytesTypeInfo
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.chain import ChainedOperator
+from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.frames import Partitioning
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SourceNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
+from pyflinkstate.testing.harnesses import (
+    BroadcastOperatorHarness,
+    KeyedOneInputOperatorHarness,
+    KeyedTwoInputOperatorHarness,
+    TwoInputOperatorHarness,
+)
+
+
+class _NoEnvironment:
+    """What streams ask of their environment while a program is put together; runs nothing."""
+
+    is_batch = False
+
+    def __init__(self) -> None:
+        self._assigners = 0
+
+    def next_assigner_id(self) -> str:
+        self._assigners += 1
+        return f"assigner-{self._assigners}"
+
+    def get_parallelism(self) -> int:
+        return 1
+
+
+def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
+    """Return the harness of the operator that ``build`` puts on the stream that it is given.
+
+    Args:
+        build: called with a stream without keys, or with as many as it has parameters; returns the stream
+            behind one operator with state, or behind any number of operators without.
+        **options: of the harness: see :class:`OperatorHarness` and :class:`OneInputOperatorHarness`.
+
+    Returns:
+        the harness of that kind of operator. ``output_type`` and the name are those of the stream.
+
+    Raises:
+        ConfigurationError: there is none, or more than one, and one of them has state.
+
+    >>> harness = harness_of(lambda words: words.map(lambda word: (word, 1)).filter(lambda pair: pair[0]))
+    >>> harness.process_element("a"), harness.process_element("")
+    ([('a', 1)], [])
+    >>> harness = harness_of(lambda pairs: pairs.key_by(lambda pair: pair[0]).sum(1))
+    >>> harness.process_element(("a", 1)), harness.process_element(("a", 2))
+    ([('a', 1)], [('a', 3)])
+    """
+    env: Any = _NoEnvironment()
+    sources = [SourceNode(CollectionSource([]), f"test input {n}") for n in _numbers(build)]
+    built = build(*(DataStream(env, source) for source in sources))
+    node = built.node if isinstance(built, DataStream) else None
+    if isinstance(node, KeyedNode):
+        return _stateful(node, options)
+    if isinstance(node, ChainNode):
+        return OneInputOperatorHarness(*_chain(node), **options)
+    raise ConfigurationError(
+        f"harness_of() needs a function that puts an operator on a stream and returns the stream behind it; "
+        f"it returned {built!r}"
+    )
+
+
+def _numbers(build: Callable[..., DataStream]) -> range:
+    return range(1, len(inspect.signature(build).parameters) + 1)
+
+
+def _chain(node: Node) -> list[ChainedOperator]:
+    operators: list[ChainedOperator] = []
+    while isinstance(node, ChainNode):
+        operators[:0] = node.operators(has_side_outputs=True)
+        node = node.parent
+    _check_first(node)
+    return operators
+
+
+def _check_first(node: Node) -> None:
+    if not isinstance(node, SourceNode):
+        raise ConfigurationError(
+            f"a harness runs one operator with state, and before it is {node.name!r}: make a harness for each"
+        )
+
+
+def _stateful(node: KeyedNode, options: dict[str, Any]) -> Any:
+    inputs = node.inputs()
+    for one in inputs:
+        _check_first(one.parent)
+    options = {"name": node.name, "output_type": node.output_type, **options}
+    kinds = [one.partitioning for one in inputs]
+    select_keys: list[Any] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
+    key_type = inputs[0].key_type if select_keys else PickledBytesTypeInfo()
+    if kinds[-1] is Partitioning.BROADCAST:
+        select_key = select_keys[0] if select_keys else None
+        return BroadcastOperatorHarness(node.function, (), select_key, key_type, **options)
+    if len(inputs) == 1:
+        return KeyedOneInputOperatorHarness(node.function, select_keys[0], key_type, **options)
+    if select_keys:
+        first, second = select_keys
+        return KeyedTwoInputOperatorHarness(node.function, first, second, key_type, **options)
+    return TwoInputOperatorHarness(node.function, **options)

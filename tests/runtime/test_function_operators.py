@@ -1,0 +1,196 @@
+"""Operators around functions of two inputs and of broadcast state: what they allow and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import Types
+from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, UserFunctionError
+from pyflinkstate.testing import (
+    BroadcastOperatorHarness,
+    KeyedTwoInputOperatorHarness,
+    TwoInputOperatorHarness,
+)
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
+SIDE = OutputTag("side")
+
+
+class Does(KeyedBroadcastProcessFunction):
+    """Calls what the record is with the context."""
+
+    def process_element(self, value: Callable[..., Any], ctx: Any) -> Iterable[Any]:
+        return [value(ctx)]
+
+    def process_broadcast_element(self, value: Callable[..., Any], ctx: Any) -> Iterable[Any]:
+        return [value(ctx)]
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
+        return [(timestamp, ctx.get_current_key(), dict(ctx.get_broadcast_state(RULES).items()))]
+
+
+class DoesPlainly(BroadcastProcessFunction):
+    process_element = Does.process_element  # type: ignore[assignment]
+    process_broadcast_element = Does.process_broadcast_element  # type: ignore[assignment]
+
+
+@pytest.fixture(params=["keyed", "not keyed"])
+def harness(request: pytest.FixtureRequest) -> BroadcastOperatorHarness:
+    if request.param == "keyed":
+        return BroadcastOperatorHarness(Does(), [RULES], lambda value: "k")
+    return BroadcastOperatorHarness(DoesPlainly(), [RULES])
+
+
+@pytest.fixture
+def keyed() -> BroadcastOperatorHarness:
+    return BroadcastOperatorHarness(Does(), [RULES], lambda value: "k")
+
+
+class TestBroadcastState:
+    def test_broadcast_records_write_it_and_others_read_it(self, harness: BroadcastOperatorHarness) -> None:
+        harness.process_broadcast_element(lambda ctx: ctx.get_broadcast_state(RULES).put("a", 1))
+        reads: list[Callable[[Any], Any]] = [
+            lambda state: state.get("a"),
+            lambda state: state.contains("a"),
+            lambda state: list(state.keys()),
+            lambda state: list(state.values()),
+            lambda state: list(state.items()),
+            lambda state: state.is_empty(),
+        ]
+        for process in (harness.process_element, harness.process_broadcast_element):
+            found = [
+                process(lambda ctx, read=read: read(ctx.get_broadcast_state(RULES)))[0] for read in reads
+            ]
+            assert found == [1, True, ["a"], [1], [("a", 1)], False]
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda state: state.put("a", 1),
+            lambda state: state.put_all({"a": 1}),
+            lambda state: state.remove("a"),
+            lambda state: state.clear(),
+            lambda state: state.__setitem__("a", 1),
+            lambda state: state.__delitem__("a"),
+        ],
+        ids=["put", "put_all", "remove", "clear", "[]=", "del"],
+    )
+    def test_records_that_are_not_broadcast_may_not_write_it(
+        self, harness: BroadcastOperatorHarness, write: Callable[[Any], Any]
+    ) -> None:
+        harness.process_broadcast_element(lambda ctx: ctx.get_broadcast_state(RULES).put("a", 7))
+        with pytest.raises(StateAccessError, match=r"'rules' may only be changed in process_broadcast"):
+            harness.process_element(lambda ctx: write(ctx.get_broadcast_state(RULES)))
+        assert harness.process_element(lambda ctx: ctx.get_broadcast_state(RULES).get("a")) == [7]
+
+    def test_a_state_that_was_not_named_is_refused(self, harness: BroadcastOperatorHarness) -> None:
+        other = MapStateDescriptor("other", Types.STRING(), Types.LONG())
+        for process in (harness.process_element, harness.process_broadcast_element):
+            with pytest.raises(StateAccessError, match=r"'other'.*broadcast with 'rules'"):
+                process(lambda ctx: ctx.get_broadcast_state(other))
+
+
+class TestKeyedBroadcast:
+    def test_a_broadcast_record_has_no_key(self, keyed: BroadcastOperatorHarness) -> None:
+        with pytest.raises(NoCurrentKeyError, match="no key is set"):
+            keyed.process_broadcast_element(lambda ctx: ctx.get_current_key())
+
+    def test_timers_belong_to_the_keyed_side(self, keyed: BroadcastOperatorHarness) -> None:
+        keyed.process_broadcast_element(lambda ctx: ctx.get_broadcast_state(RULES).put("a", 1))
+        keyed.process_element(lambda ctx: ctx.timer_service().register_event_time_timer(5))
+        assert keyed.process_watermark(5) == [(5, "k", {"a": 1})]
+
+    def test_both_sides_are_told_the_time(self, keyed: BroadcastOperatorHarness) -> None:
+        keyed.process_watermark(9)
+        keyed.set_processing_time(3)
+        for process in (keyed.process_element, keyed.process_broadcast_element):
+            found = process(
+                lambda ctx: (ctx.timestamp(), ctx.current_watermark(), ctx.current_processing_time()), 11
+            )
+            assert found == [(11, 9, 3)]
+
+
+class Both(KeyedCoProcessFunction):
+    """Adds to one state from both sides; ``"side"`` goes to the side."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen"))
+
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        self.seen.update((self.seen.value() or ()) + (value,))
+        yield ctx.get_current_key(), self.seen.value()
+
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any]:
+        yield SIDE, value
+        yield from self.process_element1(-value, ctx)
+
+
+class TestTwoInputs:
+    def test_both_share_the_state_of_a_key(self) -> None:
+        harness = KeyedTwoInputOperatorHarness(Both(), abs, abs)
+        assert harness.process_element1(1) == [(1, (1,))]
+        assert harness.process_element2(1) == [(1, (1, -1))]
+        assert harness.extract_side_output_values(SIDE) == [1]
+
+    def test_an_error_names_the_record_of_its_side(self) -> None:
+        harness = KeyedTwoInputOperatorHarness(Both(), len, len)
+        with pytest.raises(UserFunctionError, match=r"TypeError[\s\S]*operator 'Both', key 1, record 'x'"):
+            harness.process_element2("x")
+
+    def test_a_map_gives_one_result_also_none(self) -> None:
+        class Map(CoMapFunction):
+            def map1(self, value: Any) -> Any:
+                return None
+
+            def map2(self, value: Any) -> Any:
+                return [value]
+
+        harness = TwoInputOperatorHarness(Map())
+        assert (harness.process_element1(1), harness.process_element2(2)) == ([None], [[2]])
+
+    def test_a_flat_map_gives_any_number(self) -> None:
+        class FlatMap(CoFlatMapFunction):
+            def flat_map1(self, value: Any) -> Any:
+                return None
+
+            def flat_map2(self, value: Any) -> Any:
+                yield from range(value)
+
+        harness = TwoInputOperatorHarness(FlatMap())
+        assert (harness.process_element1(1), harness.process_element2(2)) == ([], [0, 1])
+
+
+class Unkeyed(CoProcessFunction):
+    def process_element1(self, value: Callable[..., Any], ctx: CoProcessFunction.Context) -> Iterable[Any]:
+        return [value(ctx, self.get_runtime_context())]
+
+    process_element2 = process_element1
+
+
+class TestWithoutKeys:
+    @pytest.mark.parametrize("kind", ["event", "processing"])
+    @pytest.mark.parametrize("what", ["register", "delete"])
+    def test_timers_are_refused(self, kind: str, what: str) -> None:
+        """F6: timers are supported on keyed streams only."""
+        harness = TwoInputOperatorHarness(Unkeyed())
+        for process in (harness.process_element1, harness.process_element2):
+            with pytest.raises(StateAccessError, match=r"timers belong to keys[\s\S]*operator 'Unkeyed'"):
+                process(lambda ctx, _: getattr(ctx.timer_service(), f"{what}_{kind}_time_timer")(5))
+        assert harness.num_event_time_timers() + harness.num_processing_time_timers() == 0
+
+    def test_keyed_state_is_refused(self) -> None:
+        harness = TwoInputOperatorHarness(Unkeyed())
+        with pytest.raises(StateAccessError, match=r"key[\s\S]*operator 'Unkeyed'"):
+            harness.process_element1(lambda _, context: context.get_state(ValueStateDescriptor("v")).value())
