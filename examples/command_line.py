@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from pyflinkstate.datastream import StreamExecutionEnvironment
+if TYPE_CHECKING:
+    from pyflinkstate.datastream import StreamExecutionEnvironment
 
 
 def parse(description: str, *, takes_input: bool = True) -> argparse.Namespace:
@@ -21,6 +23,8 @@ def parse(description: str, *, takes_input: bool = True) -> argparse.Namespace:
 
 def environment(args: argparse.Namespace) -> StreamExecutionEnvironment:
     """Return an environment that is set up as the options say."""
+    from pyflinkstate.datastream import StreamExecutionEnvironment  # not in state slots, which need no Spark
+
     env = StreamExecutionEnvironment.get_execution_environment()
     if args.parallelism is not None:
         env.set_parallelism(args.parallelism)

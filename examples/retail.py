@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyflinkstate.datastream import DataStream, StreamExecutionEnvironment
+if TYPE_CHECKING:
+    from pyflinkstate.datastream import DataStream, StreamExecutionEnvironment
 
 
 class Line(NamedTuple):

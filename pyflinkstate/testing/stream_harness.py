@@ -10,6 +10,7 @@ from pyflinkstate.api.types import PickledBytesTypeInfo
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
@@ -22,10 +23,11 @@ from pyflinkstate.testing.harnesses import (
 )
 
 
-class _NoEnvironment:
+class _NoEnvironment(EnvironmentSettings):
     """What streams ask of their environment while a program is put together; runs nothing."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._assigners = 0
 
     def next_assigner_id(self) -> str:
