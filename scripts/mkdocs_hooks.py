@@ -10,6 +10,10 @@ from typing import Any
 _REFERENCE = re.compile(r":(?:class|meth|func|data|attr|mod):<code>~?([^<]+)</code>")
 #: What the theme's script would load for diagrams and for search from disk, which this site does without.
 _FOREIGN_SCRIPT = re.compile(r"https://unpkg\.com/[^\"'`]+")
+#: What a browser would fetch by itself: scripts, pictures, style sheets, fonts.
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*|url\([\"']?(?:https?:)?//"
+)
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -19,8 +23,12 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Take the addresses of other hosts out of the theme's scripts."""
-    for script in Path(config["site_dir"]).rglob("*.js"):
+    """Take other hosts out of the theme's scripts, and see that pages load nothing from there."""
+    site = Path(config["site_dir"])
+    for script in site.rglob("*.js"):
         text = script.read_text(encoding="utf-8")
         if _FOREIGN_SCRIPT.search(text):
             script.write_text(_FOREIGN_SCRIPT.sub("data:,", text), encoding="utf-8")
+    for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        if found := _LOADED.search(path.read_text(encoding="utf-8")):
+            raise SystemExit(f"{path} loads something from elsewhere: {found[0]}")

@@ -83,8 +83,8 @@ class InternalTimerService:
             raise StateValueError(f"a timer's timestamp is a whole number of milliseconds, not {timestamp!r}")
         if self._backend.key_context.map_index < 0:
             raise NoCurrentKeyError(
-                "timers belong to keys, and no key is set: they can be set and deleted for records of streams "
-                "with keys only"
+                "timers belong to keys, and no key is set: they can only be set and deleted for records of "
+                "streams with keys"
             )
         return Timer(timestamp, self._backend.get_current_key(), namespace)
 
