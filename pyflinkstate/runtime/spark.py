@@ -7,6 +7,7 @@ run of the epoch, whatever the order in which Spark fetched it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -44,13 +45,16 @@ def local_session() -> SparkSession:
     if active is not None:
         return active
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    py4j = logging.getLogger("py4j")
+    if py4j.level == logging.NOTSET:  # each connection that is closed would be told of
+        py4j.setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
-    logging = Path(__file__).with_name("log4j2-quiet.properties").as_uri()
+    log4j2 = Path(__file__).with_name("log4j2-quiet.properties").as_uri()
     quiet = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j2}",
     }
     workers = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for name, value in {**quiet, **workers}.items():

@@ -10,6 +10,7 @@ from pyflinkstate.api.types import PickledBytesTypeInfo
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
@@ -22,12 +23,11 @@ from pyflinkstate.testing.harnesses import (
 )
 
 
-class _NoEnvironment:
+class _NoEnvironment(EnvironmentSettings):
     """What streams ask of their environment while a program is put together; runs nothing."""
 
-    is_batch = False
-
     def __init__(self) -> None:
+        super().__init__()
         self._assigners = 0
 
     def next_assigner_id(self) -> str:
@@ -36,6 +36,9 @@ class _NoEnvironment:
 
     def get_parallelism(self) -> int:
         return 1
+
+    def runs_in_batch(self, node: Node) -> bool:
+        return False
 
 
 def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:

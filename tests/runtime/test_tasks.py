@@ -11,13 +11,21 @@ import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
 
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.chain import ChainedOperator
-from pyflinkstate.runtime.frames import KeyedFrame, Router, decode_values, encode_values
+from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.frames import (
+    EventTimeSettings,
+    KeyedFrame,
+    Router,
+    ValuesFrame,
+    decode_values,
+    encode_values,
+)
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.observe import Accumulators
 from pyflinkstate.runtime.sinks import FrameWriter
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SourceTask, TaskLink
+from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
 
 
 @pytest.fixture
@@ -107,6 +115,15 @@ def test_a_chain_behind_a_slot_gets_records_out_of_frames(driver: Driver, link: 
     task = SinkTask(chain(link, EVEN, decodes=True), "sink", FrameWriter())
     ((partition, frame),) = task(1, iter([encode_values([1, 2]), encode_values([4])]))
     assert (partition, list(decode_values(frame))) == (1, [2, 4])
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_stage_that_several_read_says_that_it_is_idle(link: TaskLink, is_idle: bool) -> None:
+    settings = EventTimeSettings(is_idle=is_idle, watermarks={"a": 7})
+    assigner = ChainedOperator(WATERMARKS, "time", WatermarkStrategy(0), assigner_id="a")
+    task = StageTask(ChainTask(link, "numbers", (assigner,), 2, False, None, settings), "stage")
+    found = [ValuesFrame.decode(data) for data in task(0, iter([]))]
+    assert found == [ValuesFrame([], [], 7, is_idle, opening=7)]
 
 
 def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:

@@ -1,0 +1,303 @@
+"""Whole jobs by event time: one result, whatever the parallelism, with and without a crash half-way."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from event_time_functions import FACTORS, LATE, Contents, Pair, Scale, SumEachTen, Third, key_of
+from support_job import JobRun, LocalRunner, once
+
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
+from pyflinkstate.runtime import frames as frames_module
+from pyflinkstate.runtime import job as job_module
+from pyflinkstate.runtime.checkpointing import SavepointRequest
+from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+pytestmark = pytest.mark.timeout(120)
+
+Record = tuple[str, int, int]
+KEYS = ("a", "b", "cc", "dd", "eee")
+
+
+@pytest.fixture(autouse=True)
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "RECORDS_PER_FRAME", 3)
+    monkeypatch.setattr(job_module, "TICK_S", 0.01)
+
+
+@attrs.define
+class Splits(Source):
+    """Records, so many in each split of an epoch."""
+
+    records: list[Any]
+    splits: int = 2
+    records_per_split: int = 4
+
+    def initial_offset(self) -> int:
+        return 0
+
+    def latest_offset(self, start: int, whole: bool) -> Available:
+        length = len(self.records)
+        end = length if whole else min(start + self.splits * self.records_per_split, length)
+        return Available(end, end == length)
+
+    def plan(self, start: int, end: int) -> Epoch:
+        return SplitEpoch([self.records[start + n : end : self.splits] for n in range(self.splits)], _read)
+
+
+def _read(split: list[Any], _: Any) -> list[Any]:
+    return split
+
+
+class Program:
+    """Takes the place of an environment while streams are built."""
+
+    def __init__(self) -> None:
+        self.assigners = 0
+
+    def next_assigner_id(self) -> str:
+        self.assigners += 1
+        return f"assigner-{self.assigners}"
+
+    def stream(self, records: list[Any], name: str, out_of_orderness: int | None = 0) -> DataStream:
+        """A stream with timestamps."""
+        strategy = WatermarkStrategy(out_of_orderness).with_timestamp_assigner(Third())
+        source = DataStream(self, SourceNode(Splits(records), name))  # type: ignore[arg-type]
+        return source.assign_timestamps_and_watermarks(strategy)
+
+
+def records(seed: int, count: int, disorder: int) -> list[Record]:
+    """Records whose times go up by two on average, each up to ``disorder`` too early or too late."""
+    random_ = random.Random(seed)
+    return [
+        (random_.choice(KEYS), n, max(0, 2 * n + random_.randint(-disorder, disorder))) for n in range(count)
+    ]
+
+
+ONE, TWO = records(1, 40, 6), records(2, 25, 6)
+WINDOWS = TumblingEventTimeWindows.of(10)
+
+
+def union() -> DataStream:
+    """Two streams that are each as much out of order as they say, in windows."""
+    program = Program()
+    both = program.stream(ONE, "one", 12).union(program.stream(TWO, "two", 12))
+    return both.key_by(key_of).window(WINDOWS).process(Contents())
+
+
+def expected_of_union() -> list[Any]:
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for key, number, time in ONE + TWO:
+        found[key, time // 10 * 10].append(number)
+    return [(key, start, tuple(sorted(numbers))) for (key, start), numbers in found.items()]
+
+
+def connected() -> DataStream:
+    """Two streams by key, paired at the end of time."""
+    program = Program()
+    one, two = program.stream(ONE, "one"), program.stream(TWO, "two", None)
+    return one.connect(two).key_by(key_of, key_of).process(Pair())
+
+
+def expected_of_connected() -> list[Any]:
+    sides = [{key: tuple(sorted(n for k, n, _ in side if k == key)) for key in KEYS} for side in (ONE, TWO)]
+    return [(key, sides[0][key], sides[1][key]) for key in KEYS]
+
+
+def two_stages() -> DataStream:
+    """Sums by timers, then windows over what they gave, by another key."""
+    program = Program()
+    sums = program.stream(ONE, "one", 12).key_by(key_of).process(SumEachTen())
+    return sums.key_by(key_of).window(WINDOWS).reduce(lambda a, b: (a[0], a[1] + b[1], a[2]))
+
+
+def expected_of_two_stages() -> list[Any]:
+    sums: Counter[tuple[int, int]] = Counter()
+    for key, number, time in ONE:
+        sums[len(key), time // 10 * 10 + 9] += number
+    return [(length, total, end) for (length, end), total in sums.items()]
+
+
+def broadcast() -> DataStream:
+    """Numbers times a broadcast factor."""
+    program = Program()
+    factors = program.stream([(length, 10**length, 0) for length in (1, 2, 3)], "factors")
+    return program.stream(ONE, "one").key_by(key_of).connect(factors.broadcast(FACTORS)).process(Scale())
+
+
+def expected_of_broadcast() -> list[Any]:
+    sums: Counter[str] = Counter()
+    for key, number, _ in ONE:
+        sums[key] += number
+    return [(key, total * 10 ** len(key)) for key, total in sums.items()]
+
+
+PROGRAMS: dict[str, tuple[Callable[[], DataStream], list[Any]]] = {
+    "union": (union, expected_of_union()),
+    "connected": (connected, expected_of_connected()),
+    "two stages": (two_stages, expected_of_two_stages()),
+    "broadcast": (broadcast, expected_of_broadcast()),
+}
+
+
+def crashing(epoch: int = 3, after: bool = False) -> LocalRunner:
+    """A runner whose executor is lost once."""
+    runner = LocalRunner()
+    setattr(runner, "after" if after else "before", once(SparkJobError("executor lost"), epoch))
+    return runner
+
+
+def result_of(
+    stream: DataStream, storage: CheckpointStorage | None, parallelism: int = 1, **options: Any
+) -> Counter[Any]:
+    out: list[Any] = []
+    sink = DriverSink(lambda _, values: out.extend(values))
+    run = JobRun(
+        stream.node, sink, storage, parallelism=parallelism, restart=FixedDelayRestart(1, 0), **options
+    )
+    run.run()
+    assert len(run.heard.restarts) == ("runner" in options), "the crash has happened"
+    return Counter(out)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+class TestResults:
+    @pytest.mark.parametrize("parallelism", [1, 2, 3])
+    def test_they_are_the_same_at_any_parallelism(
+        self, name: str, parallelism: int, storage: CheckpointStorage
+    ) -> None:
+        build, expected = PROGRAMS[name]
+        assert result_of(build(), storage, parallelism) == Counter(expected)
+
+    def test_they_are_the_same_with_a_crash_half_way(self, name: str, storage: CheckpointStorage) -> None:
+        build, expected = PROGRAMS[name]
+        assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
+
+    def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
+        build, expected = PROGRAMS[name]
+        assert result_of(build(), None, 2) == Counter(expected)
+
+
+# --- late data -------------------------------------------------------------------------------------------
+
+DISORDERED = records(3, 60, 25)
+
+
+def late() -> DataStream:
+    """Records that are more out of order than they say; late ones are results as well."""
+    program = Program()
+    windowed = (
+        program.stream(DISORDERED, "one", 2)
+        .key_by(key_of)
+        .window(WINDOWS)
+        .side_output_late_data(LATE)
+        .process(Contents())
+    )
+    return windowed.union(windowed.get_side_output(LATE).map(lambda record: ("late", record)))
+
+
+class TestLateData:
+    def test_a_record_is_in_its_window_or_late(self, storage: CheckpointStorage) -> None:
+        found = result_of(late(), storage, 2)
+        dropped = [result[1][1] for result in found.elements() if result[0] == "late"]
+        kept = [number for result in found.elements() if result[0] != "late" for number in result[2]]
+        assert dropped
+        assert kept
+        assert sorted(dropped + kept) == list(range(60))
+
+    def test_the_same_records_are_late_at_any_parallelism_and_after_a_crash(self, tmp_path: Path) -> None:
+        runs = [(1, None), (3, None), (1, 3), (2, 5)]
+        found = [
+            result_of(
+                late(),
+                CheckpointStorage(str(tmp_path / str(number))),
+                parallelism,
+                **({} if epoch is None else {"runner": crashing(epoch, after=number % 2 == 0)}),
+            )
+            for number, (parallelism, epoch) in enumerate(runs)
+        ]
+        assert all(other == found[0] for other in found)
+
+
+# --- the end of time -------------------------------------------------------------------------------------
+
+
+def count_of_windows(out: list[Any]) -> set[int]:
+    return {start for _, start, _ in out}
+
+
+class TestStopWithSavepoint:
+    """The job has records left; what has come so far is in windows that have not fired."""
+
+    def stopped(self, storage: CheckpointStorage, directory: Path, drains: bool) -> tuple[list[Any], JobRun]:
+        out: list[Any] = []
+        program = Program()
+        stream = program.stream(ONE, "one", 10**6).key_by(key_of).window(WINDOWS).process(Contents())
+        run = JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), storage, parallelism=2)
+        asked: list[JobClient] = []
+
+        def ask(request: Any) -> None:
+            if request.link.epoch == 2:
+                asked.append(client)
+                futures.append(client.stop_with_savepoint(drains, str(directory)))
+
+        futures: list[Any] = []
+        run.runner.before = ask
+        client = JobClient(run.job(), None)
+        client.get_job_execution_result().result(timeout=60)
+        assert Path(futures[0].result(timeout=0)).parent == directory
+        return out, run
+
+    @pytest.mark.parametrize("drains", [False, True])
+    def test_windows_fire_if_event_time_is_advanced_to_its_end(
+        self, storage: CheckpointStorage, tmp_path: Path, drains: bool
+    ) -> None:
+        out, run = self.stopped(storage, tmp_path / "savepoints", drains)
+        assert [request.is_final for request in run.runner.requests] == [False, False, drains]
+        numbers = sorted(number for _, _, found in out for number in found)
+        assert numbers == (list(range(24)) if drains else [])
+
+    def test_a_savepoint_that_fails_after_event_time_has_ended_is_undone(
+        self, storage: CheckpointStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The records after it must not be late."""
+        out: list[Any] = []
+        stream = union()
+        run = JobRun(
+            stream.node,
+            DriverSink(lambda _, values: out.extend(values)),
+            storage,
+            restart=FixedDelayRestart(1, 0),
+        )
+        requests: list[SavepointRequest] = []
+        job = run.job()
+
+        def ask(request: Any) -> None:
+            if request.link.epoch == 2 and not requests:
+                requests.append(SavepointRequest(str(tmp_path / "savepoints"), True, drains=True))
+                job.request_savepoint(requests[0])
+
+        def spoil(request: Any) -> None:
+            if request.is_final and not run.heard.restarts and requests:
+                (folder,) = (tmp_path / "savepoints").iterdir()
+                (folder / "_metadata").mkdir()
+
+        run.runner.before, run.runner.after = ask, spoil
+        list(job.run())
+        assert isinstance(requests[0].done.exception(timeout=0), CheckpointError)
+        assert [type(error) for _, error in run.heard.restarts] == [RuntimeFailure]
+        assert Counter(out) == Counter(PROGRAMS["union"][1])

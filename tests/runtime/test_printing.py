@@ -1,0 +1,121 @@
+"""What records look like in print; the expected texts are what PyFlink 2.3 printed."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from pyflinkstate.api.row import Row, RowKind
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.frames import RECORDS_PER_FRAME
+from pyflinkstate.runtime.printing import PrintSink, RecordText, show_double, show_float
+from pyflinkstate.runtime.sinks import FrameWriter
+
+PICKLED, LONG, STRING, FLOAT = Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.STRING(), Types.FLOAT()
+LOCAL = LocalTimeTypeInfo.TimeType
+NOON = datetime.datetime(2020, 1, 2, 12, 0, 5, 678000)
+
+TEXTS: list[tuple[TypeInformation, Any, str]] = [
+    (PICKLED, (1, "a", True, None), "(1, 'a', True, None)"),
+    (PICKLED, "text", "text"),
+    (PICKLED, b"x", "b'x'"),
+    (PICKLED, {"k": 1.5}, "{'k': 1.5}"),
+    (Types.ROW([LONG, STRING, Types.BOOLEAN()]), Row(1, "a", False), "+I[1,a,False]"),
+    (Types.ROW([LONG, STRING]), (None, None), "+I[None,None]"),
+    (Types.ROW_NAMED(["n", "s"], [LONG, STRING]), Row.of_kind(RowKind.DELETE, 3, "c"), "-D[3,c]"),
+    (Types.ROW([Types.ROW([LONG])]), Row(Row(1)), "+I[Row(f0=1)]"),
+    (Types.ROW([Types.LIST(STRING)]), Row(["a"]), "+I[['a']]"),
+    (
+        Types.TUPLE([LONG, STRING, Types.BOOLEAN(), Types.DOUBLE()]),
+        (1, "a", True, 2.0),
+        "(1,a,true,2.0)",
+    ),
+    (Types.TUPLE([LONG, LONG]), (1, None), "(1,null)"),
+    (Types.TUPLE([Types.TUPLE([LONG])]), ((1,),), "((1))"),
+    (Types.BOOLEAN(), False, "false"),
+    (Types.BIG_DEC(), Decimal("1.50"), "1.50"),
+    (Types.BIG_DEC(), Decimal("1E+3"), "1E+3"),
+    (Types.SQL_DATE(), datetime.date(2020, 1, 2), "2020-01-02"),
+    (Types.SQL_TIME(), datetime.time(1, 2, 3), "01:02:03"),
+    (Types.SQL_TIMESTAMP(), NOON, "2020-01-02 12:00:05.678"),
+    (Types.SQL_TIMESTAMP(), NOON.replace(microsecond=0), "2020-01-02 12:00:05.0"),
+    (LocalTimeTypeInfo(LOCAL.LOCAL_TIME), datetime.time(1, 2), "01:02"),
+    (LocalTimeTypeInfo(LOCAL.LOCAL_DATE_TIME), NOON, "2020-01-02T12:00:05.678"),
+    (Types.INSTANT(), Instant(1, 500_000_000), "1970-01-01T00:00:01.500Z"),
+    (Types.INSTANT(), Instant(-1, 0), "1969-12-31T23:59:59Z"),
+    (Types.MAP(STRING, LONG), {"a": 1, "b": 2}, "{a=1, b=2}"),
+    (Types.LIST(Types.BOOLEAN()), [True, False], "[true, false]"),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\x01\xff", "[1, -1]"),
+    (ExternalTypeInfo(Types.BOOLEAN()), True, "true"),
+]
+
+
+@pytest.mark.parametrize(("type_info", "value", "text"), TEXTS, ids=lambda value: str(value))
+def test_a_record_is_shown_as_by_pyflink(type_info: TypeInformation, value: Any, text: str) -> None:
+    show = RecordText("op", type_info)
+    assert show(value) == text
+    assert pickle.loads(pickle.dumps(show))(value) == text
+
+
+NUMBERS = [
+    (1.0, "1.0"),
+    (0.0, "0.0"),
+    (-0.0, "-0.0"),
+    (1e10, "1.0E10"),
+    (1e-5, "1.0E-5"),
+    (1e7, "1.0E7"),
+    (9_999_999.0, "9999999.0"),
+    (0.001, "0.001"),
+    (0.00099, "9.9E-4"),
+    (-1234.5, "-1234.5"),
+    (1_234_567_895.0, "1.234567895E9"),
+    (math.inf, "Infinity"),
+    (-math.inf, "-Infinity"),
+    (math.nan, "NaN"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), NUMBERS)
+def test_numbers_are_shown_as_by_java(value: float, text: str) -> None:
+    assert show_double(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(110.1, "110.1"), (110.0999984741211, "110.1"), (1e300, "Infinity"), (1e10, "1.0E10")]
+)
+def test_numbers_of_32_bits_are_rounded(value: float, text: str) -> None:
+    assert show_float(value) == text
+
+
+def test_a_record_that_does_not_fit_its_type_is_an_error_that_names_both() -> None:
+    with pytest.raises(BadRecordError, match=r"operator 'sums'.*TUPLE\(LONG\).*record 'a'") as refusal:
+        RecordText("sums", Types.TUPLE([LONG]))("a")
+    assert refusal.value.context == {"operator": "sums", "record": "'a'"}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "parallelism", "lines"),
+    [
+        (None, 1, "a\nb\n"),
+        (None, 2, "1> a\n2> b\n"),
+        ("out", 1, "out> a\nout> b\n"),
+        ("out", 2, "out:1> a\nout:2> b\n"),
+    ],
+)
+def test_lines_say_which_subtask_they_come_from_where_there_are_several(
+    identifier: str | None, parallelism: int, lines: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = PrintSink(identifier, parallelism)
+    assert RECORDS_PER_FRAME > 1
+    results = [*FrameWriter().write(0, iter(["a"])), *FrameWriter().write(1, iter(["b"]))]
+    sink.prepare(1, results)
+    assert capsys.readouterr().out == ""
+    sink.commit(1)
+    assert capsys.readouterr().out == lines

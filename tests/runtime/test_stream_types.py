@@ -1,0 +1,79 @@
+"""What type a stream has, and what a source makes of records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.runtime.chain import WATERMARKS
+from pyflinkstate.runtime.keyed_functions import Projection
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.stream_types import check_same_type, converted_at_source, type_of
+
+PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
+PICKLED = Types.PICKLED_BYTE_ARRAY()
+SOURCE = SourceNode(CollectionSource([]), "source", PAIR)
+
+
+def keyed(**settings: Any) -> KeyedNode:
+    return KeyedNode(SOURCE, hash, PICKLED, None, "keyed", **settings)
+
+
+def test_what_gives_on_its_records_keeps_their_type() -> None:
+    assert type_of(SOURCE) == PAIR
+    assert type_of(ChainNode(SOURCE, "filter", bool, "filter")) == PAIR
+    assert type_of(ChainNode(SOURCE, WATERMARKS, WatermarkStrategy.no_watermarks(), "w")) == PAIR
+    assert type_of(UnionNode((SOURCE, SOURCE))) == PAIR
+    assert type_of(keyed(keeps_type=True)) == PAIR
+
+
+def test_what_makes_other_records_has_the_type_that_it_declares() -> None:
+    for kind in ("map", "flat_map", "process"):
+        assert type_of(ChainNode(SOURCE, kind, str, kind)) == PICKLED
+        assert type_of(ChainNode(SOURCE, kind, str, kind, Types.STRING())) == Types.STRING()
+    assert type_of(keyed()) == PICKLED
+    assert type_of(keyed(output_type=Types.LONG(), keeps_type=True)) == Types.LONG()
+    assert type_of(SideOutputNode(keyed(), "late", "late", Types.LONG())) == Types.LONG()
+    assert type_of(SourceNode(CollectionSource([]), "source")) == PICKLED
+
+
+def test_a_projection_takes_the_types_of_its_fields() -> None:
+    def projected(parent: Any, *indexes: int) -> Any:
+        return type_of(ChainNode(parent, "map", Projection(indexes), "project"))
+
+    assert projected(SOURCE, 1) == Types.TUPLE([Types.FLOAT()])
+    assert projected(keyed(), 1) == PICKLED
+    with pytest.raises(ConfigurationError, match=r"project\(2\)"):
+        projected(SOURCE, 2)
+
+
+def test_streams_of_different_types_are_no_union() -> None:
+    check_same_type((SOURCE, SOURCE))
+    numbers = SourceNode(CollectionSource([]), "numbers", Types.INT())
+    strings = SourceNode(CollectionSource([]), "strings", Types.STRING())
+    with pytest.raises(ConfigurationError, match="streams of different types: Integer and String"):
+        check_same_type((numbers, strings))
+
+
+@pytest.mark.parametrize(
+    ("type_info", "record", "converted"),
+    [
+        (PAIR, ("a", 110.1), ("a", 110.0999984741211)),
+        (Types.ROW([Types.FLOAT()]), (30.2,), Row(f0=30.200000762939453)),
+        (Types.ROW_NAMED(["x", "y"], [Types.INT(), Types.STRING()]), (1, "a"), Row(x=1, y="a")),
+        (Types.DOUBLE(), 110.1, 110.1),
+    ],
+)
+def test_a_source_converts_what_stands_for_its_type(type_info: Any, record: Any, converted: Any) -> None:
+    assert converted_at_source([record], type_info, "source") == [converted]
+
+
+def test_a_record_that_does_not_fit_is_an_error_that_names_it() -> None:
+    with pytest.raises(BadRecordError, match=r"operator 'collection'.*record \('a',\)"):
+        converted_at_source([("a",)], PAIR, "collection")

@@ -1,0 +1,111 @@
+"""Programs as PyFlink's users write them: nothing but the name of the package in the imports is another."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyflinkstate.common import Configuration, Encoder, Row, Types, WatermarkStrategy
+from pyflinkstate.datastream import CheckpointingMode, RuntimeExecutionMode, StreamExecutionEnvironment
+from pyflinkstate.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    OutputFileConfig,
+    RollingPolicy,
+    StreamFormat,
+)
+from pyflinkstate.datastream.connectors.number_seq import NumberSequenceSource
+from pyflinkstate.errors import BadRecordError
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
+
+PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
+
+
+@pytest.fixture
+def env(spark: Any) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(spark).set_parallelism(1)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_each_execute_runs_what_was_added_since_and_prints_it_by_its_type(
+    env: StreamExecutionEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = env.from_collection([("a", 110.1), ("b", 30.2)], PAIR)
+    pairs.print()
+    env.execute()
+    assert printed(capsys) == ["(a,110.1)", "(b,30.2)"]
+    pairs.filter(lambda pair: pair[0] == "a").map(lambda pair: pair).print()
+    env.execute()
+    assert printed(capsys) == ["('a', 110.0999984741211)"]
+    rows = env.from_collection([(1, "x")], Types.ROW_NAMED(["n", "s"], [Types.INT(), Types.STRING()]))
+    rows.key_by(lambda row: row.n).sum("n").print()
+    rows.map(lambda row: (row.s, isinstance(row, Row))).print()
+    env.execute()
+    assert sorted(printed(capsys)) == ["('x', True)", "+I[1,x]"]
+
+
+def test_in_batch_mode_words_come_once_in_flinks_order_also_into_files(
+    env: StreamExecutionEnvironment, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("to be or not\nto be\n")
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    lines = env.from_source(
+        source=FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in.txt"))
+        .process_static_file_set()
+        .build(),
+        watermark_strategy=WatermarkStrategy.for_monotonous_timestamps(),
+        source_name="file_source",
+    )
+    words = (
+        lines.flat_map(str.split)
+        .map(lambda word: (word, 1), output_type=Types.TUPLE([Types.STRING(), Types.INT()]))
+        .key_by(lambda pair: pair[0])
+        .reduce(lambda first, second: (first[0], first[1] + second[1]))
+    )
+    words.print()
+    words.sink_to(
+        sink=FileSink.for_row_format(base_path=str(tmp_path / "out"), encoder=Encoder.simple_string_encoder())
+        .with_output_file_config(
+            OutputFileConfig.builder().with_part_prefix("prefix").with_part_suffix(".ext").build()
+        )
+        .with_rolling_policy(RollingPolicy.default_rolling_policy())
+        .build()
+    )
+    env.execute()
+    expected = ["(be,2)", "(or,1)", "(to,2)", "(not,1)"]
+    assert printed(capsys) == expected
+    (file,) = (tmp_path / "out").glob("*/prefix-*-0.ext")
+    assert file.read_text().splitlines() == expected
+
+
+def test_a_configuration_and_checkpoints_without_a_directory(spark: Any) -> None:
+    configuration = Configuration.from_dict({"parallelism.default": 2, "execution.checkpointing.interval": 0})
+    env = StreamExecutionEnvironment.get_execution_environment(configuration, spark=spark)
+    env.enable_checkpointing(0, CheckpointingMode.EXACTLY_ONCE)
+    assert (env.get_parallelism(), env.get_checkpoint_interval()) == (2, 0)
+    numbers = env.from_source(NumberSequenceSource(1, 6), WatermarkStrategy.no_watermarks(), "numbers")
+    assert numbers.get_type() == Types.LONG()
+    odd = numbers.key_by(lambda n: n % 2).sum(0).filter(lambda n: n % 2 == 1)
+    assert sorted(odd.execute_and_collect()) == [1, 9]
+
+
+def test_a_result_that_does_not_fit_the_type_of_its_stream_is_named(env: StreamExecutionEnvironment) -> None:
+    numbers = env.from_collection([1, 2], Types.INT()).key_by(lambda _: 0).reduce(lambda first, _: str(first))
+    numbers.name("texts").print()
+    with pytest.raises(BadRecordError, match=r"operator 'texts'.*INT.*record '1'"):
+        env.execute()
+
+
+def test_a_programs_own_logging_to_standard_output_is_not_disturbed(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert list(env.from_collection([1]).key_by(str).sum().execute_and_collect()) == [1]
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("pyflinkstate")] == []
