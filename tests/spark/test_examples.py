@@ -29,8 +29,8 @@ from pyflinkstate.datastream import DataStream, StreamExecutionEnvironment
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
 
-#: So many that each sample is several epochs.
-RECORDS_PER_EPOCH = 10
+#: Of each sample, where it is read bit by bit.
+EPOCHS = 4
 REAL_DAYS = 3
 
 
@@ -84,9 +84,10 @@ def test_its_output_is_that_of_plain_python(spark: Any, example: Example, parall
 def test_with_a_crash_in_the_middle(runs: Runs, example: Example) -> None:
     env = runs.environment(parallelism=2)
     first, *others = example.inputs
-    stream = env.from_collection(first, records_per_epoch=RECORDS_PER_EPOCH // 2)
+    size = -(-len(first) // EPOCHS)
+    stream = env.from_collection(first, records_per_epoch=size)
     stream = runs.poisoned(stream, first[len(first) * 3 // 5])
-    rest = [env.from_collection(records, records_per_epoch=RECORDS_PER_EPOCH) for records in others]
+    rest = [env.from_collection(records, records_per_epoch=size) for records in others]
     assert Counter(example.build(stream, *rest).execute_and_collect()) == Counter(
         example.expected(*example.inputs)
     )
