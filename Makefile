@@ -25,7 +25,7 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py
 
-# The two runs of pytest share no file, and the one without Spark fits beside the other.
+# Spark leaves much of a core to what goes on beside it.
 test: lint typecheck
 	@$(MAKE) --no-print-directory -j2 --output-sync=target pytest pytest-pure
 
@@ -37,7 +37,7 @@ typecheck: $(SETUP)
 	$(BIN)/mypy
 
 pytest: $(SETUP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 pytest-pure: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
@@ -45,6 +45,7 @@ pytest-pure: $(SETUP)
 	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest tests/backends
 
 soak: $(SETUP)
+	$(BIN)/python -m pytest -m slow
 	$(BIN)/python tests/soak/soak_state_map.py
 	$(BIN)/python tests/soak/soak_simulation.py
 	$(BIN)/python tests/soak/soak_kills.py

@@ -148,6 +148,8 @@ class StreamingSource(Source):
         #: Batches up to this one are in a completed checkpoint, if the first one is what it seems to be.
         self._durable = NO_BATCH
         self._is_checked = False
+        #: Where the job stands, once it knows.
+        self._position: Any = None
         self._closed = False
         self._error: BaseException | None = None
         self._wake_up: Callable[[], None] = lambda: None
@@ -159,6 +161,7 @@ class StreamingSource(Source):
         batch = _Batch(batch_id, frame, self.log.identity(batch_id))
         with self._changed:
             self._batch = batch
+            self._accept_first(self._position)
             self._changed.notify_all()
         self._wake_up()
         with self._changed:
@@ -209,7 +212,10 @@ class StreamingSource(Source):
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        return position_of(NO_BATCH, self.query_id, None)
+        with self._changed:
+            self._position = position_of(NO_BATCH, self.query_id, None)
+            self._accept_first(self._position)
+            return self._position
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`.
@@ -219,27 +225,36 @@ class StreamingSource(Source):
         """
         with self._changed:
             batch = self._batch
+            self._accept_first(start)
+            is_accepted = self._is_checked
         if batch is None:
             return Available(start, is_last=self._is_over())
-        self._check_first(start, batch)
+        if not is_accepted:
+            raise self._misfit(start, batch)
         if batch.number <= start["batch"]:
             return Available(start)  # it is on its way, or was durable before the restart
         return Available(position_of(batch.number, self.query_id, batch.identity))
 
-    def _check_first(self, start: Any, batch: _Batch) -> None:
-        if self._is_checked:
+    def _accept_first(self, start: Any) -> None:
+        """See whether the first batch is the one that ``start`` waits for, on whatever thread that is known.
+
+        Spark's thread need not wait for the job's then, which may itself be waiting for Spark.
+        """
+        batch = self._batch
+        if self._is_checked or start is None or batch is None:
             return
         follows = batch.number == start["batch"] + 1
-        if start["query"] != self.query_id or not (follows or _is_same(start, batch)):
-            raise IncompatibleCheckpointError(
-                f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
-                f"state is that of {start!r}, although the query's log fitted when the job was started: does "
-                f"another program run the same query? Run the job again, alone",
-                batch=batch.number,
-            )
-        with self._changed:
+        if start["query"] == self.query_id and (follows or _is_same(start, batch)):
             self._is_checked = True
             self._changed.notify_all()
+
+    def _misfit(self, start: Any, batch: _Batch) -> IncompatibleCheckpointError:
+        return IncompatibleCheckpointError(
+            f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
+            f"state is that of {start!r}, although the query's log fitted when the job was started: does "
+            f"another program run the same query? Run the job again, alone",
+            batch=batch.number,
+        )
 
     def _is_over(self) -> bool:
         if self._query.isActive:
@@ -266,7 +281,8 @@ class StreamingSource(Source):
     def commit(self, end: Any) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""
         with self._changed:
-            self._durable = end["batch"]
+            self._durable, self._position = end["batch"], end
+            self._accept_first(end)
             self._changed.notify_all()
 
 

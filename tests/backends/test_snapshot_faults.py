@@ -129,7 +129,9 @@ class TestIncompatibility:
     def test_another_format_version(self, handle):
         data = handle.stream.data
         newer = data[:8] + struct.pack(">H", 99) + data[10:]
-        with pytest.raises(IncompatibleCheckpointError, match=r"format version 99, and .* version 4") as error:
+        with pytest.raises(
+            IncompatibleCheckpointError, match=r"format version 99, and .* version 4"
+        ) as error:
             restore([altered(handle, newer)], STRING)
         assert error.value.context == {"file": "chk-1/memory", "version": 99}
 

@@ -28,7 +28,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 
-EPOCHS = 14
+EPOCHS = 10
 RECORDS_PER_EPOCH = 100
 KEYS = 37
 MAX_HISTORY = 5

@@ -115,14 +115,14 @@ class KillRound:
                 self.launch(command), stdout=subprocess.PIPE, stderr=stderr, text=True, env=env
             )
         assert program.stdout is not None
-        next_kill = rng.randint(1, 5)
+        next_kill = rng.randint(1, 4)
         for line in program.stdout:
             self.log.append(line.strip())
             next_kill -= line.startswith("epoch")
             if next_kill == 0 and self.kills > 0:
                 time.sleep(rng.uniform(0, 0.4))  # anywhere in what follows
                 self._kill(rng)
-                next_kill = rng.randint(1, 5)
+                next_kill = rng.randint(1, 4)
         return program.wait()
 
     def _kill(self, rng: random.Random) -> None:

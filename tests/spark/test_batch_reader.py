@@ -230,6 +230,7 @@ def kill_one() -> None:
     os.kill(min(slot_pids()), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_it_reads_what_comes_while_it_runs_and_goes_on_from_a_savepoint(
     program: Program, topics: Topics
 ) -> None:

@@ -35,6 +35,7 @@ print([args for pid, args in family() if "runtime.slot" in args])
 """
 
 
+@pytest.mark.slow
 def test_an_executor_that_is_killed(tmp_path: Path) -> None:
     """State slots are no part of the executor that started them, so most likely nothing restarts."""
     (tmp_path / "program.py").write_text(PROGRAM)

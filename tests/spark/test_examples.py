@@ -70,7 +70,7 @@ def runs(spark: Any, tmp_path: Path) -> Runs:
     return Runs(spark, tmp_path)
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("example", ALL, ids=str)
 def test_its_output_is_that_of_plain_python(spark: Any, example: Example, parallelism: int) -> None:
     env = StreamExecutionEnvironment(spark).set_parallelism(parallelism)
@@ -127,7 +127,14 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestSavepointMigration:
     """Two days by version 1, two by version 2."""
 
-    @pytest.mark.parametrize(("before", "after", "crashing_version"), [(1, 2, None), (2, 3, 1), (3, 1, 2)])
+    @pytest.mark.parametrize(
+        ("before", "after", "crashing_version"),
+        [
+            pytest.param(1, 2, None, marks=pytest.mark.slow),
+            (2, 3, 1),
+            pytest.param(3, 1, 2, marks=pytest.mark.slow),
+        ],
+    )
     def test_version_2_goes_on_where_version_1_was(
         self, runs: Runs, made_up: Path, before: int, after: int, crashing_version: int | None
     ) -> None:
@@ -176,7 +183,7 @@ def expected_spends(directory: Path) -> Counter[str]:
 
 
 class TestStructuredStreaming:
-    @pytest.mark.parametrize("parallelism", [1, 3])
+    @pytest.mark.parametrize("parallelism", [1, pytest.param(3, marks=pytest.mark.slow)])
     def test_its_output_is_that_of_plain_python(self, runs: Runs, made_up: Path, parallelism: int) -> None:
         assert self.run(runs, made_up, parallelism, fatal=None) == milestones(made_up)
 

@@ -9,16 +9,17 @@ from kill_rounds import KillRound
 
 pytestmark = pytest.mark.spark
 
+#: Master, what may be killed, how often. A driver that is killed costs the start of another Spark.
 ROUNDS = [
-    ("local[2]", ("slot", "worker")),
-    ("local[2]", ("driver",)),
-    ("local[2]", ("slot", "worker", "jvm", "driver")),
-    ("local-cluster[2,1,1024]", ("executor", "slot", "worker")),
-    ("local-cluster[2,1,1024]", ("executor", "slot", "worker", "jvm", "driver")),
+    ("local[2]", ("slot", "worker"), 3),
+    ("local[2]", ("driver",), 1),
+    ("local[2]", ("slot", "worker", "jvm", "driver"), 2),
+    ("local-cluster[2,1,1024]", ("executor", "slot", "worker"), 2),
+    ("local-cluster[2,1,1024]", ("executor", "slot", "worker", "jvm", "driver"), 2),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
 def test_whatever_is_killed_the_output_is_right_and_nothing_is_left(tmp_path: Path, number: int) -> None:
-    master, kinds = ROUNDS[number]
-    KillRound(number, tmp_path, master, kinds, kills=2).run()
+    master, kinds, kills = ROUNDS[number]
+    KillRound(number, tmp_path, master, kinds, kills).run()

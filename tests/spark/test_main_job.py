@@ -77,6 +77,7 @@ class MainJob:
         return demo.rows_of(self.folder / "out")
 
 
+@pytest.mark.slow
 def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
@@ -96,6 +97,7 @@ def test_real_days_equal_a_plain_loop(retail_dir: Path, tmp_path: Path) -> None:
     assert job.rows() == Counter(plain_loop(retail_dir, days=9))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_few_days_goes_on_with_more(retail_dir: Path, tmp_path: Path) -> None:
     job = MainJob(tmp_path, "--input", str(retail_dir))
     assert job.run("--days", "2", "--parallelism", "1") == 0

@@ -335,6 +335,7 @@ class TestAServerThatAnswersErrors:
         assert isinstance(caught.value.__cause__, errors.CheckpointError)
         assert sum(runs.rows().values()) == len(RECORDS) // EPOCHS, "committed is what was covered"
 
+    @pytest.mark.slow
     def test_a_server_that_is_gone(self, runs: Runs) -> None:
         """Whoever looks for it gives up after some seconds, each time, and the job after one time."""
         own = Server()
