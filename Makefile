@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 
-.PHONY: help demo test lint typecheck pytest pytest-pure soak bench docs clean
+.PHONY: help demo test lint typecheck pytest pytest-spark-1 pytest-spark-2 pytest-pure soak bench docs clean
 
 help:
 	@echo "make demo   run the main job, kill it, restore it, compare"
@@ -25,9 +25,9 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py
 
-# Spark leaves much of a core to what goes on beside it.
+# Spark leaves much of a core to what goes on beside it; the four runs of pytest share no file.
 test: lint typecheck
-	@$(MAKE) --no-print-directory -j2 --output-sync=target pytest pytest-pure
+	@$(MAKE) --no-print-directory -j3 --output-sync=target pytest-spark-1 pytest-spark-2 pytest pytest-pure
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -37,7 +37,13 @@ typecheck: $(SETUP)
 	$(BIN)/mypy
 
 pytest: $(SETUP)
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest --ignore tests/spark
+
+pytest-spark-1: $(SETUP)
+	$(BIN)/python -m pytest tests/spark/test_[a-k]*.py
+
+pytest-spark-2: $(SETUP)
+	$(BIN)/python -m pytest tests/spark/test_[l-z]*.py
 
 pytest-pure: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
