@@ -257,12 +257,12 @@ def test_damaged_metadata(runs: Runs, damage: str) -> None:
     elif damage == "altered":
         data[len(data) // 2] ^= 1
     else:
-        data[9] += 1
+        data[9] = 99
     path.write_bytes(data)
     expected = (
         errors.IncompatibleCheckpointError if damage == "other version" else errors.CorruptCheckpointError
     )
-    fail_to_restore(runs, expected, "format version 4" if damage == "other version" else damage)
+    fail_to_restore(runs, expected, "format version 99" if damage == "other version" else damage)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
