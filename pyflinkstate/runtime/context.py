@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import attrs
 
-from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -30,8 +31,49 @@ from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.metrics import OperatorMetrics
 
 
+class CheckedStateStore(KeyedStateStore, ABC):
+    """Checks that a descriptor is of the kind that is asked for, whatever state it stands for."""
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
+        return state
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
+        return state
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
+        return state
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
+        return state
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
+        return state
+
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, expected):
+            raise StateRegistrationError(
+                f"{self._place()}: a {expected.__name__} is needed here, not {descriptor!r}"
+            )
+        return self._state_of(descriptor)
+
+    @abstractmethod
+    def _place(self) -> str:
+        """Return what an error begins with."""
+
+    @abstractmethod
+    def _state_of(self, descriptor: StateDescriptor) -> Any:
+        """Return the state of a descriptor of the right kind."""
+
+
 @attrs.frozen
-class OperatorContext(RuntimeContext):
+class OperatorContext(CheckedStateStore, RuntimeContext):
     """See :class:`~pyflinkstate.api.context.RuntimeContext`. ``backend`` is None off keyed streams."""
 
     task_name: str
@@ -63,33 +105,10 @@ class OperatorContext(RuntimeContext):
     def get_attempt_number(self) -> int:
         return self.attempt
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
-        return state
+    def _place(self) -> str:
+        return f"operator {self.task_name!r}"
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
-        return state
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
-        return state
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
-        return state
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
-        return state
-
-    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
-        if not isinstance(descriptor, expected):
-            raise StateRegistrationError(
-                f"operator {self.task_name!r}: a {expected.__name__} is needed here, not {descriptor!r}"
-            )
+    def _state_of(self, descriptor: StateDescriptor) -> Any:
         if self.backend is None:
             raise NotKeyedStreamError(
                 f"operator {self.task_name!r}: keyed state {descriptor.name!r} "

@@ -6,22 +6,17 @@ from typing import Any
 
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
 from pyflinkstate.api.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
-    ValueStateDescriptor,
 )
 from pyflinkstate.api.metrics import MetricGroup
-from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.errors import ConfigurationError, StateRegistrationError
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.context import CheckedStateStore
 from pyflinkstate.runtime.timers import InternalTimerService
 
 _MERGEABLE = frozenset({StateKind.LIST, StateKind.REDUCING, StateKind.AGGREGATING})
@@ -153,7 +148,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         return result
 
 
-class _WindowStateStore(KeyedStateStore):
+class _WindowStateStore(CheckedStateStore):
     """State of one window."""
 
     def __init__(self, states: NamespacedStates, may_merge: bool) -> None:
@@ -161,33 +156,10 @@ class _WindowStateStore(KeyedStateStore):
         self._may_merge = may_merge
         self.window: Any = None
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
-        return state
+    def _place(self) -> str:
+        return "window_state()"
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
-        return state
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
-        return state
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
-        return state
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
-        return state
-
-    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
-        if not isinstance(descriptor, expected):
-            raise StateRegistrationError(
-                f"window_state(): a {expected.__name__} is needed here, not {descriptor!r}"
-            )
+    def _state_of(self, descriptor: StateDescriptor) -> Any:
         if self._may_merge:
             raise ConfigurationError(
                 f"state {descriptor.name!r}: windows that merge have no per-window state; use "
