@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -61,10 +62,14 @@ def network() -> Iterator[None]:
 
 @contextmanager
 def process(command: list[str], log: Path, **env: str) -> Iterator[None]:
-    """Run a process, and end it and its children in the end."""
+    """Run a process, and end it and its children in the end; it ends as well when this program is killed."""
     with open(log, "ab") as output:
         started = subprocess.Popen(
-            command, stdout=output, stderr=output, env={**os.environ, **env}, start_new_session=True
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **env},
+            start_new_session=True,
         )
     try:
         yield
@@ -107,6 +112,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=2000)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that hosts are taken down
     if os.getuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
         print("two hosts: left out, it needs root and the commands ip and unshare")
         return
