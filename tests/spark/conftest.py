@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import os
+import select
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import cloudpickle
 import pytest
 from processes import slot_pids
+from pyspark import cloudpickle as cloudpickle_of_spark
+
+# Read by each JVM that a test starts.
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).with_name("conf"))
 
 SHARED_DATA = Path(__file__).parents[3] / "shared" / "data" / "online_retail"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Ship what test files define by value: a worker that imported one would import pytest and PySpark."""
+    here = Path(__file__).parent
+    for name in {item.path.stem for item in session.items if item.path.parent == here}:
+        for pickler in (cloudpickle, cloudpickle_of_spark):
+            pickler.register_pickle_by_value(sys.modules[name])
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +51,9 @@ def no_slot_left() -> Iterator[None]:
     """Assert that a test left no state slot behind; a slot that is just ending may finish."""
     yield
     deadline = time.monotonic() + 30
-    while slot_pids() and time.monotonic() < deadline:
-        os.sched_yield()
+    for pid in slot_pids():
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+            os.close(handle)
     assert not slot_pids()
