@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
+# What meets the files that are compiled elsewhere; the rest is the same code in both.
+PURE_TESTS := $(foreach what,c* heap_* k* map_* snapshot_* state_ma* table_* w*,tests/backends/test_$(what).py)
 
 .PHONY: help demo test lint typecheck pytest pytest-spark-1 pytest-spark-2 pytest-pure soak bench docs clean
 
@@ -48,7 +50,7 @@ pytest-spark-2: $(SETUP)
 pytest-pure: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
 	@find $(PURE) -name '*.so' -delete
-	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest tests/backends
+	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest $(PURE_TESTS)
 
 soak: $(SETUP)
 	$(BIN)/python -m pytest -m slow

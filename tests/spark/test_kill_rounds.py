@@ -15,7 +15,7 @@ ROUNDS = [
     ("local[2]", ("driver",), 1),
     ("local[2]", ("slot", "worker", "jvm", "driver"), 2),
     ("local-cluster[2,1,1024]", ("executor", "slot", "worker"), 2),
-    ("local-cluster[2,1,1024]", ("executor", "slot", "worker", "jvm", "driver"), 2),
+    ("local-cluster[2,1,1024]", ("executor", "driver"), 2),
 ]
 
 
