@@ -28,6 +28,19 @@ class TimestampAssigner(ABC):
 
 
 @attrs.frozen
+class WatermarkAlignment:
+    """How far a source may be ahead of the others of its group, in event time.
+
+    Attributes:
+        group: the sources that go by each other.
+        max_drift_ms: by how much one's watermark may be above the least of the group.
+    """
+
+    group: str
+    max_drift_ms: int
+
+
+@attrs.frozen
 class WatermarkStrategy:
     """How timestamps and watermarks are made, for ``DataStream.assign_timestamps_and_watermarks``.
 
@@ -40,11 +53,13 @@ class WatermarkStrategy:
             watermarks until the input ends.
         idle_timeout_ms: so long after its last record a stream no longer holds back others.
         timestamp_assigner: gives timestamps; without it records keep theirs.
+        alignment: how far the source may be ahead of others; None: as far as it likes.
     """
 
     max_out_of_orderness_ms: int | None = None
     idle_timeout_ms: int | None = None
     timestamp_assigner: TimestampAssigner | None = None
+    alignment: WatermarkAlignment | None = None
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
@@ -76,6 +91,34 @@ class WatermarkStrategy:
         if timeout_ms == 0:
             raise ConfigurationError("idle_timeout must be more than nothing")
         return attrs.evolve(self, idle_timeout_ms=timeout_ms)
+
+    def with_watermark_alignment(
+        self,
+        watermark_group: str,
+        max_allowed_watermark_drift: Duration,
+        update_interval: Duration | None = None,
+    ) -> WatermarkStrategy:
+        """Let the source wait while it is too far ahead of others: less has to be kept until they come.
+
+        A source whose watermark is more than the drift above the least of its group gives nothing to the
+        next epoch. Sources that have ended or are idle hold nobody back; one that has had no record yet does.
+        As in Flink it concerns sources: behind a stateful operator it has no effect, nor has it in a job
+        without checkpoints, which reads all there is in one epoch.
+
+        Args:
+            watermark_group: a name that the sources have in common.
+            max_allowed_watermark_drift: how far one may be ahead.
+            update_interval: for PyFlink's signature. Watermarks are compared before every epoch.
+
+        Raises:
+            ConfigurationError: the group has no name, or a duration is negative.
+        """
+        if not isinstance(watermark_group, str) or not watermark_group:
+            raise ConfigurationError(f"watermark_group must be a name, not {watermark_group!r}")
+        drift_ms = _milliseconds("max_allowed_watermark_drift", max_allowed_watermark_drift)
+        if update_interval is not None:
+            _milliseconds("update_interval", update_interval)
+        return attrs.evolve(self, alignment=WatermarkAlignment(watermark_group, drift_ms))
 
 
 def _milliseconds(name: str, duration: Duration) -> int:

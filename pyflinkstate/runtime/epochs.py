@@ -36,11 +36,8 @@ class EpochRequest:
     def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
         """Return what is to be read of a source; None for nothing."""
         if isinstance(self.epoch, EpochSet):
-            return self.epoch.epochs[self._key_of(source)]
+            return self.epoch.epochs[self.plan.source_key(source)]
         return self.epoch
-
-    def _key_of(self, source: SourceNode) -> str:
-        return f"{source.name}-{self.plan.sources.index(source)}"
 
     def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
         """Return what a task of ``branch`` must know; None in a job without event time."""
@@ -54,7 +51,7 @@ class EpochRequest:
         if self.is_final:
             return True
         has_ended = isinstance(self.epoch, EpochSet) and isinstance(stage, SourceNode)
-        return has_ended and self._key_of(stage) in self.epoch.ended  # type: ignore[arg-type, union-attr]
+        return has_ended and self.plan.source_key(stage) in self.epoch.ended  # type: ignore[arg-type, union-attr]
 
 
 @attrs.frozen

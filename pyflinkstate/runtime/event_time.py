@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
+from pyflinkstate.api.watermark_strategy import WatermarkAlignment
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
 
@@ -23,17 +24,34 @@ class EventTimeProgress:
     idle: frozenset[str] = frozenset()
 
 
+@attrs.frozen
+class AlignedSource:
+    """A source, by its key in the plan, that may not be too far ahead of the others of its group."""
+
+    source: str
+    alignment: WatermarkAlignment
+
+
 class EventTimeTracker:
     """Gathers watermarks from tasks, and knows them for each epoch that may be gone back to.
 
     Args:
         idle_timeouts_ms: of the assigners that have one, by their ids.
         now_ms: the time since 1970.
+        aligned: which source each assigner with an alignment belongs to.
     """
 
-    def __init__(self, idle_timeouts_ms: dict[str, int], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        idle_timeouts_ms: dict[str, int],
+        now_ms: Callable[[], int],
+        aligned: dict[str, AlignedSource] | None = None,
+    ) -> None:
         self._idle_timeouts_ms = idle_timeouts_ms
         self._now_ms = now_ms
+        self._aligned = aligned or {}
+        #: Sources that wait for others. That they are silent does not make them idle.
+        self._held_back: frozenset[str] = frozenset()
         self._at: dict[int, dict[str, int]] = {}
         self._reported: dict[str, list[int]] = {}
         self._last_record_ms: dict[str, int] = {}
@@ -43,16 +61,41 @@ class EventTimeTracker:
         self._at = {epoch: dict(watermarks)}
         self._reported.clear()
         self._last_record_ms = dict.fromkeys(self._idle_timeouts_ms, self._now_ms())
+        self._held_back = frozenset()
+
+    def hold_back(self, ended: frozenset[str]) -> frozenset[str]:
+        """Return the sources that are too far ahead to read on, and count them as waiting from now on.
+
+        Args:
+            ended: the sources that have nothing more; nobody waits for them.
+        """
+        now_ms = self._now_ms()
+        for assigner, aligned in self._aligned.items():
+            if aligned.source in self._held_back and assigner in self._last_record_ms:
+                self._last_record_ms[assigner] = now_ms
+        newest = self._at[max(self._at)]
+        least: dict[str, int] = {}
+        for assigner, aligned in self._aligned.items():
+            if aligned.source not in ended and not self._is_idle(assigner, now_ms):
+                group, watermark = aligned.alignment.group, newest.get(assigner, NO_WATERMARK)
+                least[group] = min(least.get(group, watermark), watermark)
+        self._held_back = frozenset(
+            aligned.source
+            for assigner, aligned in self._aligned.items()
+            if newest.get(assigner, NO_WATERMARK)
+            > least.get(aligned.alignment.group, MAX_WATERMARK) + aligned.alignment.max_drift_ms
+        )
+        return self._held_back
+
+    def _is_idle(self, assigner: str, now_ms: int) -> bool:
+        timeout_ms = self._idle_timeouts_ms.get(assigner)
+        return timeout_ms is not None and now_ms - self._last_record_ms[assigner] >= timeout_ms
 
     def progress(self, epoch: int) -> EventTimeProgress:
         """Return what the tasks of the epoch after ``epoch`` must know."""
         self._reported.clear()
         now_ms = self._now_ms()
-        idle = frozenset(
-            assigner
-            for assigner, timeout_ms in self._idle_timeouts_ms.items()
-            if now_ms - self._last_record_ms[assigner] >= timeout_ms
-        )
+        idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
         return EventTimeProgress(self._at[epoch], idle)
 
     def report(self, report: TaskReport) -> None:

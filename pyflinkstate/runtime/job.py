@@ -41,7 +41,6 @@ from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
-from pyflinkstate.runtime.event_time import EventTimeTracker
 from pyflinkstate.runtime.guarded_source import GuardedSource
 from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.messages import (
@@ -61,7 +60,7 @@ from pyflinkstate.runtime.observe import (
     log_output,
 )
 from pyflinkstate.runtime.plan import JobPlan
-from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step
+from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step, track_event_time
 from pyflinkstate.runtime.shipping import CodeBook
 from pyflinkstate.runtime.sinks import ForeachEpochSink
 from pyflinkstate.runtime.slot_client import DriverLink
@@ -139,7 +138,7 @@ class Job(JobView):
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
         self._planner = EpochPlanner(self._source, log)
-        self._event_time = EventTimeTracker(self._plan.idle_timeouts_ms(), clock.now_ms)
+        self._event_time = track_event_time(self._plan, clock.now_ms)
         #: The epoch that ends event time has been run.
         self._is_final = False
         #: Where the source began; asked once, so that a restart without checkpoint begins there again.

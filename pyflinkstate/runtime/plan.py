@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ from pyflinkstate.backends.key_groups import (
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.event_time import AlignedSource
 from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.sinks import Sink
 from pyflinkstate.runtime.source_set import SourceSet
@@ -174,26 +176,37 @@ class JobPlan:
         functions = (operator.node.function for operator in self.operators)
         return any(_may_have_timers(function) for function in functions)
 
-    @property
+    @cached_property
     def uses_event_time(self) -> bool:
         """Whether records carry timestamps, and watermarks follow them."""
-        kinds = (
-            operator.kind
-            for head in self.heads()
-            for branch in self.branches(head)
-            for operator in branch.operators
-        )
-        return WATERMARKS in kinds or any(operator.node.uses_event_time for operator in self.operators)
+        return any(self._assigners()) or any(operator.node.uses_event_time for operator in self.operators)
 
-    def idle_timeouts_ms(self) -> dict[str, int]:
-        """Return the idle timeouts of assigners of watermarks, by their ids."""
-        found: dict[str, int] = {}
+    def _assigners(self) -> Iterator[tuple[Stage, ChainedOperator]]:
         for head in self.heads():
             for branch in self.branches(head):
                 for operator in branch.operators:
-                    if operator.kind == WATERMARKS and operator.function.idle_timeout_ms is not None:
-                        found[operator.assigner_id] = operator.function.idle_timeout_ms
-        return found
+                    if operator.kind == WATERMARKS:
+                        yield branch.stage, operator
+
+    def idle_timeouts_ms(self) -> dict[str, int]:
+        """Return the idle timeouts of assigners of watermarks, by their ids."""
+        return {
+            operator.assigner_id: operator.function.idle_timeout_ms
+            for _, operator in self._assigners()
+            if operator.function.idle_timeout_ms is not None
+        }
+
+    def aligned_sources(self) -> dict[str, AlignedSource]:
+        """Return the sources that wait for others of their group, by the ids of their assigners."""
+        return {
+            operator.assigner_id: AlignedSource(self.source_key(stage), operator.function.alignment)
+            for stage, operator in self._assigners()
+            if isinstance(stage, SourceNode) and operator.function.alignment is not None
+        }
+
+    def source_key(self, node: SourceNode) -> str:
+        """Return what a source is called among several."""
+        return source_key(node, self.sources.index(node))
 
     def heads(self) -> list[KeyedNode | SinkNode | ChainNode]:
         """Return every node that reads a stage: stateful operators, shared ones without state, and sinks."""
@@ -205,6 +218,13 @@ class JobPlan:
 
     def branches(self, head: KeyedNode | SinkNode | ChainNode) -> list[Branch]:
         """Return all ways on which records get to ``head``; a shared operator is itself in its chains."""
+        return self._branches[head]
+
+    @cached_property
+    def _branches(self) -> dict[KeyedNode | SinkNode | ChainNode, list[Branch]]:
+        return {head: self._ways_to(head) for head in self.heads()}
+
+    def _ways_to(self, head: KeyedNode | SinkNode | ChainNode) -> list[Branch]:
         if isinstance(head, KeyedNode):
             return [
                 attrs.evolve(branch, input=one, input_number=number)
@@ -271,6 +291,11 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     return JobPlan(_all_sources(sources), tuple(sinks), operators, sources, _shared(nodes))
 
 
+def source_key(node: SourceNode, number: int) -> str:
+    """Return what the ``number``-th source of a plan is called in the job's position."""
+    return f"{node.name}-{number}"
+
+
 def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
     if len(sources) == 1:
         return sources[0]
@@ -281,7 +306,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
             f"DataFrames instead"
         )
     return SourceNode(
-        SourceSet({f"{node.name}-{n}": node.source for n, node in enumerate(sources)}), "sources"
+        SourceSet({source_key(node, n): node.source for n, node in enumerate(sources)}), "sources"
     )
 
 

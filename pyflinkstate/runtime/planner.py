@@ -7,8 +7,10 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.runtime.event_time import EventTimeTracker
 from pyflinkstate.runtime.messages import SlotId
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.source_set import SourceSet
 from pyflinkstate.runtime.sources import Epoch, Source
 
 
@@ -79,6 +81,14 @@ class EpochPlanner:
         self._source.commit(self._positions[epoch])
         self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
         self._planned = {n: end for n, end in self._planned.items() if n > epoch}
+
+
+def track_event_time(plan: JobPlan, now_ms: Callable[[], int]) -> EventTimeTracker:
+    """Return what knows where the plan's event time stands, and makes its sources wait for each other."""
+    tracker = EventTimeTracker(plan.idle_timeouts_ms(), now_ms, plan.aligned_sources())
+    if isinstance(plan.source.source, SourceSet):
+        plan.source.source.align(tracker.hold_back)
+    return tracker
 
 
 class NextTimers:

@@ -21,6 +21,11 @@ class SourceSet(Source):
         self.poll_s = min(source.poll_s for source in sources.values())
         #: Where each source ends, as far as that is known.
         self._ends: dict[str, Any] = {}
+        self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
+
+    def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Have sources wait for others: ``hold_back`` names them, given those that have ended."""
+        self._hold_back = hold_back
 
     def open(self, wake_up: Callable[[], None]) -> None:
         """See :class:`Source`."""
@@ -41,6 +46,9 @@ class SourceSet(Source):
         self._check(start)
         found = {name: source.latest_offset(start[name], whole) for name, source in self._sources.items()}
         self._ends.update({name: available.end for name, available in found.items() if available.is_last})
+        ended = self.ended(start)
+        for name in self._hold_back(ended) - ended:
+            found[name] = Available(start[name])
         end = {name: available.end for name, available in found.items()}
         return Available(end, all(available.is_last for available in found.values()))
 

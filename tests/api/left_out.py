@@ -50,9 +50,6 @@ LEFT_OUT: dict[str, str] = {
     },
     "common.restart_strategy.RestartStrategies.fall_back_restart": "there is no cluster with one of its own",
     "common.restart_strategy.RestartStrategyConfiguration": _HANDLE,
-    "common.watermark_strategy.WatermarkStrategy.with_watermark_alignment": (
-        "sources are read epoch by epoch, so none runs ahead by more than one"
-    ),
     "datastream.checkpoint_config.CheckpointConfig.get_aligned_checkpoint_timeout": _UNALIGNED,
     "datastream.checkpoint_config.CheckpointConfig.get_alignment_timeout": _UNALIGNED,
     "datastream.checkpoint_config.CheckpointConfig.set_aligned_checkpoint_timeout": _UNALIGNED,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.event_time import EventTimeTracker
+from pyflinkstate.api.watermark_strategy import WatermarkAlignment
+from pyflinkstate.runtime.event_time import AlignedSource, EventTimeTracker
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
 
@@ -106,3 +107,53 @@ class TestIdleness:
         made._now_ms.now_ms = 500  # type: ignore[attr-defined]
         made.begin(0, {})
         assert made.progress(0).idle == frozenset()
+
+
+class TestAlignment:
+    """Sources ``A``, ``B`` (one group, a drift of 10) and ``C`` (another one)."""
+
+    @staticmethod
+    def aligned(idle_timeouts_ms: dict[str, int] | None = None, **watermarks: int) -> EventTimeTracker:
+        members = {
+            "a": AlignedSource("A", WatermarkAlignment("orders", 10)),
+            "b": AlignedSource("B", WatermarkAlignment("orders", 10)),
+            "c": AlignedSource("C", WatermarkAlignment("others", 10)),
+        }
+        made = EventTimeTracker(idle_timeouts_ms or {}, Clock(), members)
+        made.begin(0, watermarks)
+        return made
+
+    def test_who_is_further_ahead_than_the_drift_waits(self) -> None:
+        made = self.aligned(a=20, b=10, c=500)
+        assert made.hold_back(frozenset()) == frozenset()
+        run(made, 1, {"a": 21, "b": 10})
+        assert made.hold_back(frozenset()) == {"A"}
+        run(made, 2, {"b": 11})
+        assert made.hold_back(frozenset()) == frozenset()
+
+    def test_one_without_a_record_yet_is_waited_for(self) -> None:
+        assert self.aligned().hold_back(frozenset()) == frozenset()
+        assert self.aligned(a=0).hold_back(frozenset()) == {"A"}
+
+    def test_nobody_waits_for_one_that_has_ended(self) -> None:
+        made = self.aligned(a=100, b=10)
+        assert made.hold_back(frozenset({"B"})) == frozenset()
+
+    def test_nobody_waits_for_one_that_is_idle(self) -> None:
+        made = self.aligned({"b": 50}, a=100, b=10)
+        assert made.hold_back(frozenset()) == {"A"}
+        made._now_ms.now_ms = 50  # type: ignore[attr-defined]
+        assert made.hold_back(frozenset()) == frozenset()
+
+    def test_waiting_is_not_idleness(self) -> None:
+        made = self.aligned({"a": 50}, a=100, b=10)
+        assert made.hold_back(frozenset()) == {"A"}
+        made._now_ms.now_ms = 60  # type: ignore[attr-defined]
+        assert made.hold_back(frozenset()) == {"A"}
+        assert made.progress(0).idle == frozenset()
+        run(made, 1, {"b": 100})
+        assert made.hold_back(frozenset()) == frozenset()
+        made._now_ms.now_ms = 109  # type: ignore[attr-defined]
+        assert made.progress(1).idle == frozenset(), "the timeout begins when it waits no longer"
+        made._now_ms.now_ms = 110  # type: ignore[attr-defined]
+        assert made.progress(1).idle == {"a"}

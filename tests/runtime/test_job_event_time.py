@@ -13,7 +13,7 @@ import pytest
 from event_time_functions import FACTORS, LATE, Contents, Pair, Scale, SumEachTen, Third, key_of
 from support_job import JobRun, LocalRunner, once
 
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime import frames as frames_module
@@ -73,9 +73,15 @@ class Program:
         self.assigners += 1
         return f"assigner-{self.assigners}"
 
-    def stream(self, records: list[Any], name: str, out_of_orderness: int | None = 0) -> DataStream:
+    def stream(
+        self,
+        records: list[Any],
+        name: str,
+        out_of_orderness: int | None = 0,
+        alignment: WatermarkAlignment | None = None,
+    ) -> DataStream:
         """A stream with timestamps."""
-        strategy = WatermarkStrategy(out_of_orderness).with_timestamp_assigner(Third())
+        strategy = WatermarkStrategy(out_of_orderness, alignment=alignment).with_timestamp_assigner(Third())
         source = DataStream(self, SourceNode(Splits(records), name))  # type: ignore[arg-type]
         return source.assign_timestamps_and_watermarks(strategy)
 
@@ -190,6 +196,49 @@ class TestResults:
     def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
         build, expected = PROGRAMS[name]
         assert result_of(build(), None, 2) == Counter(expected)
+
+
+# --- sources that wait for each other --------------------------------------------------------------------
+
+#: As many records of each, but event time passes ten times as fast in the first.
+FAST, SLOW = [("a", n, 10 * n) for n in range(80)], [("b", n, n) for n in range(80)]
+
+
+def aligned(max_drift_ms: int | None) -> DataStream:
+    program = Program()
+    alignment = None if max_drift_ms is None else WatermarkAlignment("both", max_drift_ms)
+    fast, slow = (
+        program.stream(given, name, alignment=alignment) for given, name in ((FAST, "fast"), (SLOW, "slow"))
+    )
+    return fast.union(slow).key_by(key_of).window(WINDOWS).process(Contents())
+
+
+class TestAlignment:
+    def read_together(self, runner: LocalRunner) -> list[tuple[bool, bool]]:
+        """Of each epoch: whether it read of the fast source, and of the slow one."""
+        epochs = [request.epoch.epochs for request in runner.requests if request.epoch is not None]  # type: ignore[union-attr]
+        return [(epoch["fast-0"] is not None, epoch["slow-1"] is not None) for epoch in epochs]
+
+    def test_the_fast_one_waits_until_the_slow_one_has_ended(self, storage: CheckpointStorage) -> None:
+        runner = LocalRunner()
+        JobRun(aligned(50).node, DriverSink(lambda *_: None), storage, runner=runner).run()
+        both, slow, fast = (True, True), (False, True), (True, False)
+        # 59 to 5, 59 to 13, 139 to 21: from then on only the end of the slow one lets the fast one go on.
+        assert self.read_together(runner) == [both, slow, both, *[slow] * 7, *[fast] * 8]
+
+    def test_without_an_alignment_nobody_waits(self, storage: CheckpointStorage) -> None:
+        runner = LocalRunner()
+        JobRun(aligned(None).node, DriverSink(lambda *_: None), storage, runner=runner).run()
+        assert set(self.read_together(runner)) == {(True, True)}
+
+    @pytest.mark.parametrize("crashes", [False, True])
+    def test_results_are_the_same(self, storage: CheckpointStorage, crashes: bool) -> None:
+        options = {"runner": crashing(5)} if crashes else {}
+        found: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for key, number, time in FAST + SLOW:
+            found[key, time // 10 * 10].append(number)
+        expected = Counter((key, start, tuple(numbers)) for (key, start), numbers in found.items())
+        assert result_of(aligned(50), storage, 2, **options) == expected
 
 
 # --- late data -------------------------------------------------------------------------------------------

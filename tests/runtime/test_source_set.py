@@ -116,6 +116,31 @@ def test_all_are_opened_closed_and_told_of_commits(both: SourceSet, growing: Gro
     assert growing.closed == [error]
 
 
+def test_one_that_is_held_back_gives_nothing_and_has_more(both: SourceSet) -> None:
+    both.align(lambda ended: frozenset({"short-0"}))
+    start = both.initial_offset()
+    found = both.latest_offset(start, False)
+    assert found == Available({"short-0": start["short-0"], "long-1": 2})
+    assert both.latest_offset({**found.end, "long-1": 4}, False) == Available({**found.end, "long-1": 4})
+    both.align(lambda ended: frozenset())
+    assert both.latest_offset(found.end, False).end["short-0"] != start["short-0"]
+
+
+def test_one_that_has_ended_is_not_held_back(growing: GrowingSource) -> None:
+    asked: list[frozenset[str]] = []
+    both = SourceSet({"short-0": CollectionSource([1], 5), "long-1": growing})
+
+    def hold_back(ended: frozenset[str]) -> frozenset[str]:
+        asked.append(ended)
+        return frozenset({"short-0"}) if ended else frozenset()
+
+    both.align(hold_back)
+    growing.is_over = True
+    end = both.latest_offset(both.latest_offset(both.initial_offset(), False).end, False).end
+    assert both.latest_offset(end, False) == Available(end, True)
+    assert asked[-1] == {"short-0", "long-1"}
+
+
 def test_it_is_asked_as_often_as_its_most_eager_source(growing: GrowingSource) -> None:
     growing.poll_s = 0.125
     assert SourceSet({"a": CollectionSource([1]), "b": growing}).poll_s == min(
