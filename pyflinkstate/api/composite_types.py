@@ -29,21 +29,26 @@ def _as_list(value: Any, name: str) -> Any:
 
 
 @attrs.frozen(repr=False)
-class ListTypeInfo(TypeInformation):
-    """A list, each element of one type; None elements are refused, as in Flink's ListSerializer."""
+class _SequenceTypeInfo(TypeInformation):
+    """What lists and arrays share: elements of one type."""
 
     element_type: TypeInformation
-
-    def check(self, value: Any) -> Any:
-        _refuse_none(_as_list(value, self.name), self.name)
-        check = self.element_type.check
-        return [check(element) for element in value]
 
     def has_floats(self) -> bool:
         return self.element_type.has_floats()
 
     def rounded(self, value: Any) -> Any:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
+
+
+@attrs.frozen(repr=False)
+class ListTypeInfo(_SequenceTypeInfo):
+    """A list, each element of one type; None elements are refused, as in Flink's ListSerializer."""
+
+    def check(self, value: Any) -> Any:
+        _refuse_none(_as_list(value, self.name), self.name)
+        check = self.element_type.check
+        return [check(element) for element in value]
 
     @property
     def name(self) -> str:
@@ -60,7 +65,7 @@ _BASIC_ARRAY_KINDS = _PRIMITIVE_KINDS | {"STRING"}
 
 
 @attrs.frozen(repr=False)
-class ArrayTypeInfo(TypeInformation):
+class ArrayTypeInfo(_SequenceTypeInfo):
     """The base of arrays: a list, each element of one type; None is a legal element."""
 
     #: The name in ``Types``.
@@ -81,12 +86,6 @@ class ArrayTypeInfo(TypeInformation):
     def check(self, value: Any) -> Any:
         check = self.element_type.check
         return [None if element is None else check(element) for element in _as_list(value, self.name)]
-
-    def has_floats(self) -> bool:
-        return self.element_type.has_floats()
-
-    def rounded(self, value: Any) -> Any:
-        return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
     @property
     def name(self) -> str:
