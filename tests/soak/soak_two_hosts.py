@@ -39,9 +39,16 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
+def take_network_down() -> None:
+    for host in HOSTS:
+        subprocess.run(["ip", "netns", "del", host], check=False, capture_output=True)
+    subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+
+
 @contextmanager
 def network() -> Iterator[None]:
     """Make the bridge and the hosts; take them away at the end."""
+    take_network_down()  # what a soak left that was killed
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("addr", "add", f"{DRIVER}/24", "dev", BRIDGE)
@@ -55,9 +62,12 @@ def network() -> Iterator[None]:
             ip("-n", host, "link", "set", "lo", "up")
         yield
     finally:
-        for host in HOSTS:
-            subprocess.run(["ip", "netns", "del", host], check=False, capture_output=True)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+        take_network_down()
+
+
+def ending_with_this(command: list[str]) -> list[str]:
+    """Return a command that ends when this program is killed."""
+    return ["setpriv", "--pdeathsig", "KILL", *command]
 
 
 @contextmanager
@@ -65,7 +75,7 @@ def process(command: list[str], log: Path, **env: str) -> Iterator[None]:
     """Run a process, and end it and its children in the end; it ends as well when this program is killed."""
     with open(log, "ab") as output:
         started = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *command],
+            ending_with_this(command),
             stdout=output,
             stderr=output,
             env={**os.environ, **env},
@@ -122,7 +132,8 @@ def main() -> None:
             folder = Path(directory) / str(number)
             folder.mkdir()
             started = time.monotonic()
-            this = KillRound(args.seed + number, folder, url, ("executor", "slot", "worker", "driver"))
+            kinds = ("executor", "slot", "worker", "driver")
+            this = KillRound(args.seed + number, folder, url, kinds, launch=ending_with_this)
             this.run()
             kills = [line for line in this.log if line.startswith("kill")]
             print(
