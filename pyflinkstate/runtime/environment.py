@@ -570,11 +570,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     ) -> RestorePoint | None:
         """Take the checkpoint that fits where the query will go on; of a savepoint, see that it does."""
         if path is None or path == LATEST:
-            retained = storage.load_retained(job_name)
-            if path == LATEST and not retained:
-                storage.load_latest(job_name)  # says that there is none
-            metadata = source.choose(retained)
+            metadata = source.choose(storage.load_retained(job_name))
             if metadata is None:
+                if path == LATEST:
+                    storage.load_latest(job_name)  # says that there is none
                 return None
             return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
         named = RestorePoint(*load_checkpoint(path))

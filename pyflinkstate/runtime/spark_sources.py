@@ -306,20 +306,18 @@ def checkpoint_before(
       retained checkpoint of N - 1 is taken, or of that very batch N.
     * M is older, or there is none: what lies between cannot be had any more.
 
+    Args:
+        batch: that of the query.
+        query_id: which query it is.
+        retained: checkpoints, the newest first. None is taken that is older than the one that fits.
+
     Raises:
         IncompatibleCheckpointError: no retained checkpoint fits.
         CheckpointNotFoundError: there is none, and the query is not at its beginning.
     """
     number = batch.number
-    newest_first = sorted(retained, key=lambda metadata: metadata.checkpoint_id, reverse=True)
-    if not newest_first:
-        if number == 0:
-            return None
-        raise CheckpointNotFoundError(
-            f"the streaming query goes on with batch {number}, and there is no checkpoint of the state "
-            f"before it: begin anew with another checkpoint location, or restore the job's checkpoints"
-        )
-    for metadata in newest_first:
+    batches: list[int] = []
+    for metadata in retained:
         position = metadata.source_position
         if not isinstance(position, dict) or "batch" not in position or position.get("query") != query_id:
             raise IncompatibleCheckpointError(
@@ -329,7 +327,14 @@ def checkpoint_before(
             )
         if position["batch"] == number - 1 or _is_same(position, batch):
             return metadata
-    batches = [metadata.source_position["batch"] for metadata in newest_first]
+        batches.append(position["batch"])
+    if not batches and number == 0:
+        return None
+    if not batches:
+        raise CheckpointNotFoundError(
+            f"the streaming query goes on with batch {number}, and there is no checkpoint of the state "
+            f"before it: begin anew with another checkpoint location, or restore the job's checkpoints"
+        )
     cut_anew = ", which Spark cuts anew" if number in batches else ""
     raise IncompatibleCheckpointError(
         f"the streaming query goes on with batch {number}{cut_anew}, and the retained checkpoints are of "

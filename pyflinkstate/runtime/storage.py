@@ -337,14 +337,19 @@ class CheckpointStorage:
             return found if found.job_name == job_name else None
         return None
 
-    def load_retained(self, job_name: str) -> list[CheckpointMetadata]:
-        """Return the completed checkpoints of the newest run of ``job_name``, in order."""
+    def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
+        """Yield the completed checkpoints of the newest run of ``job_name``, the newest first.
+
+        Each is read when it is asked for: one that is damaged is an error to who needs it.
+        """
         try:
             newest = self.load_latest(job_name)
         except CheckpointNotFoundError:
-            return []
-        job_id = newest.job_id
-        return [self.load(self.uri_of(job_id, done)) for done in self.completed(job_id)]
+            return
+        yield newest
+        for older in reversed(self.completed(newest.job_id)):
+            if older < newest.checkpoint_id:
+                yield self.load(self.uri_of(newest.job_id, older))
 
     def load(self, uri: str) -> CheckpointMetadata:
         """Return the metadata of the checkpoint in the folder at a URI or path.

@@ -30,7 +30,8 @@ class TestCheckpointBefore:
     def restored(
         self, *retained: CheckpointMetadata, batch: int = 5, identity: str | None = CUT
     ) -> int | None:
-        found = checkpoint_before(NextBatch(batch, identity), QUERY, retained)
+        newest_first = sorted(retained, key=lambda kept: kept.checkpoint_id, reverse=True)
+        found = checkpoint_before(NextBatch(batch, identity), QUERY, newest_first)
         return None if found is None else found.checkpoint_id
 
     def test_the_batch_before_is_where_spark_goes_on(self) -> None:
@@ -67,9 +68,10 @@ class TestCheckpointBefore:
     def test_the_first_batch_may_be_durable_already(self) -> None:
         assert self.restored(kept(1, 0), batch=0) == 1
 
-    def test_the_newest_is_the_one_with_the_greatest_id(self) -> None:
-        assert self.restored(kept(8, 4), kept(10, 5), kept(9, 4)) == 10
-        assert self.restored(kept(10, 4), kept(8, 3), kept(9, 3)) == 10
+    def test_none_is_looked_at_that_is_older_than_the_one_that_fits(self) -> None:
+        newest_first = iter([kept(10, 6), kept(9, 4), kept(8, 3)])
+        assert checkpoint_before(NextBatch(5, CUT), QUERY, newest_first) == kept(9, 4)
+        assert [left.checkpoint_id for left in newest_first] == [8]
 
     @pytest.mark.parametrize("identity", [None, "cut again"])
     def test_a_batch_that_is_cut_anew_is_not_skipped(self, identity: str | None) -> None:

@@ -161,12 +161,21 @@ def test_a_damaged_newest_checkpoint_is_passed_over_if_that_is_wanted(storage: C
         storage.load_latest("orders", fall_back=True)
 
 
-def test_what_is_retained_of_the_newest_run_is_found_in_order(storage: CheckpointStorage) -> None:
-    assert storage.load_retained("orders") == []
+def test_what_is_retained_of_the_newest_run_is_found_newest_first(storage: CheckpointStorage) -> None:
+    assert list(storage.load_retained("orders")) == []
     for number in (9, 10):
         publish(storage, metadata(number, timestamp_ms=number))
     publish(storage, metadata(20, "b" * 32, timestamp_ms=1))
-    assert [found.checkpoint_id for found in storage.load_retained("orders")] == [9, 10]
+    assert [found.checkpoint_id for found in storage.load_retained("orders")] == [10, 9]
+
+
+def test_a_retained_checkpoint_that_is_damaged_concerns_who_needs_it(storage: CheckpointStorage) -> None:
+    (publish(storage, metadata(9)) / "_metadata").write_bytes(b"")
+    publish(storage, metadata(10))
+    retained = storage.load_retained("orders")
+    assert next(retained) == metadata(10)
+    with pytest.raises(CorruptCheckpointError):
+        next(retained)
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "{}/_metadata"])
