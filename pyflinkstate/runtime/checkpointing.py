@@ -161,6 +161,8 @@ class Checkpointing:
         last_id, completed = self._ids_in_use(restore)
         self.coordinator = CheckpointCoordinator(settings, last_id, completed)
         self._knows_all_files = True
+        #: The slots have restored what this run began with.
+        self._is_proven = False
         #: Checkpoints that were passed over: they stay for somebody to look at.
         self._damaged: set[int] = set()
         for checkpoint_id in completed:
@@ -203,9 +205,14 @@ class Checkpointing:
         if self._knows_all_files:
             self._quietly(self._sweep)
 
-    def end(self) -> None:
-        """The job is over, and its checkpoints stay: as many as shall be kept, and nothing half-written."""
-        self.execute(self.coordinator.subsume())
+    def end(self, is_finished: bool) -> None:
+        """The run is over, and its checkpoints stay: as many as shall be kept, and nothing half-written.
+
+        A run that failed before it had restored the newest does not know that it is whole: the older ones
+        stay too, for the next run to fall back to.
+        """
+        if is_finished or self._is_proven:
+            self.execute(self.coordinator.subsume())
         self.begin_attempt()
 
     def _sweep(self) -> None:
@@ -314,6 +321,7 @@ class Checkpointing:
 
     def barrier_aligned(self, checkpoint_id: int) -> None:
         """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        self._is_proven = True
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])

@@ -272,7 +272,7 @@ class Job(JobView):
         if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
-            self._checkpointing.end()
+            self._checkpointing.end(status is JobStatus.FINISHED)
 
     def _begin_attempt(self) -> None:
         assert self._control is not None

@@ -486,6 +486,26 @@ class TestFallBack:
         assert isinstance(error, CorruptCheckpointError)
         assert again.restart is NO_RESTART, "it is not the strategy that allows it"
 
+    def test_a_run_that_has_restored_nothing_leaves_what_may_be_fallen_back_to(
+        self, run: JobRun, storage: CheckpointStorage
+    ) -> None:
+        """One more than shall be kept, as where the run before was killed before it deleted that."""
+        run.runner.before = once(BadRecordError("bad input"), 4)
+        with pytest.raises(BadRecordError):
+            run.run()
+        only_one = CheckpointSettings(interval_ms=0, num_retained=1)
+        again = self.again(run, storage, checkpoints=only_one)
+        again.runner.before = once(SPARK_FAILED, 4)
+        with pytest.raises(SparkJobError):
+            again.run()
+        (job_id,) = (path.name for path in Path(storage.uri).iterdir())
+        assert storage.completed(job_id) == [2, 3], "is 3 whole? nobody has read it"
+        again = self.again(run, storage, checkpoints=only_one)
+        again.runner.after = once(SPARK_FAILED, 5)
+        with pytest.raises(SparkJobError):
+            again.run()
+        assert len(storage.completed(job_id)) == 1
+
     def test_so_does_a_restart(self, run: JobRun, storage: CheckpointStorage, tmp_path: Path) -> None:
         def before(request: EpochRequest) -> None:
             begun = (request.link.driver.attempt, request.link.epoch)
