@@ -264,9 +264,11 @@ class Router:
         assert self.event_time is not None
         iterator = iter(records)
         split = self.splitter(partition)
-        is_idle, opening = self.event_time.is_idle or time.is_idle, time.watermark
+        silent, opening = self.event_time.is_idle, time.watermark
         yield from self._signal(
-            partition, 0, FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, is_idle)
+            partition,
+            0,
+            FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
         )
         number = 0
         while True:
@@ -275,12 +277,13 @@ class Router:
                 break
             number += 1
             frames = dict(split(batch, timestamps))
-            at = FrameTime(self.branch, partition, time.watermark, is_idle=is_idle)
+            at = FrameTime(self.branch, partition, time.watermark, is_idle=time.is_idle)
             for subtask in range(self.parallelism):
                 frame = attrs.evolve(frames.get(subtask, _NOTHING), time=at, input=self.input)
                 yield self._key(subtask, partition, number), frame.encode()
         end = MAX_WATERMARK if self.event_time.is_final else time.watermark
         event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
+        is_idle = time.is_idle or (silent and not number and time.watermark == opening)
         yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
 
     def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:

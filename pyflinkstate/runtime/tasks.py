@@ -148,6 +148,7 @@ class ChainTask:
         def unpack() -> Iterator[Any]:
             for frame in chain((first,), frames):
                 values, timestamps = frame.output(self.tag_id)
+                time.is_idle = frame.is_idle
                 if timestamps is None:
                     yield from values
                 else:
@@ -231,11 +232,13 @@ def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
     time = made.time
     opening: int | None = time.watermark
     settings = running.task.event_time
-    is_idle = time.is_idle or (settings is not None and settings.is_idle)
+    silent, began = settings is not None and settings.is_idle, time.watermark
     while True:
         values, timestamps = timed_batch(records, time)
+        silent = silent and not values and time.watermark == began
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark
+        is_idle = silent or time.is_idle
         yield ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening).encode()
         if is_over:
             return

@@ -106,6 +106,7 @@ class WatermarkMerger:
         branch = self._branches.get(time.branch)
         if branch is None:
             branch = self._branches[time.branch] = _Branch(time.watermark, time.is_idle)
+        branch.is_idle = branch.is_idle and time.is_idle  # until its first record
         if time.event is ChannelEvent.OPEN:  # further branches are to open, and may be behind
             branch.open(time)
             return False

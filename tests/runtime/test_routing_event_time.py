@@ -106,6 +106,15 @@ def test_how_a_partition_closes(records: list[int], settings: dict[str, bool], e
     assert fed[0] == FrameTime(0, 0, 3, OPEN, end.is_idle)
 
 
+def test_a_partition_is_idle_until_its_first_record() -> None:
+    fed = times(subtask(0, routed(router(1, is_idle=True), [9], opening=3)))
+    assert fed == [
+        FrameTime(0, 0, 3, OPEN, is_idle=True),
+        FrameTime(0, 0, 8, RECORDS),
+        FrameTime(0, 0, 8, CLOSE),
+    ]
+
+
 def test_a_partition_whose_records_all_went_elsewhere_still_advances() -> None:
     """A filter dropped them, behind the assigner: no frame has records, and time has passed."""
     time = TaskTime(watermark=3)

@@ -11,7 +11,7 @@ import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
 
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.frames import (
@@ -124,6 +124,33 @@ def test_a_stage_that_several_read_says_that_it_is_idle(link: TaskLink, is_idle:
     task = StageTask(ChainTask(link, "numbers", (assigner,), 2, False, None, settings), "stage")
     found = [ValuesFrame.decode(data) for data in task(0, iter([]))]
     assert found == [ValuesFrame([], [], 7, is_idle, opening=7)]
+
+
+class Given(TimestampAssigner):
+    """The record is its timestamp."""
+
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value
+
+
+def test_it_is_idle_no_more_with_its_first_record(link: TaskLink) -> None:
+    strategy = WatermarkStrategy(0).with_timestamp_assigner(Given())
+    assigner = ChainedOperator(WATERMARKS, "time", strategy, assigner_id="a")
+    settings = EventTimeSettings(is_idle=True, watermarks={"a": 7})
+    task = StageTask(ChainTask(link, "numbers", (assigner,), 2, False, None, settings), "stage")
+    found = [ValuesFrame.decode(data) for data in task(0, iter([9]))]
+    assert [(frame.values, frame.watermark, frame.is_idle) for frame in found] == [
+        ([9], 8, False),
+        ([], 8, False),
+    ]
+
+
+def test_what_comes_before_may_wake_up_in_the_middle(link: TaskLink) -> None:
+    quiet = ValuesFrame([], [], 3, is_idle=True, opening=3).encode()
+    awake = ValuesFrame([5], [5], 4, is_idle=False).encode()
+    task = StageTask(ChainTask(link, "sums", (), 2, True, None, EventTimeSettings()), "stage")
+    assert [ValuesFrame.decode(data).is_idle for data in task(0, iter([quiet]))] == [True]
+    assert [ValuesFrame.decode(data).is_idle for data in task(0, iter([quiet, awake]))] == [False, False]
 
 
 def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:

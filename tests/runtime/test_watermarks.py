@@ -97,6 +97,15 @@ def test_an_idle_branch_holds_nobody_back() -> None:
     assert made.watermark == 20
 
 
+def test_a_branch_is_idle_until_its_first_record() -> None:
+    made = opened((0, 0, 5), (1, 0, 0), (1, 1, 0), idle=frozenset({1}))
+    made.advance(FrameTime(0, 0, 20))
+    assert not made.advance(FrameTime(1, 1, 22))
+    assert not made.advance(FrameTime(0, 0, 30)), "20 was reached, and is not taken back"
+    assert made.advance(FrameTime(1, 0, 25, CLOSE_EMPTY, is_idle=True))
+    assert made.watermark == 22, "its other partition holds back nobody"
+
+
 def test_idle_branches_alone_advance_nothing() -> None:
     made = opened((0, 0, 5), (1, 0, 9), idle=frozenset({0, 1}))
     assert made.is_idle
@@ -168,12 +177,12 @@ def frames_of_an_epoch(random_: random.Random, branches: list[int], is_final: bo
         at, own = branches[b], []
         for _ in range(random_.randint(0, 3)):
             at += random_.choice([0, 0, 3, 7])
-            own.append(FrameTime(b, c, at, RECORDS, b in idle))
+            own.append(FrameTime(b, c, at, RECORDS))
         end = MAX_WATERMARK if is_final or random_.random() < 0.05 else at
         event = CLOSE if own or end > at else CLOSE_EMPTY
         if end == MAX_WATERMARK and random_.random() < 0.5:
             event = CLOSE_EMPTY
-        ways[b, c] = [*own, FrameTime(b, c, end, event, b in idle)]
+        ways[b, c] = [*own, FrameTime(b, c, end, event, b in idle and not own)]
     while ways:
         chosen = random_.choice(sorted(ways))
         yield ways[chosen].pop(0)
