@@ -7,7 +7,8 @@ is asked for only where it is compatible. Compatible are:
   With TTL before and none now, timestamps are dropped and expired values come back, as in Flink;
 * rows that differ in their names alone: fields keep their places, as in Flink;
 * a ``LIST`` where an array is asked for, which earlier releases wrote as a list. Not the other way: an
-  array may hold None.
+  array may hold None;
+* pickles that are sealed, where they are asked for as pickled. Not where a type is declared.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from typing import Any
 from pyflinkstate.api.row import row_of
 from pyflinkstate.api.types import (
     ArrayTypeInfo,
+    ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
+    PickledBytesTypeInfo,
     RowTypeInfo,
     TupleTypeInfo,
     TypeInformation,
 )
+from pyflinkstate.backends.sealed import SealedPickles, sealed
+from pyflinkstate.backends.serializers import load_pickle
 from pyflinkstate.backends.state_meta import RegisteredStateMeta
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
@@ -54,6 +59,13 @@ def migration(was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callabl
     return convert
 
 
+def unsealing(was: TypeInformation, now: TypeInformation) -> Convert | None:
+    """Return what loads the pickles of ``was``, if it is ``now`` with those sealed; else None."""
+    if was == now or was != sealed(now):
+        return None
+    return _conversion(was, now, lambda: 0)
+
+
 def has_ttl(type_info: TypeInformation) -> bool:
     """Return whether values of a stored type, or their elements or entries, have timestamps."""
     if isinstance(type_info, ListTypeInfo):
@@ -76,6 +88,10 @@ def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], 
         return _same
     if isinstance(was, TtlTypeInfo) or isinstance(now, TtlTypeInfo):
         return _conversion_of_ttl(was, now, clock)
+    if isinstance(was, SealedPickles):
+        return load_pickle if isinstance(now, PickledBytesTypeInfo) else None
+    if isinstance(was, ExternalTypeInfo) and isinstance(now, ExternalTypeInfo):
+        return _conversion(was.type_info, now.type_info, clock)
     if isinstance(was, MapTypeInfo) and isinstance(now, MapTypeInfo):
         return _conversion_of_maps(was, now, clock)
     if isinstance(was, (ListTypeInfo, ArrayTypeInfo)) and isinstance(now, (ListTypeInfo, ArrayTypeInfo)):
@@ -110,7 +126,12 @@ def _conversion_of_ttl(
 
 def _conversion_of_maps(was: MapTypeInfo, now: MapTypeInfo, clock: Callable[[], int]) -> Convert | None:
     item = _conversion(was.value_type_info, now.value_type_info, clock)
-    if item is None or was.key_type_info != now.key_type_info:
+    if item is None:
+        return None
+    unseal = unsealing(was.key_type_info, now.key_type_info)
+    if unseal is not None:
+        return _unless_none(lambda value: {unseal(key): item(entry) for key, entry in value.items()})
+    if was.key_type_info != now.key_type_info:
         return None
     return _unless_none(lambda value: {key: item(entry) for key, entry in value.items()})
 

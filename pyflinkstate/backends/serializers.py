@@ -36,6 +36,7 @@ from pyflinkstate.api.types import (
 )
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
+from pyflinkstate.backends.sealed import SealedPickles
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateValueError
 
@@ -192,8 +193,16 @@ def _to_list(array: pa.Array) -> list[Any]:
 
 
 def _decode_pickles(type_info: PickledBytesTypeInfo, array: pa.Array) -> list[Any]:
-    loads = pickle.loads  # undeclared state, of the user's own checkpoint
-    return [None if value is None else loads(value) for value in _to_list(array)]
+    return [load_pickle(value) for value in _to_list(array)]
+
+
+def load_pickle(data: bytes | None) -> Any:
+    """Return what is in a pickle of state without a declared type, of the user's own checkpoint."""
+    return None if data is None else pickle.loads(data)  # noqa: S301
+
+
+def _leave_sealed(type_info: SealedPickles, array: pa.Array) -> list[Any]:
+    return _to_list(array)
 
 
 def _decode_lists(type_info: ListTypeInfo | ArrayTypeInfo, array: pa.LargeListArray) -> list[Any]:
@@ -238,6 +247,7 @@ def _decode_ttl(type_info: TtlTypeInfo, array: pa.StructArray) -> list[Any]:
 
 _DECODERS: dict[type, Callable[[Any, Any], list[Any]]] = {
     PickledBytesTypeInfo: _decode_pickles,
+    SealedPickles: _leave_sealed,
     ListTypeInfo: _decode_lists,
     PrimitiveArrayTypeInfo: _decode_lists,
     BasicArrayTypeInfo: _decode_lists,
@@ -283,7 +293,7 @@ def _to_arrow(type_info: TypeInformation) -> _Convert:
     if type_info.kind:
         return _CONVERTED_KINDS[type_info.kind][0] if type_info.kind in _CONVERTED_KINDS else None
     if isinstance(type_info, PickledBytesTypeInfo):
-        return _dump
+        return None if isinstance(type_info, SealedPickles) else _dump
     if isinstance(type_info, ListTypeInfo):
         element = _to_arrow(type_info.element_type)
         return None if element is None else lambda value: [element(item) for item in value]
@@ -353,7 +363,7 @@ def _is_flat(type_info: TypeInformation) -> bool:
         return _is_flat(type_info.value_type)
     if isinstance(type_info, TupleTypeInfo):
         return all(map(_is_flat, type_info.field_types))
-    return bool(type_info.kind) or isinstance(type_info, WindowSerializer)
+    return bool(type_info.kind) or isinstance(type_info, (WindowSerializer, SealedPickles))
 
 
 # --- types as JSON ---------------------------------------------------------------------------------

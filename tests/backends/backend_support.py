@@ -24,6 +24,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.serializers import type_from_json, type_to_json
 from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
 
@@ -191,8 +192,16 @@ def altered(handle: KeyGroupsStateHandle, data: bytes) -> KeyGroupsStateHandle:
     return attrs.evolve(handle, stream=ByteStreamStateHandle(data))
 
 
+def ask_for_all(backend: HeapKeyedStateBackend) -> None:
+    """Ask for all restored states by what their file calls them, so that pickles are loaded."""
+    for table in backend.registered_kv_states.values():
+        declared = type_from_json(type_to_json(table.meta.stored_type))
+        backend._migrate(table, attrs.evolve(table.meta, stored_type=declared))
+
+
 def entries(backend: HeapKeyedStateBackend, name: str) -> list[tuple[Any, Any]]:
     """Return all that state ``name`` holds."""
+    ask_for_all(backend)
     table = backend.registered_kv_states.get(name)
     return [] if table is None else list(table.items())
 

@@ -3,7 +3,7 @@
 import threading
 
 import attrs
-from backend_support import MemoryReader, MemoryStreams
+from backend_support import MemoryReader, MemoryStreams, ask_for_all
 
 from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
@@ -62,6 +62,7 @@ def contents(*backends):
     """Return all that backends have together, by state and entry key; of timers a set."""
     found = {}
     for backend in backends:
+        ask_for_all(backend)
         for name, table in backend.registered_kv_states.items():
             entries = dict(table.items())
             assert len(entries) == len(table)

@@ -8,7 +8,7 @@ import zlib
 import attrs
 import pyarrow as pa
 import pytest
-from backend_support import make_backend, restore, state_of, take_snapshot
+from backend_support import entries, make_backend, restore, state_of, take_snapshot
 from golden_content import (
     DESCRIPTORS,
     KEYS,
@@ -195,8 +195,7 @@ def head_of(handle):
 def assert_states_of_version_1(backend):
     for key in KEYS[:-1]:
         for name, stored in STORED.items():
-            table = backend.registered_kv_states[name]
-            assert dict(table.items())[key] == stored
+            assert dict(entries(backend, name))[key] == stored
     assert state_of(backend, DESCRIPTORS["value"], KEYS[-1]).value() == 7
 
 
@@ -247,8 +246,7 @@ class TestFullGoldenFilesFromVersion2:
 
     @pytest.mark.parametrize("name", TTL_STORED)
     def test_values_are_read_with_their_times(self, backend, name):
-        table = dict(backend.registered_kv_states[name].items())
-        assert table == dict.fromkeys(KEYS[:-1], TTL_STORED[name])
+        assert dict(entries(backend, name)) == dict.fromkeys(KEYS[:-1], TTL_STORED[name])
 
     def test_values_with_times_are_what_the_descriptors_ask_for(self, backend):
         states = {
@@ -344,7 +342,7 @@ class TestGoldenIncrements:
     @pytest.mark.parametrize("version", [3, 4])
     def test_an_increment_is_put_on_top_of_the_full_file(self, async_snapshots, version):
         backend = restore([read_golden_chain(version)], STRING, async_snapshots=async_snapshots)
-        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
         assert contents == changed_contents()
         plain = backend.create_timer_queue(TIMERS)
         spaced = backend.create_timer_queue(WINDOW_TIMERS, WINDOW)
@@ -356,13 +354,13 @@ class TestGoldenIncrements:
     def test_an_increment_goes_on_top_of_a_full_file_of_version_2_as_well(self):
         chain = attrs.evolve(read_golden_chain(3), stream=read_golden(2).stream)
         backend = restore([chain], STRING)
-        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
         assert contents == changed_contents()
 
     def test_an_increment_of_this_version_goes_on_top_of_a_full_file_of_version_3(self):
         chain = attrs.evolve(read_golden(3), increments=(read_golden(4, "_increment"),))
         backend = restore([chain], STRING)
-        contents = {name: dict(table.items()) for name, table in backend.registered_kv_states.items()}
+        contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
         assert contents == changed_contents()
 
     @pytest.mark.parametrize("version", [3, 4])

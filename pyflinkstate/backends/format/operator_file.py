@@ -16,7 +16,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
 from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
 from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head, version_of
 from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
@@ -71,14 +70,14 @@ class OperatorStateCodec:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the state's stream."""
-        columns = self._columns()
+        columns = self.meta.columns
         return pa.schema([pa.field(name, arrow_type(column, self.float_type)) for name, column in columns])
 
     def encode(self, columns: tuple[list[Any], ...]) -> bytes:
         """Return the section of a state."""
         arrays = [
             encode_column(type_info, values)
-            for (_, type_info), values in zip(self._columns(), columns, strict=True)
+            for (_, type_info), values in zip(self.meta.columns, columns, strict=True)
         ]
         schema = self.schema
         return batch_message(
@@ -93,11 +92,4 @@ class OperatorStateCodec:
         """
         check_section(section, checksum, what)
         batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
-        return tuple(decode_column(type_info, batch.column(name)) for name, type_info in self._columns())
-
-    def _columns(self) -> list[tuple[str, TypeInformation]]:
-        stored = self.meta.stored_type
-        if isinstance(stored, MapTypeInfo):
-            return [("key", stored.key_type_info), ("value", stored.value_type_info)]
-        assert isinstance(stored, ListTypeInfo)
-        return [("value", stored.element_type)]
+        return tuple(decode_column(type_info, batch.column(name)) for name, type_info in self.meta.columns)

@@ -14,7 +14,7 @@ from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_of_hash
 from pyflinkstate.backends.key_hashing import KeyHasher
-from pyflinkstate.backends.migration import migration
+from pyflinkstate.backends.migration import migration, unsealing
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.snapshot_strategy import SnapshotRegistry
 from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
@@ -174,7 +174,8 @@ class HeapKeyedStateBackend:
         """Give a restored table the type that the program asks for."""
         convert = migration(table.meta, meta, self.clock)
         if convert is not None:
-            table.set_meta(meta, convert)
+            changes = unsealing(table.meta.stored_type, meta.stored_type) is None
+            table.set_meta(meta, convert, changes)
 
     def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
@@ -13,6 +14,7 @@ from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.migration import Convert, is_newer, migration
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.sealed import sealed
 from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.serializers import NARROW_FLOAT
 from pyflinkstate.backends.state_entries import KeyGroupEntries
@@ -50,7 +52,7 @@ class HeapRestoreOperation:
         head = self._read_head(handle)
         what = self.reader.describe(handle.stream)
         self._check_head(head, what)
-        for meta in head.states:
+        for meta in (self._sealed(meta, what) for meta in head.states):
             codec = _codec_of(head, meta)
             owned = {
                 key_group: section
@@ -80,6 +82,18 @@ class HeapRestoreOperation:
                 f"{backend.max_parallelism}: it cannot change once there is state",
                 file=what,
             )
+
+    def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
+        """Return ``meta`` with its pickles sealed. Entries are found by namespaces, which cannot be."""
+        if _has_pickles(meta.namespace_type) and not _has_pickles(self.backend.key_type):
+            raise IncompatibleCheckpointError(
+                f"{what}: state {meta.name!r} has pickled namespaces, and the program declares its keys, "
+                f"{self.backend.key_type}: this is no file of its own",
+                file=what,
+            )
+        if isinstance(meta, RegisteredQueueMeta):
+            return meta
+        return attrs.evolve(meta, stored_type=sealed(meta.stored_type))
 
     def _entries(
         self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
@@ -166,6 +180,10 @@ def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Sectio
         together.append((key_group, section))
     if together:
         yield together
+
+
+def _has_pickles(type_info: TypeInformation) -> bool:
+    return sealed(type_info) != type_info
 
 
 def _codec_of(head: StateFileHead, meta: StateMeta) -> StateCodec:

@@ -45,17 +45,31 @@ class StateTable(ABC):
     def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
         """Return an empty map for each key group, for values of ``meta``."""
 
-    def set_meta(self, meta: RegisteredStateMeta, convert: Callable[[Any], Any] | None = None) -> None:
-        """Give all maps another type of values; ``convert`` makes the new values out of the old."""
+    def set_meta(
+        self,
+        meta: RegisteredStateMeta,
+        convert: Callable[[Any], Any] | None = None,
+        changes_values: bool = True,
+    ) -> None:
+        """Give all maps another type of values.
+
+        Args:
+            meta: with the type.
+            convert: makes the new values out of the old.
+            changes_values: a checkpoint would have other values than before, so each entry is a change.
+        """
         new = self.new_maps(meta)
-        if self._tracks_changes:
-            for before, after in zip(self.maps, new, strict=False):
-                after.track_changes()  # all entries become changes as they are put
-                after.note_changes(before.take_changes())
-        for before, after in zip(self.maps, new, strict=False):
+        changes = [before.take_changes() for before in self.maps]  # reading them may add to these
+        for before, changed, after in zip(self.maps, changes, new, strict=False):
             # Iterating copies what an open snapshot shares, which new maps would not know of.
-            for key, value in before.items():
-                after.put(key, value if convert is None else convert(value))
+            entries = dict(before.items())
+            values = entries.values() if convert is None else map(convert, entries.values())
+            if self._tracks_changes and changes_values:
+                after.track_changes()
+            after.load(list(entries), list(values))
+            if self._tracks_changes:
+                after.track_changes()
+                after.note_changes(changed)
         self.meta = meta
         self.maps[:] = new
 

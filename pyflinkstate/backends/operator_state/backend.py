@@ -7,6 +7,8 @@ from typing import Any
 from pyflinkstate.api.checkpointed import OperatorStateStore
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.state import BroadcastState, ListState
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.migration import unsealing
 from pyflinkstate.backends.operator_state.states import (
     HeapOperatorState,
     RegisteredOperatorStateMeta,
@@ -47,6 +49,13 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         self.registered_states[meta.name] = state
         return state
 
+    def _unsealed(self, sealed: HeapOperatorState, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+        """Put a state in the place of a restored one whose pickles nobody had asked for."""
+        state = self.create_state(meta)
+        columns = zip(sealed.columns(), sealed.meta.columns, meta.columns, strict=True)
+        state.load(tuple(_unsealed(values, was, now) for values, (_, was), (_, now) in columns))
+        return state
+
     def dispose(self) -> None:
         """Cancel the snapshots being written, and take no more."""
         self.snapshots.close()
@@ -65,6 +74,8 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         state = self.registered_states.get(meta.name)
         if state is None:
             state = self.create_state(meta)
+        elif unsealing(state.meta.stored_type, meta.stored_type) is not None and state.meta.mode is mode:
+            state = self._unsealed(state, meta)
         elif state.meta != meta:
             error = StateRegistrationError if meta.name in self._requested else StateMigrationError
             raise error(
@@ -74,3 +85,8 @@ class DefaultOperatorStateBackend(OperatorStateStore):
             )
         self._requested.add(meta.name)
         return state
+
+
+def _unsealed(values: list[Any], was: TypeInformation, now: TypeInformation) -> list[Any]:
+    unseal = unsealing(was, now)
+    return values if unseal is None else list(map(unseal, values))

@@ -19,6 +19,7 @@ from pyflinkstate.backends.format.operator_file import (
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
+from pyflinkstate.backends.sealed import sealed
 from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
@@ -102,7 +103,12 @@ class OperatorStateRestoreOperation:
         head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
         metas = decode_metas(head, self.reader.describe(handle.stream))
         float_type = float_type_of(head)
-        return {meta.name: OperatorStateCodec(meta, float_type=float_type) for meta in metas}
+        return {
+            meta.name: OperatorStateCodec(
+                attrs.evolve(meta, stored_type=sealed(meta.stored_type)), float_type=float_type
+            )
+            for meta in metas
+        }
 
     def _restore_state(
         self, handle: OperatorStateHandle, codec: OperatorStateCodec, entry: OperatorStateEntry

@@ -25,6 +25,14 @@ class RegisteredOperatorStateMeta:
     mode: OperatorStateMode
     stored_type: TypeInformation
 
+    @property
+    def columns(self) -> list[tuple[str, TypeInformation]]:
+        """The columns that the state is written as: name and type of each."""
+        if isinstance(self.stored_type, MapTypeInfo):
+            return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
+        assert isinstance(self.stored_type, ListTypeInfo)
+        return [("value", self.stored_type.element_type)]
+
     def __str__(self) -> str:
         return f"{self.mode.value} of {self.stored_type}"
 

@@ -1,0 +1,168 @@
+"""What a file calls pickled is loaded when the program asks for it as pickled, and never before."""
+
+import pickle
+import threading
+
+import attrs
+import pytest
+from backend_support import MemoryReader, MemoryStreams, make_backend, restore, state_of, take_snapshot
+
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.time import Time
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import Types
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state.snapshot import (
+    OperatorStateRestoreOperation,
+    OperatorStateSnapshotStrategy,
+)
+from pyflinkstate.backends.sealed import sealed
+from pyflinkstate.backends.serializers import type_from_json, type_to_json
+from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
+
+LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()
+loaded = []
+
+
+def note(name):
+    loaded.append(name)
+    return name
+
+
+@attrs.frozen
+class Trap:
+    """Notes that it was unpickled."""
+
+    name: str
+
+    def __reduce__(self):
+        return note, (self.name,)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_loaded():
+    loaded.clear()
+
+
+NESTED = {
+    "alone": (PICKLED, Trap("t")),
+    "tuple": (Types.TUPLE([LONG, PICKLED]), (1, Trap("t"))),
+    "row": (Types.ROW([PICKLED, LONG]), (Trap("t"), 1)),
+    "array": (Types.OBJECT_ARRAY(PICKLED), [Trap("t"), None]),
+    "list": (Types.LIST(PICKLED), [Trap("t")]),
+    "map": (Types.MAP(PICKLED, PICKLED), {("k", 1): Trap("t"), "none": None}),
+}
+
+
+def expected(value):
+    """Return what becomes of a value: each trap gives its name."""
+    return pickle.loads(pickle.dumps(value))
+
+
+def written(descriptor, value, key_type=STRING):
+    backend = make_backend(key_type)
+    state_of(backend, descriptor, "k").update(value)
+    return take_snapshot(backend)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_restore_loads_nothing_and_who_asks_gets_it(name):
+    type_info, value = NESTED[name]
+    descriptor = ValueStateDescriptor("s", type_info)
+    handle = written(descriptor, value)
+    backend = restore([handle], STRING)
+    again = restore([take_snapshot(backend)], STRING)
+    assert loaded == [], "nor does it take it to write what nobody asked for"
+    found = state_of(again, descriptor, "k").value()
+    assert loaded == ["t"]
+    wanted = expected(value)
+    assert (list(found) if name == "row" else found) == (list(wanted) if name == "row" else wanted)
+
+
+def test_what_expires_is_loaded_with_its_time():
+    descriptor = ValueStateDescriptor("s", PICKLED)
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(10)).build())
+    handle = written(descriptor, Trap("t"))
+    backend = restore([handle], STRING, clock=lambda: 9)
+    assert loaded == []
+    assert state_of(backend, descriptor, "k").value() == "t"
+    assert state_of(restore([handle], STRING, clock=lambda: 10), descriptor, "k").value() is None
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        ValueStateDescriptor("s", LONG),
+        ValueStateDescriptor("s", Types.LIST(STRING)),
+        ListStateDescriptor("s", LONG),
+    ],
+    ids=lambda descriptor: str(descriptor.stored_type),
+)
+def test_state_of_a_declared_type_is_not_loaded_from_pickles(descriptor):
+    """Whatever a file says: the program has declared something else."""
+    backend = restore([written(ValueStateDescriptor("s", PICKLED), Trap("t"))], STRING)
+    with pytest.raises(StateMigrationError, match="PICKLED_BYTE_ARRAY"):
+        state_of(backend, descriptor, "k")
+    assert loaded == []
+
+
+def test_to_load_pickles_changes_nothing_for_the_next_checkpoint():
+    descriptor = MapStateDescriptor("s", STRING, PICKLED)
+    backend = make_backend(STRING)
+    for key in ("a", "b"):
+        state_of(backend, descriptor, key).put("x", [1])
+    restored = restore([take_snapshot(backend)], STRING)
+    restored.track_changes()
+    state_of(restored, descriptor, "a").put("y", [2])
+    assert [set(changed) for changed in restored.take_changes()["s"] if changed] == [{"a"}]
+
+
+def test_namespaces_are_pickled_only_where_keys_are():
+    backend = make_backend(STRING)
+    backend.set_current_key("k")
+    backend.get_partitioned_state(ValueStateDescriptor("s", LONG), Trap("t"), PICKLED).update(1)
+    handle = take_snapshot(backend)
+    loaded.clear()
+    with pytest.raises(IncompatibleCheckpointError, match="'s' has pickled namespaces"):
+        restore([handle], STRING)
+    assert loaded == []
+
+
+class TestOperatorState:
+    def restored(self, fill):
+        backend = DefaultOperatorStateBackend()
+        fill(backend)
+        strategy = OperatorStateSnapshotStrategy(backend)
+        handle = strategy.async_snapshot(
+            strategy.sync_prepare_resources(), MemoryStreams(), threading.Event()
+        )
+        loaded.clear()  # copies are made by the same means
+        made = DefaultOperatorStateBackend()
+        OperatorStateRestoreOperation(made, MemoryReader()).restore([handle])
+        assert loaded == []
+        return made
+
+    def test_a_list(self):
+        descriptor = ListStateDescriptor("s", PICKLED)
+        made = self.restored(lambda backend: backend.get_list_state(descriptor).add(Trap("t")))
+        with pytest.raises(StateMigrationError):
+            made.get_list_state(ListStateDescriptor("s", LONG))
+        assert loaded == []
+        assert list(made.get_list_state(descriptor)) == ["t"]
+        assert list(made.get_list_state(descriptor)) == ["t"], "the same state at every call"
+
+    def test_broadcast_state(self):
+        descriptor = MapStateDescriptor("s", STRING, PICKLED)
+        made = self.restored(lambda backend: backend.get_broadcast_state(descriptor).put("k", Trap("t")))
+        with pytest.raises(StateMigrationError):
+            made.get_list_state(ListStateDescriptor("s", PICKLED))
+        assert loaded == []
+        assert dict(made.get_broadcast_state(descriptor).items()) == {"k": "t"}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_files_know_nothing_of_seals(name):
+    type_info, _ = NESTED[name]
+    assert sealed(type_info) != type_info
+    assert type_from_json(type_to_json(sealed(type_info))) == type_info
+    assert sealed(Types.MAP(STRING, LONG)) == Types.MAP(STRING, LONG)
