@@ -307,11 +307,14 @@ class Witness(JobListener):
     def _check_leftovers(self) -> None:
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
-        Excused are files made by processes that were cut off by then, and what lies where something failed.
+        Excused are files made by processes that were cut off by then, what lies where something failed, and
+        all of it if the job could not see what there was when it ended.
         """
         kept = self.completed()
         needed = {published.folder for published in kept}.union(*(published.files() for published in kept))
         own = f"{CHECKPOINTS}/{self.job_id}"
+        if own in self._cluster.unlisted:
+            return
         for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
             place = _PLACE.match(path)
             if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):

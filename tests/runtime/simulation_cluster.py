@@ -86,6 +86,8 @@ class Cluster:
         self.script: dict[int, Mishap] = {}
         #: Folders of checkpoints, or the shared one, in which an operation has failed.
         self.disturbed: set[str] = set()
+        #: Folders of jobs that could not be listed when that was tried last: what is in there is not known.
+        self.unlisted: set[str] = set()
         self._full_until_ms = 0
         #: Of so many operations from now on every third one fails.
         self._flaky = 0
@@ -192,6 +194,8 @@ class Cluster:
         if self.now_ms < self._full_until_ms and operation.name == "write":
             return Verdict(0.5, OSError(28, "no space left on device", operation.path))
         mishap = self._mishap(operation) if self.chaos.left or self._flaky else None
+        if operation.name == "list":
+            self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
 
     def _interleave(self) -> None:
@@ -221,6 +225,8 @@ class Cluster:
             self.disturbed.add(found[0])
             if operation.name in CAUTION:
                 self.disturbed.add(found[0].rpartition("/")[0] + "/shared")
+        elif operation.name == "list":
+            self.unlisted.add(operation.path)
         return Verdict(part, OSError(5, "input/output error", operation.path))
 
 
