@@ -78,7 +78,10 @@ class StateRegistrationError(PyFlinkStateError, ValueError):
 
 
 class StateMigrationError(StateRegistrationError):
-    """Restored state has another kind, type or namespace type than the program asks for."""
+    """Restored state has another kind, type or namespace type than the program asks for.
+
+    Or it was pickled, and the program has its classes no more.
+    """
 
 
 class DescriptorTypeError(StateRegistrationError, TypeError):

@@ -38,7 +38,12 @@ from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
 from pyflinkstate.backends.sealed import SealedPickles
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, StateValueError
+from pyflinkstate.errors import (
+    ConfigurationError,
+    IncompatibleCheckpointError,
+    StateMigrationError,
+    StateValueError,
+)
 
 #: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
 PICKLE_PROTOCOL = 5
@@ -197,8 +202,18 @@ def _decode_pickles(type_info: PickledBytesTypeInfo, array: pa.Array) -> list[An
 
 
 def load_pickle(data: bytes | None) -> Any:
-    """Return what is in a pickle of state without a declared type, of the user's own checkpoint."""
-    return None if data is None else pickle.loads(data)  # noqa: S301
+    """Return what is in a pickle of state without a declared type, of the user's own checkpoint.
+
+    Raises:
+        StateMigrationError: the program has no such class any more, or it does not take what was written.
+    """
+    try:
+        return None if data is None else pickle.loads(data)  # noqa: S301
+    except Exception as error:
+        raise StateMigrationError(
+            f"a pickled value cannot be loaded: {type(error).__name__}: {error}; keep its class where it was "
+            f"when the checkpoint was written, and able to take what it had then"
+        ) from error
 
 
 def _leave_sealed(type_info: SealedPickles, array: pa.Array) -> list[Any]:

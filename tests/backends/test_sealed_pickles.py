@@ -106,6 +106,23 @@ def test_state_of_a_declared_type_is_not_loaded_from_pickles(descriptor):
     assert loaded == []
 
 
+class Gone:
+    """A class that the next version of the program does not have."""
+
+
+@pytest.mark.parametrize("key_type", [STRING, PICKLED], ids=str)
+def test_a_class_that_is_gone_is_an_error_that_says_what_to_do(monkeypatch, key_type):
+    descriptor = ValueStateDescriptor("s", PICKLED)
+    backend = restore([written(descriptor, Gone(), key_type)], key_type)
+    monkeypatch.delattr(f"{__name__}.Gone")
+    with pytest.raises(
+        StateMigrationError, match=r"state 's': .*AttributeError.*Gone.*keep its class where it was"
+    ):
+        state_of(backend, descriptor, "k")
+    with pytest.raises(StateMigrationError, match="state 's'"):
+        state_of(backend, descriptor, "k")
+
+
 def test_to_load_pickles_changes_nothing_for_the_next_checkpoint():
     descriptor = MapStateDescriptor("s", STRING, PICKLED)
     backend = make_backend(STRING)

@@ -175,7 +175,10 @@ class HeapKeyedStateBackend:
         convert = migration(table.meta, meta, self.clock)
         if convert is not None:
             changes = unsealing(table.meta.stored_type, meta.stored_type) is None
-            table.set_meta(meta, convert, changes)
+            try:
+                table.set_meta(meta, convert, changes)
+            except StateMigrationError as error:
+                raise StateMigrationError(f"state {meta.name!r}: {error}", state=meta.name) from error
 
     def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""

@@ -53,7 +53,10 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         """Put a state in the place of a restored one whose pickles nobody had asked for."""
         state = self.create_state(meta)
         columns = zip(sealed.columns(), sealed.meta.columns, meta.columns, strict=True)
-        state.load(tuple(_unsealed(values, was, now) for values, (_, was), (_, now) in columns))
+        try:
+            state.load(tuple(_unsealed(values, was, now) for values, (_, was), (_, now) in columns))
+        except StateMigrationError as error:
+            raise StateMigrationError(f"operator state {meta.name!r}: {error}", state=meta.name) from error
         return state
 
     def dispose(self) -> None:
