@@ -60,10 +60,8 @@ def migration(was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callabl
 
 
 def unsealing(was: TypeInformation, now: TypeInformation) -> Convert | None:
-    """Return what loads the pickles of ``was``, if it is ``now`` with those sealed; else None."""
-    if was == now or was != sealed(now):
-        return None
-    return _conversion(was, now, lambda: 0)
+    """Return what loads the pickles of ``was``, if it is ``now`` but for what is sealed; else None."""
+    return _conversion(was, now, lambda: 0) if was in (now, sealed(now)) else None
 
 
 def has_ttl(type_info: TypeInformation) -> bool:
@@ -126,14 +124,10 @@ def _conversion_of_ttl(
 
 def _conversion_of_maps(was: MapTypeInfo, now: MapTypeInfo, clock: Callable[[], int]) -> Convert | None:
     item = _conversion(was.value_type_info, now.value_type_info, clock)
-    if item is None:
+    name = unsealing(was.key_type_info, now.key_type_info)
+    if item is None or name is None:
         return None
-    unseal = unsealing(was.key_type_info, now.key_type_info)
-    if unseal is not None:
-        return _unless_none(lambda value: {unseal(key): item(entry) for key, entry in value.items()})
-    if was.key_type_info != now.key_type_info:
-        return None
-    return _unless_none(lambda value: {key: item(entry) for key, entry in value.items()})
+    return _unless_none(lambda value: {name(key): item(entry) for key, entry in value.items()})
 
 
 def _conversion_of_lists(

@@ -168,6 +168,19 @@ class TestOperatorState:
         assert list(made.get_list_state(descriptor)) == ["t"]
         assert list(made.get_list_state(descriptor)) == ["t"], "the same state at every call"
 
+    def test_of_a_class_that_is_gone_nothing_is_lost(self, monkeypatch):
+        descriptor = ListStateDescriptor("s", PICKLED)
+        made = self.restored(lambda backend: backend.get_list_state(descriptor).add(Gone()))
+        with monkeypatch.context() as patch:
+            patch.delattr(f"{__name__}.Gone")
+            for _ in range(2):
+                with pytest.raises(
+                    StateMigrationError, match=r"operator state 's': .*keep its class where it was"
+                ):
+                    made.get_list_state(descriptor)
+        (found,) = made.get_list_state(descriptor)
+        assert isinstance(found, Gone)
+
     def test_broadcast_state(self):
         descriptor = MapStateDescriptor("s", STRING, PICKLED)
         made = self.restored(lambda backend: backend.get_broadcast_state(descriptor).put("k", Trap("t")))

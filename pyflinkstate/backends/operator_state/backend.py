@@ -49,16 +49,6 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         self.registered_states[meta.name] = state
         return state
 
-    def _unsealed(self, sealed: HeapOperatorState, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
-        """Put a state in the place of a restored one whose pickles nobody had asked for."""
-        state = self.create_state(meta)
-        columns = zip(sealed.columns(), sealed.meta.columns, meta.columns, strict=True)
-        try:
-            state.load(tuple(_unsealed(values, was, now) for values, (_, was), (_, now) in columns))
-        except StateMigrationError as error:
-            raise StateMigrationError(f"operator state {meta.name!r}: {error}", state=meta.name) from error
-        return state
-
     def dispose(self) -> None:
         """Cancel the snapshots being written, and take no more."""
         self.snapshots.close()
@@ -77,19 +67,31 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         state = self.registered_states.get(meta.name)
         if state is None:
             state = self.create_state(meta)
-        elif unsealing(state.meta.stored_type, meta.stored_type) is not None and state.meta.mode is mode:
-            state = self._unsealed(state, meta)
         elif state.meta != meta:
+            state = self._unsealed(state, meta)
+        self._requested.add(meta.name)
+        return state
+
+    def _unsealed(self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+        """Put what was restored under its requested type, once all of its pickles could be loaded."""
+        if state.meta.mode is not meta.mode or unsealing(state.meta.stored_type, meta.stored_type) is None:
             error = StateRegistrationError if meta.name in self._requested else StateMigrationError
             raise error(
                 f"operator state {meta.name!r} is {state.meta}, and is requested as {meta}: neither its "
                 f"way of redistribution nor its type can change",
                 state=meta.name,
             )
-        self._requested.add(meta.name)
-        return state
+        made = create_operator_state(meta)
+        columns = zip(state.columns(), state.meta.columns, meta.columns, strict=True)
+        try:
+            made.load(tuple(_converted(values, was, now) for values, (_, was), (_, now) in columns))
+        except StateMigrationError as error:
+            raise StateMigrationError(f"operator state {meta.name!r}: {error}", state=meta.name) from error
+        self.registered_states[meta.name] = made
+        return made
 
 
-def _unsealed(values: list[Any], was: TypeInformation, now: TypeInformation) -> list[Any]:
+def _converted(values: list[Any], was: TypeInformation, now: TypeInformation) -> list[Any]:
     unseal = unsealing(was, now)
-    return values if unseal is None else list(map(unseal, values))
+    assert unseal is not None
+    return list(map(unseal, values))
