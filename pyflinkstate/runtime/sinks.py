@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import RECORDS_PER_FRAME, decode_values, encode_values
+from pyflinkstate.runtime.runs import RunHistory
 
 
 class SinkWriter(Protocol):
@@ -44,6 +45,28 @@ class Sink(Protocol):
 
     def rewind(self, epoch: int) -> None:
         """Epochs after ``epoch`` will be run again."""
+
+
+@runtime_checkable
+class RunAwareSink(Sink, Protocol):
+    """A sink that knows which run made which epoch, so that it can go back to any of them."""
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        """Begin, in the place of ``open``.
+
+        Args:
+            job_id: of the job.
+            history: which run made which epoch; its last run is the one that begins.
+            restored_epoch: epochs up to it, as ``history`` has them, are final; None where nothing was restored.
+        """
+
+
+def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+    """Begin to use a sink in the run that ``history`` ends with."""
+    if isinstance(sink, RunAwareSink):
+        sink.open_run(job_id, history, restored_epoch)
+    else:
+        sink.open(job_id, restored_epoch)
 
 
 # --- results in the driver -----------------------------------------------------------------------
