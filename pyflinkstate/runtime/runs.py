@@ -25,7 +25,7 @@ def run_id_after(others: list[str], token: str) -> str:
 
     Args:
         others: ids of runs of the same job.
-        token: eight hexadecimal digits, chosen at random; they tell apart two runs that begin at the same time.
+        token: eight hexadecimal digits, chosen at random; they tell apart two runs that begin at once.
     """
     newest = max((int(other.partition("-")[0]) for other in others), default=0)
     return f"{newest + 1:06d}-{token}"

@@ -57,7 +57,7 @@ class RunAwareSink(Sink, Protocol):
         Args:
             job_id: of the job.
             history: which run made which epoch; its last run is the one that begins.
-            restored_epoch: epochs up to it, as ``history`` has them, are final; None where nothing was restored.
+            restored_epoch: epochs up to it, as ``history`` has them, are final; None: nothing was restored.
         """
 
 
