@@ -381,7 +381,7 @@ class Checkpointing:
         try:
             states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
             metadata = self._metadata(pending, states)
-            self._storage.complete(metadata, uri)
+            self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
             self.execute(self.coordinator.not_completed(checkpoint_id, error))
             return
