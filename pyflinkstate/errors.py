@@ -70,7 +70,7 @@ class NoCurrentKeyError(StateAccessError):
 
 
 class ConcurrentModificationError(StateAccessError):
-    """Keys were added to, or removed from, what is being iterated over."""
+    """Keys or elements were added to, or removed from, what is being iterated over."""
 
 
 class StateRegistrationError(PyFlinkStateError, ValueError):

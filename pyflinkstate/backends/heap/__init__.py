@@ -9,6 +9,7 @@ COMPILED_MODULES = (
     "copy_on_write_state_map",
     "heap_state",
     "key_context",
+    "list_iterator",
     "map_state",
     "nested_state_map",
     "state_map",
