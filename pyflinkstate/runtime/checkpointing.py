@@ -303,7 +303,7 @@ class Checkpointing:
         """Begin a savepoint at the barrier of ``epoch``; None where its folder cannot be made."""
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
-        except CheckpointError as error:
+        except PyFlinkStateError as error:
             request.fail(error)
             return None
         target = SavepointTarget(uri, request.stops_job)

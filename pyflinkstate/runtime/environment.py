@@ -45,12 +45,10 @@ from pyflinkstate.runtime.spark_sources import (
 from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
-    absolute,
-    check_spark_reaches,
-    child_uri,
     load_checkpoint,
 )
 from pyflinkstate.runtime.stream_types import converted_at_source
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -388,7 +386,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         storage = self._checkpoints.get_checkpoint_storage()
         assert storage is not None
         directory = storage.checkpoint_path
-        check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
+        check_spark_reaches(
+            directory,
+            "from_streaming() with checkpoints in",
+            "name a checkpoint_location that Spark reaches, such as s3a://...",
+        )
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
     def from_source(

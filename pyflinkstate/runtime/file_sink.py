@@ -22,7 +22,7 @@ from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.row_format import RowFormatBuilder
 from pyflinkstate.runtime.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.uris import absolute, open_file_system
 
 MARKER = "_pyflinkstate.json"
 #: Records that are written at once.

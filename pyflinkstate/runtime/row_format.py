@@ -29,7 +29,7 @@ from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.sink_errors import sink_errors
 from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.uris import absolute, open_file_system
 
 OWN_FOLDER = "_pyflinkstate"
 _EPOCH = re.compile(r"epoch=(\d+)")
