@@ -207,7 +207,8 @@ class DataStream:
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
-                f"get_side_output(): {self._node.name!r} has no side outputs: process(), windows and connected streams have"
+                f"get_side_output(): {self._node.name!r} has no side outputs: process(), windows and connected "
+                f"streams have"
             )
         assert isinstance(self._node, (KeyedNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"
@@ -457,8 +458,8 @@ class KeyedStream(DataStream):
 
     def _refuse(self, method: str) -> NoReturn:
         raise ConfigurationError(
-            f"{method}() cannot follow key_by(), which says where records go: call {method}() before key_by(), "
-            f"or on the stream behind the operator that follows it"
+            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
+            f"the stream behind the operator that follows"
         )
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
