@@ -190,6 +190,12 @@ class SparkUnavailableError(RuntimeFailure):
     recoverable = False
 
 
+class DriverUnreachableError(RuntimeFailure):
+    """The driver no longer takes connections of tasks and slots."""
+
+    recoverable = False
+
+
 class SlotMemoryError(RuntimeFailure, MemoryError):
     """A state slot holds more than it may, or than its host has left."""
 
