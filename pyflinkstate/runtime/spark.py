@@ -137,12 +137,12 @@ class SparkQueryFiles:
             ) from error
 
 
-def rdd_source(rdd: Any, partitions_per_epoch: int | None) -> RddSource:
-    """Return a source over the partitions of ``rdd``."""
+def rdd_source(rdd: Any, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
+    """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
     partitions = rdd.getNumPartitions()
-    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism)
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
 
 
 def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
