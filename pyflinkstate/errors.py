@@ -162,6 +162,12 @@ class SinkError(PyFlinkStateError, OSError):
     """The output directory cannot take this job's output."""
 
 
+class SinkStorageError(SinkError):
+    """The storage of a sink refused: full, not writable, unreachable."""
+
+    recoverable = True
+
+
 class RuntimeFailure(PyFlinkStateError, RuntimeError):
     """A process, a connection or a Spark task failed; restarting from a checkpoint may help."""
 
@@ -204,6 +210,10 @@ class SlotMemoryError(RuntimeFailure, MemoryError):
 
 class JobCancelledError(PyFlinkStateError, RuntimeError):
     """Somebody cancelled the job."""
+
+
+class JobSupersededError(PyFlinkStateError, RuntimeError):
+    """A newer driver has taken the job over: this one ends, and changes nothing any more."""
 
 
 class JobFailedError(PyFlinkStateError, RuntimeError):
