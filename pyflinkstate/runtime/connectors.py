@@ -148,7 +148,7 @@ class NumberSequenceSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return SplitEpoch([(start["next"], end["next"])], _read_numbers)
+        return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
     def _offset(self, number: int) -> Any:
         return {"start": self.start, "end": self.end, "next": number}

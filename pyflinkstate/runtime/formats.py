@@ -219,7 +219,7 @@ def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> No
     reject(attrs.evolve(rejected, keep=policy is OnMalformed.COLLECT))
 
 
-FORMATS: dict[str, Callable[..., Any]] = {
+FORMATS: dict[str, type[Any]] = {
     "csv": CsvFormat,
     "json": JsonFormat,
     "parquet": ParquetFormat,

@@ -31,10 +31,11 @@ class JobClient:
     def _run(self) -> None:
         try:
             deque(self._job.run(), maxlen=0)
+            result = self._job.result()
         except BaseException as error:  # noqa: BLE001 - it is the result
             self._result.set_exception(error)
         else:
-            self._result.set_result(self._job.result())
+            self._result.set_result(result)
 
     def get_job_id(self) -> str:
         """Return the job's id."""

@@ -83,6 +83,9 @@ class SimulatedSpark(EpochRunner):
         if self._running is not None:
             self._cluster.slowly(self._running.cancel)
 
+    def lost(self) -> PyFlinkStateError | None:
+        return None
+
 
 class SparkJob:
     """The Spark job of one epoch: reading, then each keyed operator, the last one with the sinks."""

@@ -50,15 +50,20 @@ class LocalRunner(EpochRunner):
     def __init__(self) -> None:
         self.requests: list[EpochRequest] = []
         self.cancelled = 0
+        self.thread: threading.Thread
         self.before: Hook = lambda request: None
         self.after: Hook = lambda request: None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.requests.append(request)
-        threading.Thread(target=lambda: done(self._run(request)), daemon=True).start()
+        self.thread = threading.Thread(target=lambda: done(self._run(request)), daemon=True)
+        self.thread.start()
 
     def cancel(self) -> None:
         self.cancelled += 1
+
+    def lost(self) -> PyFlinkStateError | None:
+        return None if self.thread.is_alive() else SparkJobError("its thread ended without a word")
 
     def _run(self, request: EpochRequest) -> EpochEnded:
         try:
