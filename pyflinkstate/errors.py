@@ -200,5 +200,9 @@ class JobCancelledError(PyFlinkStateError, RuntimeError):
     """Somebody cancelled the job."""
 
 
+class JobSupersededError(PyFlinkStateError, RuntimeError):
+    """A newer driver has taken the job over: this one ends, and changes nothing any more."""
+
+
 class JobFailedError(PyFlinkStateError, RuntimeError):
     """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""

@@ -55,8 +55,20 @@ class EpochRequest:
 
 
 @attrs.frozen
+class SlotsRequest:
+    """Slots that shall run, with their state restored, before any epoch does."""
+
+    link: TaskLink
+    slots: tuple[SlotId, ...]
+    description: str
+
+
+@attrs.frozen
 class EpochEnded:
-    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error."""
+    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error.
+
+    Of the job that starts slots, with no results.
+    """
 
     results: list[list[Any]] | None
     error: PyFlinkStateError | None
@@ -67,6 +79,10 @@ class EpochRunner:
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """Begin; ``done`` is called from another thread, once."""
+        raise NotImplementedError
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """Begin to start slots; ``done`` is called from another thread, once, when all of them run."""
         raise NotImplementedError
 
     def cancel(self) -> None:

@@ -29,11 +29,12 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.tasks import StartSlotsTask
 
 
 def local_session() -> SparkSession:
@@ -173,35 +174,52 @@ class SparkRunner(EpochRunner):
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
+        self._begin(request.description, lambda: self._results(request), done)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`: one task for each slot."""
+        self._begin(request.description, lambda: self._started(request), done)
+
+    def _begin(
+        self, description: str, job: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]
+    ) -> None:
         try:
-            thread = InheritableThread(target=lambda: done(self._run(request)))
+            thread = InheritableThread(target=lambda: done(self._run(description, job)))
             thread.daemon = True
             thread.start()
         except Exception as error:
-            raise self._failure(request, error) from error
+            raise self._failure(description, error) from error
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
         with suppress(Exception):  # where Spark is gone there is nothing to cancel
             self._context.cancelJobGroup(self._group)
 
-    def _run(self, request: EpochRequest) -> EpochEnded:
+    def _run(self, description: str, job: Callable[[], list[list[Any]]]) -> EpochEnded:
         try:
-            self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
-            if self._codes is None:
-                self._codes = self._context.broadcast(request.code.codes)
-            with closing(_SparkGraph(self._context, request, self._codes)) as graph:
-                return EpochEnded([graph.run(sink) for sink in request.plan.sinks], None)
+            self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+            return EpochEnded(job(), None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
-            return EpochEnded(None, self._failure(request, error))
+            return EpochEnded(None, self._failure(description, error))
 
-    def _failure(self, request: EpochRequest, error: Exception) -> RuntimeFailure:
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        if self._codes is None:
+            self._codes = self._context.broadcast(request.code.codes)
+        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+            return [graph.run(sink) for sink in request.plan.sinks]
+
+    def _started(self, request: SlotsRequest) -> list[list[Any]]:
+        slots = self._context.parallelize(request.slots, len(request.slots))
+        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        return []
+
+    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
         if not _is_alive(self._context):
             return SparkUnavailableError(
-                f"the Spark application ended in {request.description}; start another session, and "
+                f"the Spark application ended in {description}; start another session, and "
                 f"restore_from() the last checkpoint"
             )
-        return SparkJobError(f"Spark failed {request.description}: {_abridged(str(error))}")
+        return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
 
 
 def _is_alive(context: SparkContext) -> bool:
