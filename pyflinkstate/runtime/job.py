@@ -520,7 +520,8 @@ class Job(JobView):
         self._epoch_ended(number, started_ms)
         self._is_final = is_final
         if barrier is not None and self._checkpointing is not None:
-            self._checkpointing.barrier_aligned(barrier.checkpoint_id)
+            for trigger in reversed(barrier.all()):  # the savepoint waits for the checkpoint
+                self._checkpointing.barrier_aligned(trigger.checkpoint_id)
         if self._checkpointing is None:
             self._commit(self._epoch)
         elif step.is_last or self._stopping is not None:
@@ -568,7 +569,7 @@ class Job(JobView):
         return DriverLink(self._control.address, self._secret, self._attempt)
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
-        """Return the barrier at the end of the epoch: a savepoint's, or that of a checkpoint due by then."""
+        """Return the barrier at the end of the epoch: with a savepoint, or of a checkpoint due by then."""
         checkpointing = self._checkpointing
         self._stopping = None
         if checkpointing is None:
@@ -682,7 +683,8 @@ class Job(JobView):
         self._restore = restore
         self._restarts.notify_progress()
         self._stopped = self._stopped or stops_job
-        self._commit(restore.metadata.epoch)
+        if restore.metadata.epoch > self._committed:
+            self._commit(restore.metadata.epoch)
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""
