@@ -569,7 +569,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(
