@@ -70,7 +70,7 @@ class NoCurrentKeyError(StateAccessError):
 
 
 class ConcurrentModificationError(StateAccessError):
-    """Keys were added to, or removed from, what is being iterated over."""
+    """Keys or elements were added to, or removed from, what is being iterated over."""
 
 
 class StateRegistrationError(PyFlinkStateError, ValueError):
@@ -162,6 +162,12 @@ class SinkError(PyFlinkStateError, OSError):
     """The output directory cannot take this job's output."""
 
 
+class SinkStorageError(SinkError):
+    """The storage of a sink refused: full, not writable, unreachable."""
+
+    recoverable = True
+
+
 class RuntimeFailure(PyFlinkStateError, RuntimeError):
     """A process, a connection or a Spark task failed; restarting from a checkpoint may help."""
 
@@ -186,6 +192,12 @@ class SparkJobError(RuntimeFailure):
 
 class SparkUnavailableError(RuntimeFailure):
     """The Spark application has ended, or cannot be reached any more."""
+
+    recoverable = False
+
+
+class DriverUnreachableError(RuntimeFailure):
+    """The driver no longer takes connections of tasks and slots."""
 
     recoverable = False
 

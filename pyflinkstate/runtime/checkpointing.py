@@ -402,7 +402,7 @@ class Checkpointing:
         """
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
-        except CheckpointError as error:
+        except PyFlinkStateError as error:
             request.fail(error)
             return None
         if request.drains:

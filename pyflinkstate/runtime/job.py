@@ -18,12 +18,16 @@ import queue
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import attrs
 
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
     CorruptCheckpointError,
+    DriverUnreachableError,
     IncompatibleCheckpointError,
     JobCancelledError,
     JobFailedError,
@@ -154,6 +158,8 @@ class Job(JobView):
         self._has_taken_over = False
         self._are_sinks_open = False
         self._running = False
+        #: Counts the epochs that were asked for.
+        self._epoch_run = 0
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
         self._cancelled: JobCancelledError | None = None
@@ -285,9 +291,7 @@ class Job(JobView):
         request = SlotsRequest(
             TaskLink(self._driver_link(), self._epoch), slots, f"{self._settings.name}: restore"
         )
-        self._ended = None
-        self._runner.start_slots(request, self._events.put)
-        self._running = True
+        self._start(partial(self._runner.start_slots, request))
         self._wait_until(lambda: not self._running)
         self._raise_failure()
         if self._ended is not None and self._ended.error is not None:
@@ -327,8 +331,10 @@ class Job(JobView):
         began, self.status = self.status is not JobStatus.CREATED, status
         if self._registry is not None:
             self._registry.end()
-        self._source.close(cause)
-        self._end_checkpoints(status, began)
+        try:
+            self._source.close(cause)
+        finally:  # where Spark is gone a streaming query cannot even be stopped
+            self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
 
@@ -455,8 +461,7 @@ class Job(JobView):
             self._registry.end()
             self._runner.cancel()
         while self._running:
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
 
     # --- epochs ----------------------------------------------------------------------------------
 
@@ -501,8 +506,7 @@ class Job(JobView):
 
     def _rest(self) -> None:
         """Wait for mail, a little while."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=self._source.poll_s))
+        self._receive(self._source.poll_s)
         if self._checkpointing is not None:
             self._checkpointing.tick()
 
@@ -512,10 +516,8 @@ class Job(JobView):
         if step.is_last:
             self._wait_until(self._nothing_pending)
         barrier = self._barrier(number, started_ms, step.is_last)
-        self._ended = None
         is_final = step.is_last or (self._stopping is not None and self._stopping.drains)
-        self._runner.start(self._request(number, step.epoch, barrier, is_final), self._events.put)
-        self._running = True
+        self._start(partial(self._runner.start, self._request(number, step.epoch, barrier, is_final)))
         self._wait_until(lambda: not self._running)
         self._epoch_ended(number, started_ms)
         self._is_final = is_final
@@ -528,6 +530,14 @@ class Job(JobView):
             self._wait_until(self._nothing_pending)
             if is_final and not step.is_last and not self._stopped:
                 raise RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
+
+    def _start(self, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
+        """Have the runner begin something; its end is told from that of what was given up before."""
+        self._ended = None
+        self._epoch_run += 1
+        run = self._epoch_run
+        begin(lambda ended: self._events.put(attrs.evolve(ended, run=run)))
+        self._running = True
 
     def _epoch_ended(self, number: int, started_ms: int) -> None:
         ended = self._ended
@@ -617,10 +627,27 @@ class Job(JobView):
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self._raise_failure()
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
             if self._checkpointing is not None:
                 self._checkpointing.tick()
+
+    def _receive(self, timeout_s: float) -> None:
+        """Handle the next event if one comes, and see whether those who owe one are still there."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(self._events.get(timeout=timeout_s))
+        self._check_runner()
+        assert self._control is not None
+        if not self._control.is_alive():
+            self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
+
+    def _check_runner(self) -> None:
+        error = self._runner.lost() if self._running else None
+        if error is None:
+            return
+        self._take_mail()  # it may have said so in the meantime
+        if self._running:
+            self._handle(EpochEnded(None, error, self._epoch_run))
+            self._epoch_run += 1
 
     def _take_mail(self) -> None:
         while not self._events.empty():
@@ -632,8 +659,7 @@ class Job(JobView):
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, EpochEnded):
-            self._running = False
-            self._ended = event
+            self._handle_end(event)
         elif isinstance(event, TaskReport):
             self._handle_report(event)
         elif isinstance(event, SlotLost):
@@ -645,6 +671,10 @@ class Job(JobView):
             self._handle_request(event)
         elif self._checkpointing is not None:
             self._checkpointing.handle(event)
+
+    def _handle_end(self, ended: EpochEnded) -> None:
+        if ended.run == self._epoch_run:
+            self._running, self._ended = False, ended
 
     def _handle_request(self, request: CancelJob | SavepointRequest) -> None:
         if isinstance(request, CancelJob):

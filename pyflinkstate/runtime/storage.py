@@ -36,6 +36,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.runs import RunHistory, is_run_id, sorted_runs
+from pyflinkstate.runtime.uris import absolute, child_uri, open_file_system, split_options
 
 METADATA = "_metadata"
 #: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
@@ -64,50 +65,6 @@ def _storage_errors(what: str) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
-
-
-def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URI or local path, and the path on it.
-
-    Raises:
-        OSError: no file system is known for the URI; the caller says what it was for.
-    """
-    if "://" in uri:
-        try:
-            file_system, path = fs.FileSystem.from_uri(uri)
-        except pa.ArrowInvalid as error:
-            raise OSError(str(error)) from error
-        return file_system, path
-    return fs.LocalFileSystem(), absolute(uri)
-
-
-def absolute(uri: str) -> str:
-    """Return a URI as it is, and a path as an absolute one: other processes work elsewhere."""
-    return uri if "://" in uri else str(Path(uri).absolute())
-
-
-def child_uri(uri: str, *names: str) -> str:
-    """Return what lies below a URI or path; options of a URI (``?endpoint_override=...``) stay at its end."""
-    base, question, options = _split_options(uri)
-    return "/".join([base, *names]) + question + options
-
-
-def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
-    """Check that Spark, too, could use a URI: options after a ``?`` and ``s3://`` are not for Hadoop.
-
-    Raises:
-        ConfigurationError: it could not.
-    """
-    if uri.startswith("s3://") or ("://" in uri and "?" in uri):
-        raise ConfigurationError(
-            f"{what} {uri}: Spark does not reach that directory under this URI; {remedy} that Spark reaches, "
-            f"such as s3a://..."
-        )
-
-
-def _split_options(uri: str) -> tuple[str, str, str]:
-    base, question, options = uri.partition("?") if "://" in uri else (uri, "", "")
-    return base.rstrip("/"), question, options
 
 
 def _absolute_path(path: str | Path) -> str:
@@ -456,8 +413,8 @@ class CheckpointStorage:
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is most often below this storage's own."""
-        base, _, options = _split_options(self.uri)
-        path, _, other_options = _split_options(uri)
+        base, _, options = split_options(self.uri)
+        path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
             return self._fs, self._root.rstrip("/") + path[len(base) :]
         with _storage_errors(f"open {uri}"):
@@ -517,7 +474,7 @@ def _exists(file_system: fs.FileSystem, path: str) -> bool:
 
 def _folder_of(uri: str) -> str:
     """Return a checkpoint's folder, of which ``uri`` may be the ``_metadata``, as in Flink."""
-    base, question, options = _split_options(uri)
+    base, question, options = split_options(uri)
     return base.removesuffix(f"/{METADATA}") + question + options
 
 

@@ -90,6 +90,9 @@ class SimulatedSpark(EpochRunner):
         if self._running is not None:
             self._cluster.slowly(self._running.cancel)
 
+    def lost(self) -> PyFlinkStateError | None:
+        return None
+
 
 class AnyJob:
     """A Spark job."""

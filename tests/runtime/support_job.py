@@ -52,6 +52,7 @@ class LocalRunner(EpochRunner):
         self.requests: list[EpochRequest] = []
         self.started: list[SlotsRequest] = []
         self.cancelled = 0
+        self.thread: threading.Thread
         self.before: Hook = lambda request: None
         self.after: Hook = lambda request: None
         self.starts: Callable[[SlotsRequest], None] = self.start_each
@@ -72,8 +73,12 @@ class LocalRunner(EpochRunner):
     def cancel(self) -> None:
         self.cancelled += 1
 
+    def lost(self) -> PyFlinkStateError | None:
+        return None if self.thread.is_alive() else SparkJobError("its thread ended without a word")
+
     def _in_thread(self, work: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]) -> None:
-        threading.Thread(target=lambda: done(_ended(work)), daemon=True).start()
+        self.thread = threading.Thread(target=lambda: done(_ended(work)), daemon=True)
+        self.thread.start()
 
     def _run(self, request: EpochRequest) -> list[list[Any]]:
         self.before(request)
