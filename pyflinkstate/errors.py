@@ -70,7 +70,7 @@ class NoCurrentKeyError(StateAccessError):
 
 
 class ConcurrentModificationError(StateAccessError):
-    """Keys were added to, or removed from, what is being iterated over."""
+    """Keys or elements were added to, or removed from, what is being iterated over."""
 
 
 class StateRegistrationError(PyFlinkStateError, ValueError):
@@ -192,6 +192,12 @@ class SparkJobError(RuntimeFailure):
 
 class SparkUnavailableError(RuntimeFailure):
     """The Spark application has ended, or cannot be reached any more."""
+
+    recoverable = False
+
+
+class DriverUnreachableError(RuntimeFailure):
+    """The driver no longer takes connections of tasks and slots."""
 
     recoverable = False
 

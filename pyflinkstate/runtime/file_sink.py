@@ -26,7 +26,7 @@ from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.uris import absolute, open_file_system
 
 _log = logging.getLogger("pyflinkstate")
 

@@ -15,8 +15,9 @@ from pyflinkstate.backends.key_groups import (
     check_parallelism,
     default_max_parallelism,
 )
+from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.chain import CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.event_time import AlignedSource
 from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.sinks import Sink, check_sinks
@@ -51,8 +52,12 @@ class ChainNode:
 
     def operators(self, has_side_outputs: bool = False) -> list[ChainedOperator]:
         """Return what a chain runs for this node."""
-        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, self.assigner_id)
-        return [own, *_output_check(self)]
+        check = _output_check(self)
+        isolates = not check or self.output_type is None or not rebuilds(self.output_type)
+        own = ChainedOperator(
+            self.kind, self.name, self.function, has_side_outputs, self.assigner_id, isolates
+        )
+        return [own, *check]
 
 
 @attrs.define(eq=False)
@@ -259,7 +264,7 @@ def _may_have_timers(function: Any) -> bool:
 def _output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedOperator]:
     if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
-    return [ChainedOperator("map", f"{node.name} output", OutputCheck(node.name, node.output_type))]
+    return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
 
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:

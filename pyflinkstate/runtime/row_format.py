@@ -39,7 +39,7 @@ from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.sink_errors import sink_errors
 from pyflinkstate.runtime.sink_files import OutputFile
 from pyflinkstate.runtime.sinks import SeveralStreams, SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.uris import absolute, open_file_system
 
 OWN_FOLDER = "_pyflinkstate"
 #: What Java's letters of a date are to ``strftime``.

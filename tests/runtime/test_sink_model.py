@@ -100,7 +100,7 @@ class Job:
         return True
 
     def recover(self) -> None:
-        """Go back to the last checkpoint: within the run, if no savepoint lies behind it."""
+        """Go back to the last checkpoint: within the run if nobody was killed and there is no savepoint."""
         epoch = 0 if self.last is None else self.last.epoch
         is_clean = all(
             point.history is not self.history or point.epoch <= epoch for point in self.checkpoints
