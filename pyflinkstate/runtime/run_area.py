@@ -33,7 +33,7 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.durable import fsync_file, fsync_folder
+from pyflinkstate.runtime.durable import flush_file, flush_folder
 from pyflinkstate.runtime.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.sink_errors import sink_errors
 
@@ -141,7 +141,6 @@ class RunArea:
         self._runs = f"{parent}/{RUNS_FOLDER}"
         self._folders = folders
         self._owner: Owner | None = None
-        self._is_local = isinstance(file_system, fs.LocalFileSystem)
 
     # --- whose it is -------------------------------------------------------------------------------
 
@@ -287,15 +286,14 @@ class RunArea:
         unfinished = self.path(uuid.uuid4().hex)
         with self._fs.open_output_stream(unfinished) as stream:
             stream.write(data)
-        if self._is_local:
-            fsync_file(unfinished)
+        flush_file(self._fs, unfinished)
         self._fs.move(unfinished, path)
         self.sync(path.rpartition("/")[0])
 
     def sync(self, *folders: str) -> None:
         """Make durable what was renamed in these folders."""
-        for folder in folders if self._is_local else ():
-            fsync_folder(folder)
+        for folder in folders:
+            flush_folder(self._fs, folder)
 
     # --- the history -----------------------------------------------------------------------------------
 
