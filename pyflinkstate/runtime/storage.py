@@ -356,6 +356,14 @@ class CheckpointStorage:
             self._fs.create_dir(folder, recursive=True)
             _publish(self._fs, f"{folder}/{run}", json.dumps(content).encode())
 
+    def forget_runs(self, job_id: str, before: str) -> None:
+        """Delete the claims of runs that are older than one that has taken the job over."""
+        for run in sorted_runs(self.runs(job_id)):
+            if run == before:
+                return
+            with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
+                self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
+
     def line(self, job_id: str) -> RunHistory:
         """Return the history of the newest run that has taken the job over; the empty one of none."""
         return self._newest_run(job_id)[0]
