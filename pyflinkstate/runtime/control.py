@@ -10,12 +10,12 @@ import contextlib
 import queue
 import threading
 import time
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import attrs
 
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError, UntrustedConnectionError
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
     CheckpointAck,
@@ -34,7 +34,7 @@ from pyflinkstate.runtime.messages import (
     StateMaterialized,
     TaskReport,
 )
-from pyflinkstate.runtime.transport import Address, Server, listen_on_tcp, shut_down
+from pyflinkstate.runtime.transport import DRIVER, Address, Server, listen_on_tcp
 
 
 class Deploys(Protocol):
@@ -83,9 +83,9 @@ class SlotLost:
 class _Slot:
     """What the registry knows of one slot: ``starter`` is starting it, ``address`` is set when it runs."""
 
-    starter: Connection | None = None
-    waiting: list[Connection] = attrs.Factory(list)
-    connection: Connection | None = None
+    starter: Channel | None = None
+    waiting: list[Channel] = attrs.Factory(list)
+    connection: Channel | None = None
     pid: int | None = None
     address: Address | None = None
     error: PyFlinkStateError | None = None
@@ -117,12 +117,12 @@ class SlotRegistry:
         with self._lock:
             return {slot_id: slot.pid for slot_id, slot in self._slots.items() if slot.pid is not None}
 
-    def acquire(self, slot_id: SlotId, task: Connection) -> None:
+    def acquire(self, slot_id: SlotId, task: Channel) -> None:
         """Answer a task now, or when the slot runs."""
         with self._lock:
             slot = self._slots.setdefault(slot_id, _Slot())
             if self._ended:
-                shut_down(task)
+                task.shut_down()
             elif slot.error is not None:
                 _send(task, SlotUnavailable(slot.error))
             elif slot.address is not None:
@@ -133,7 +133,7 @@ class SlotRegistry:
                 slot.starter = task
                 _send(task, StartSlot())
 
-    def task_left(self, slot_id: SlotId, task: Connection) -> None:
+    def task_left(self, slot_id: SlotId, task: Channel) -> None:
         """A task's connection broke: if it was starting the slot, another one shall."""
         with self._lock:
             slot = self._slots[slot_id]
@@ -144,7 +144,7 @@ class SlotRegistry:
                 if slot.starter is not None:
                     _send(slot.starter, StartSlot())
 
-    def register(self, message: RegisterSlot, connection: Connection) -> bool:
+    def register(self, message: RegisterSlot, connection: Channel) -> bool:
         """Note a slot that has started; False when it is not wanted."""
         with self._lock:
             slot = self._slots.setdefault(message.slot, _Slot())
@@ -206,10 +206,10 @@ class SlotRegistry:
             for slot in self._slots.values():
                 for connection in (slot.connection, slot.starter, *slot.waiting):
                     if connection is not None:
-                        shut_down(connection)
+                        connection.shut_down()
 
 
-def _send(connection: Connection, message: object) -> None:
+def _send(connection: Channel, message: object) -> None:
     """Send; if the other end is gone, the thread that reads the connection will find out."""
     with contextlib.suppress(OSError):
         connection.send(message)
@@ -235,7 +235,7 @@ class ControlServer:
                 f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
             ) from error
         self._address = Address(endpoint.host, listener.getsockname()[1])
-        self._server = Server([listener], secret, self._serve)
+        self._server = Server([listener], self._address, DRIVER, secret, self._serve)
         self._server.start()
 
     @property
@@ -258,7 +258,7 @@ class ControlServer:
         self._registry.end()
         self._server.close()
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: Channel) -> None:
         message = connection.recv()
         if isinstance(message, TaskReport):
             self._events.put(message)
@@ -268,7 +268,7 @@ class ControlServer:
         elif isinstance(message, RegisterSlot):
             self._serve_slot(message, connection)
 
-    def _serve_task(self, message: AcquireSlot, task: Connection) -> None:
+    def _serve_task(self, message: AcquireSlot, task: Channel) -> None:
         registry = self._registry
         if message.attempt != registry.attempt:
             return
@@ -278,7 +278,7 @@ class ControlServer:
         finally:
             registry.task_left(message.slot, task)
 
-    def _serve_slot(self, message: RegisterSlot, connection: Connection) -> None:
+    def _serve_slot(self, message: RegisterSlot, connection: Channel) -> None:
         registry, slot_id = self._registry, message.slot
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
@@ -286,12 +286,14 @@ class ControlServer:
             connection.send(self._deployments.of(slot_id))
             while self._heard_from_slot(registry, message, connection.recv()):
                 pass
+        except UntrustedConnectionError as error:
+            self._slot_failed(registry, slot_id, error)
         except (EOFError, OSError):
-            error = SlotLostError(
+            died = SlotLostError(
                 f"state slot {slot_id} (process {message.pid} at {message.address.host}) died",
                 pid=message.pid,
             )
-            self._slot_failed(registry, slot_id, error)
+            self._slot_failed(registry, slot_id, died)
         except BaseException as error:
             lost = SlotLostError(
                 f"state slot {slot_id} (process {message.pid} at {message.address.host}) was cut off: its "

@@ -18,17 +18,16 @@ import gc
 import json
 import os
 import queue
-import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.messages import (
     BeginEpoch,
@@ -45,7 +44,15 @@ from pyflinkstate.runtime.messages import (
 )
 from pyflinkstate.runtime.output import OutputForwarder
 from pyflinkstate.runtime.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.transport import Address, Server, connect, listen_on_tcp, listen_on_unix
+from pyflinkstate.runtime.transport import (
+    DRIVER,
+    Address,
+    Server,
+    ServerName,
+    connect,
+    listen_on_tcp,
+    listen_on_unix,
+)
 
 #: A slot that nobody tells what to run ends after so long.
 DEPLOYMENT_TIMEOUT_S = 60
@@ -85,8 +92,7 @@ class StateSlot:
 
     def __init__(self, bootstrap: SlotBootstrap) -> None:
         self._bootstrap = bootstrap
-        self._driver = connect(bootstrap.driver, bootstrap.secret)
-        self._driver_lock = threading.Lock()
+        self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
         host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
         self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
@@ -96,7 +102,7 @@ class StateSlot:
     def run(self) -> None:
         """Register, deploy, and serve until the driver says so or is gone."""
         try:
-            server = Server(self._listen(), self._bootstrap.secret, self._serve_task)
+            server = self._listen()
             deployment = self._await_deployment()
             threading.Thread(target=self._listen_to_driver, daemon=True).start()
             self._output.install()
@@ -130,15 +136,17 @@ class StateSlot:
 
     # --- the driver ----------------------------------------------------------------------------
 
-    def _listen(self) -> list[socket.socket]:
-        own_host = _local_host_of(self._driver)
+    def _listen(self) -> Server:
+        own_host = self._driver.host()
         listeners = [listen_on_tcp(own_host)]
         with contextlib.suppress(OSError):  # a temp folder with a long name, or of somebody else
             unix, self._unix_path = listen_on_unix()
             listeners.append(unix)
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
-        self._tell_driver(RegisterSlot(self._bootstrap.attempt, self._bootstrap.slot, os.getpid(), address))
-        return listeners
+        slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
+        self._tell_driver(RegisterSlot(attempt, slot, os.getpid(), address))
+        name = ServerName.of_slot(slot, attempt)
+        return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
 
     def _await_deployment(self) -> DeploySlot:
         if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
@@ -156,8 +164,7 @@ class StateSlot:
             self._exit()  # whatever ended this: nobody would notice the driver's end any more
 
     def _tell_driver(self, message: object) -> None:
-        with self._driver_lock:
-            self._driver.send(message)
+        self._driver.send(message)
 
     def _exit(self) -> NoReturn:
         """End at once: user code may be busy, or have left threads that would keep the process."""
@@ -168,7 +175,7 @@ class StateSlot:
 
     # --- tasks -----------------------------------------------------------------------------------
 
-    def _serve_task(self, task: Connection) -> None:
+    def _serve_task(self, task: Channel) -> None:
         begin = task.recv()
         assert isinstance(begin, BeginEpoch)
         answer = self._service.begin(begin)
@@ -181,7 +188,7 @@ class StateSlot:
         if isinstance(outcome, EpochFailed):
             _drain(task)
 
-    def _feed(self, task: Connection) -> EpochDone | EpochFailed:
+    def _feed(self, task: Channel) -> EpochDone | EpochFailed:
         """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
         try:
             while data := task.recv_bytes():
@@ -204,17 +211,11 @@ def _in_a_thread(run: Callable[[], None]) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-def _drain(task: Connection) -> None:
+def _drain(task: Channel) -> None:
     """Read what still comes: closing over unread bytes would reset TCP, and lose the answer."""
     with contextlib.suppress(EOFError, OSError):
         while task.recv_bytes():
             pass
-
-
-def _local_host_of(connection: Connection) -> str:
-    with socket.socket(fileno=os.dup(connection.fileno())) as sock:
-        host: str = sock.getsockname()[0]
-    return host
 
 
 def main() -> None:
