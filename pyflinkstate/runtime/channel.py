@@ -101,6 +101,24 @@ class Channel:
         """Send an object; raises ``OSError`` when the other end is gone."""
         self._send(_PICKLE, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
+    def try_send(self, message: object) -> None:
+        """Send a small object if that can be done at once; else something else is on its way already."""
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            poll = select.poll()
+            poll.register(self._sock, select.POLLOUT)
+            if poll.poll(0):
+                self._send_locked(_PICKLE, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        finally:
+            self._sending.release()
+
+    def limit_sends(self, timeout_s: float) -> None:
+        """End the connection when the other end has not taken anything of a message for so long."""
+        seconds, rest_s = divmod(max(timeout_s, 0.001), 1)
+        timeout = struct.pack("ll", int(seconds), int(rest_s * 1_000_000))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+
     def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are; raises ``OSError`` when the other end is gone."""
         self._send(_BYTES, data)
@@ -126,12 +144,19 @@ class Channel:
         return bool(poll.poll(timeout_s * 1000))
 
     def _send(self, kind: bytes, body: bytes) -> None:
-        head = _HEAD.pack(kind, len(body))
         with self._sending:
+            self._send_locked(kind, body)
+
+    def _send_locked(self, kind: bytes, body: bytes) -> None:
+        head = _HEAD.pack(kind, len(body))
+        try:
             if self._sends is None:
                 self._send_all((head, body))
             else:
                 self._send_all((head, self._sends.of_head(head), body, self._sends.of_body(body)))
+        except OSError:
+            self.shut_down()  # a part of the message may be on its way: nothing can follow it
+            raise
 
     def _send_all(self, parts: tuple[bytes, ...]) -> None:
         sent = self._sock.sendmsg(parts)

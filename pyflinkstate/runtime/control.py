@@ -10,18 +10,21 @@ import contextlib
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError, UntrustedConnectionError
 from pyflinkstate.runtime.channel import Channel
+from pyflinkstate.runtime.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
     CheckpointAck,
     CheckpointDecline,
     CloseSlot,
     DeploySlot,
+    Heartbeat,
     RegisterSlot,
     SlotAvailable,
     SlotClosed,
@@ -89,6 +92,8 @@ class _Slot:
     pid: int | None = None
     address: Address | None = None
     error: PyFlinkStateError | None = None
+    #: When it was heard last, by the clock of heartbeats.
+    heard_s: float = 0.0
     closed: threading.Event = attrs.Factory(threading.Event)
 
 
@@ -99,8 +104,9 @@ class SlotRegistry:
     absent slot is told to start it; if that task goes away, the next one that waits is told.
     """
 
-    def __init__(self, attempt: int) -> None:
+    def __init__(self, attempt: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self.attempt = attempt
+        self._now_s = now_s
         self._lock = threading.Lock()
         self._slots: dict[SlotId, _Slot] = {}
         self._ended = False
@@ -152,7 +158,31 @@ class SlotRegistry:
                 return False
             slot.connection = connection
             slot.pid = message.pid
+            slot.heard_s = self._now_s()
             return True
+
+    def heard(self, slot_id: SlotId) -> None:
+        """The slot has said something."""
+        self._slots[slot_id].heard_s = self._now_s()
+
+    def beat(self, timeout_s: float) -> list[SlotId]:
+        """Send a heartbeat to every slot that runs; returns those that were silent for too long, cut off."""
+        silent = []
+        with self._lock:
+            for slot_id, slot in self._slots.items():
+                if slot.connection is None or slot.error is not None:
+                    continue
+                if self._now_s() - slot.heard_s >= timeout_s:
+                    silent.append(slot_id)
+                else:
+                    _try_send(slot.connection, Heartbeat())
+        return silent
+
+    def cut_off(self, slot_id: SlotId) -> None:
+        """End the connection of a slot; the thread that reads it will find out."""
+        connection = self._slots[slot_id].connection
+        if connection is not None:
+            connection.shut_down()
 
     def ready(self, slot_id: SlotId, address: Address) -> None:
         """The slot runs: tell all who wait."""
@@ -215,6 +245,11 @@ def _send(connection: Channel, message: object) -> None:
         connection.send(message)
 
 
+def _try_send(connection: Channel, message: object) -> None:
+    with contextlib.suppress(OSError):
+        connection.try_send(message)
+
+
 class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
@@ -222,10 +257,16 @@ class ControlServer:
     """
 
     def __init__(
-        self, endpoint: Endpoint, secret: bytes, events: queue.SimpleQueue[Any], deployments: Deploys
+        self,
+        endpoint: Endpoint,
+        secret: bytes,
+        events: queue.SimpleQueue[Any],
+        deployments: Deploys,
+        heartbeat: HeartbeatSettings | None = None,
     ) -> None:
         self._events = events
         self._deployments = deployments
+        self._heartbeat = heartbeat or HeartbeatSettings()
         self._registry = SlotRegistry(0)
         try:
             listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
@@ -237,6 +278,9 @@ class ControlServer:
         self._address = Address(endpoint.host, listener.getsockname()[1])
         self._server = Server([listener], self._address, DRIVER, secret, self._serve)
         self._server.start()
+        self._closed = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
 
     @property
     def address(self) -> Address:
@@ -245,7 +289,7 @@ class ControlServer:
 
     def is_alive(self) -> bool:
         """See :class:`Control`."""
-        return self._server.is_alive()
+        return self._server.is_alive() and self._beating.is_alive()
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """See :class:`Control`."""
@@ -255,8 +299,23 @@ class ControlServer:
 
     def close(self) -> None:
         """See :class:`Control`."""
+        self._closed.set()
         self._registry.end()
         self._server.close()
+
+    def _beat(self) -> None:
+        """Send heartbeats, and give up the slots that do not answer them."""
+        timeout_ms = self._heartbeat.timeout_ms
+        while not self._closed.wait(self._heartbeat.interval_ms / 1000):
+            registry = self._registry
+            for slot_id in registry.beat(timeout_ms / 1000):
+                error = SlotLostError(
+                    f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: its process or "
+                    f"its host is stopped, or a function never gives the interpreter lock back",
+                    pid=registry.pids().get(slot_id),
+                )
+                self._slot_failed(registry, slot_id, error)
+                registry.cut_off(slot_id)
 
     def _serve(self, connection: Channel) -> None:
         message = connection.recv()
@@ -283,7 +342,10 @@ class ControlServer:
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
         try:
-            connection.send(self._deployments.of(slot_id))
+            connection.limit_sends(self._heartbeat.timeout_ms / 1000)
+            connection.send(
+                attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
+            )
             while self._heard_from_slot(registry, message, connection.recv()):
                 pass
         except UntrustedConnectionError as error:
@@ -311,6 +373,7 @@ class ControlServer:
 
     def _heard_from_slot(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
         """Handle one message; returns whether more may come."""
+        registry.heard(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)
         elif isinstance(message, SlotFailed):

@@ -2,7 +2,8 @@
 
 PySpark gives a task any idle worker and closes idle ones after a minute, so state cannot live in a
 worker. A slot is started by the first task that needs it and ends with the application: it keeps a
-control connection to the driver, and exits when that breaks, however the driver ended.
+control connection to the driver, and exits when that breaks, however the driver ended. When the driver is
+silent for too long the watchdog ends the process, also while user code keeps every thread waiting.
 
 Threads: one does nothing but listen to the driver, so that its end is noticed whatever user code is
 doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
@@ -36,6 +37,7 @@ from pyflinkstate.runtime.messages import (
     EpochDone,
     EpochFailed,
     EpochRefused,
+    Heartbeat,
     RegisterSlot,
     SlotFailed,
     SlotId,
@@ -53,6 +55,7 @@ from pyflinkstate.runtime.transport import (
     listen_on_tcp,
     listen_on_unix,
 )
+from pyflinkstate.runtime.watchdog import watchdog
 
 #: A slot that nobody tells what to run ends after so long.
 DEPLOYMENT_TIMEOUT_S = 60
@@ -92,6 +95,9 @@ class StateSlot:
 
     def __init__(self, bootstrap: SlotBootstrap) -> None:
         self._bootstrap = bootstrap
+        self._watchdog = watchdog()
+        self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
+        self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
         self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
         host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
@@ -153,13 +159,20 @@ class StateSlot:
             raise EOFError("the driver does not say what to run")
         deployment = self._driver.recv()
         assert isinstance(deployment, DeploySlot)
+        self._heartbeat_timeout_ms = deployment.heartbeat_timeout_ms
+        self._watchdog.feed(self._heartbeat_timeout_ms)
         return deployment
 
     def _listen_to_driver(self) -> None:
         try:
             while True:
-                # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
-                self._mail.put(self._driver.recv())
+                message = self._driver.recv()
+                self._watchdog.feed(self._heartbeat_timeout_ms)
+                if isinstance(message, Heartbeat):
+                    self._tell_driver(message)
+                else:
+                    # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
+                    self._mail.put(message)
         finally:
             self._exit()  # whatever ended this: nobody would notice the driver's end any more
 

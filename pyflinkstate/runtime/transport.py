@@ -15,6 +15,7 @@ import struct
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -89,6 +90,18 @@ class HandshakeLimits:
 
 LIMITS = HandshakeLimits()
 
+#: The sockets of this process. What it forks must not keep them open: the other ends would not see its end.
+_ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    for sock in list(_ours):
+        with contextlib.suppress(OSError):
+            sock.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
 
 class _Wire:
     """A socket during the handshake: each step ends by one deadline for all of them."""
@@ -140,6 +153,7 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
     if sock is None:
         left_s = _left_s(deadline_s, limits.now_s)
         sock = socket.create_connection((address.host, address.port), timeout=left_s)
+    _ours.add(sock)
     try:
         return _greet_server(sock, address, server, secret, _Wire(sock, limits, deadline_s))
     except UntrustedConnectionError as error:
@@ -259,6 +273,7 @@ class Server:
         limits: HandshakeLimits = LIMITS,
     ) -> None:
         self._listeners = listeners
+        _ours.update(listeners)
         self._address = address
         self._name = name
         self._secret = secret
@@ -300,6 +315,7 @@ class Server:
 
     def _take(self, listener: socket.socket, strangers: _Strangers) -> None:
         sock, _ = listener.accept()
+        _ours.add(sock)
         strangers.admit(sock)
         try:
             threading.Thread(target=self._greet, args=(sock, strangers), daemon=True).start()
