@@ -12,6 +12,7 @@ from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.messages import SlotId
 from pyflinkstate.runtime.observe import JobExecutionResult, JobStatus
+from pyflinkstate.runtime.uris import absolute
 
 
 class JobClient:
@@ -96,7 +97,7 @@ class JobClient:
             raise ConfigurationError(
                 "name a directory for the savepoint, or set_default_savepoint_directory() before"
             )
-        request = SavepointRequest(str(directory), stops_job, drains=drains)
+        request = SavepointRequest(absolute(str(directory)), stops_job, drains=drains)
         self._job.request_savepoint(request)
         self._result.add_done_callback(lambda _: _fail_if_open(request.done))
         return request.done
