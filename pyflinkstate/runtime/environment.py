@@ -489,14 +489,16 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
-        endpoint = on_spark.driver_endpoint(self._context)
+        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
             return Job(
                 plan,
                 self._settings(name, storage is not None),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-                lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
+                lambda secret, events, deployments: ControlServer(
+                    endpoint, secret, events, deployments, heartbeat
+                ),
                 SystemClock(),
                 storage,
                 restore,
