@@ -78,6 +78,8 @@ class Source(ABC):
     is_rewindable = True
     #: It ends by itself.
     is_bounded = False
+    #: An epoch may have more than one split.
+    is_parallel = True
     #: How long a job that has nothing to do waits before it asks again, in seconds.
     poll_s = 0.1
 
@@ -134,6 +136,7 @@ class CollectionSource(Source):
     records: Sequence[Any]
     records_per_epoch: int = RECORDS_PER_EPOCH
     is_bounded = True
+    is_parallel = False
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
