@@ -299,7 +299,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
-            growing: go on with files that appear later, without end; names must come later too.
+            growing: go on with files that appear later, without end. Each must be whole when it appears:
+                write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
