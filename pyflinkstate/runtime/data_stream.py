@@ -449,7 +449,8 @@ class DataStream:
                 f"{method}() is for an operator, and {made_by} adds none: call {method}() on the operator "
                 f"before {made_by}, or on the one after it, such as a map() or process() that follows"
             )
-        return self._node
+        is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
+        return self._node.parent if is_of_source else self._node  # type: ignore[union-attr]
 
     def _made_by(self) -> str | None:
         """Return the call that made the stream, if it added no operator."""

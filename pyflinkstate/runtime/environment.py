@@ -412,7 +412,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         stream = self._stream(source, source_name, type_of_source(source, type_info))
         if watermark_strategy is None:
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
         """Read the lines of a file, or of all files below a folder."""

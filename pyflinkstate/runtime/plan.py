@@ -49,6 +49,8 @@ class ChainNode:
     output_type: TypeInformation | None = None
     #: Of one that assigns watermarks: what checkpoints know it by.
     assigner_id: str = ""
+    #: It came with its source, and what is set is the source's.
+    is_of_source: bool = False
     #: How many subtasks; None for as many as what precedes it has partitions.
     parallelism: int | None = None
     max_parallelism: int | None = None

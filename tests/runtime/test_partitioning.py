@@ -21,17 +21,21 @@ import pytest
 from event_time_functions import Contents, key_of
 from partition_functions import ODD, OddsAside, OfItsSubtask, Place, Places, Twice, same
 from support_job import JobRun, LocalRunner
+from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime import frames as frames_module
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.frames import EventTimeSettings, Partitioning, Router, ValuesFrame
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.tasks import MergeTask, TaskLink
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, TaskTime
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -303,6 +307,13 @@ class TestParallelism:
         assert (nodes[0].parallelism, nodes[1].parent.parallelism) == (5, 3)
 
 
+def test_a_sink_right_behind_a_partitioner() -> None:
+    out: list[Any] = []
+    sink = DriverSink(lambda subtask, values: out.extend((value, subtask) for value in values))
+    JobRun(source().broadcast().node, sink, parallelism=3).run()
+    assert sorted(out) == [(value, subtask) for value in ALL for subtask in range(3)]
+
+
 def test_two_inputs_without_keys_go_where_they_are_told() -> None:
     stream = source().global_().connect(source(HUNDREDS).broadcast()).map(Places())
     assert placement(stream) == {(0, 2): [*ALL, *HUNDREDS], (1, 2): HUNDREDS}
@@ -344,6 +355,43 @@ def spread_union() -> DataStream:
     two = program.stream(TWO, "two", 12).shuffle()
     both = one.union(two).map(same).set_parallelism(2)
     return both.key_by(key_of).window(WINDOWS).process(Contents())
+
+
+def merged(channels: list[EventTimeSettings], records: list[list[Any]]) -> list[ValuesFrame]:
+    """What subtask 0 of 2 makes of channels that are rebalanced."""
+    frames = []
+    for branch, (settings, given) in enumerate(zip(channels, records, strict=True)):
+        router = Router("map", same, PICKLED, 2, 2, Partitioning.REBALANCE, 0, branch, settings)
+        time = TaskTime(None, 7)
+        frames += [frame for frame in router.route(0, given, time) if frame[0][0] == 0]
+    task = MergeTask(TaskLink(Unheard(), 1), "rebalance-1", {"rebalance-1": 5})  # type: ignore[arg-type]
+    return [ValuesFrame.decode(data) for data in task(0, sorted(frames))]
+
+
+class Unheard:
+    """A driver that is told what it need not know."""
+
+    attempt = 1
+
+    def report(self, _: Any) -> None:
+        return
+
+
+class TestMerging:
+    def test_it_begins_where_the_epoch_before_ended(self) -> None:
+        first, *others = merged([EventTimeSettings(), EventTimeSettings()], [[1, 2, 3], [4]])
+        assert (first.opening, first.watermark, list(first.values)) == (5, 5, [])
+        assert [frame.watermark for frame in others] == [7] * len(others)
+        assert sorted(value for frame in others for value in frame.values) == [1, 3]
+
+    def test_a_stream_is_idle_if_all_that_it_is_made_of_are(self) -> None:
+        idle, busy = EventTimeSettings(is_idle=True), EventTimeSettings()
+        assert {frame.is_idle for frame in merged([idle, idle], [[], []])} == {True}
+        assert not any(frame.is_idle for frame in merged([idle, busy], [[], []]))
+
+    def test_the_end_of_all_channels_is_the_end(self) -> None:
+        final = EventTimeSettings(is_final=True)
+        assert merged([final, final], [[1], []])[-1].watermark == MAX_WATERMARK
 
 
 class TestEventTime:
