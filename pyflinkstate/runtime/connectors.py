@@ -16,7 +16,7 @@ from pyflinkstate.errors import ConfigurationError, SourceError
 from pyflinkstate.runtime.formats import Reject, TextLines
 from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch, check_position
 from pyflinkstate.runtime.sources import FileSource as DirectorySource
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
 
 
 class StreamFormat:
@@ -78,7 +78,7 @@ def _files_of(path: str) -> Iterator[tuple[str, int]]:
         below = found.path[len(root) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
         if found.type == fs.FileType.File and not hidden:
-            yield child_uri(path, quote(below) if "://" in path else below), found.size
+            yield child_uri(path, quote(below) if is_uri(path) else below), found.size
 
 
 class FileSourceBuilder:
@@ -147,7 +147,7 @@ class NumberSequenceSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return SplitEpoch([(start["next"], end["next"])], _read_numbers)
+        return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
     def _offset(self, number: int) -> Any:
         return {"start": self.start, "end": self.end, "next": number}

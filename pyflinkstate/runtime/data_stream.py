@@ -230,8 +230,8 @@ class DataStream:
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
-                f"get_side_output(): {self._node.name!r} has no side outputs: process(), windows and "
-                f"connected streams have"
+                f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
+                f"connected streams have them"
             )
         assert isinstance(self._node, (KeyedNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"

@@ -15,6 +15,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
@@ -45,12 +46,10 @@ from pyflinkstate.runtime.spark_sources import (
 from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
-    absolute,
-    check_spark_reaches,
-    child_uri,
     load_checkpoint,
 )
 from pyflinkstate.runtime.stream_types import converted_at_source
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -266,20 +265,24 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         records = list(collection)
         if type_info is not None:
             records = converted_at_source(records, type_info, "collection")
-        return self._stream(CollectionSource(records, records_per_epoch), "collection", type_info)
+        is_fresh = type_info is not None and rebuilds(type_info)
+        return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
 
     def from_rdd(self, rdd: RDD[Any], *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
 
         For an exact restart a partition must give the same records whenever it is computed.
         """
+        return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
+
+    def _from_rdd(self, rdd: RDD[Any], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream:
         if partitions_per_epoch is not None:
             _check_positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch), "rdd")
+        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`."""
-        return self.from_rdd(df.rdd, partitions_per_epoch=partitions_per_epoch).name("dataframe")
+        return self._from_rdd(df.rdd, partitions_per_epoch, is_fresh=True).name("dataframe")
 
     def from_files(
         self,
@@ -389,7 +392,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         storage = self._checkpoints.get_checkpoint_storage()
         assert storage is not None
         directory = storage.checkpoint_path
-        check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
+        check_spark_reaches(
+            directory,
+            "from_streaming() with checkpoints in",
+            "name a checkpoint_location that Spark reaches, such as s3a://...",
+        )
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
     def from_source(
@@ -565,7 +572,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(

@@ -119,7 +119,8 @@ class EpochGraph(ABC, Generic[D]):
         if epoch is None:
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
-        return self.transform(data, SourceTask(self.request.link, node.name, read), node.name)
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh)
+        return self.transform(data, task, node.name)
 
     def _shared(self, node: ChainNode) -> D:
         parts: list[D] = []

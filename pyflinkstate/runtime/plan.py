@@ -15,12 +15,13 @@ from pyflinkstate.backends.key_groups import (
     check_parallelism,
     default_max_parallelism,
 )
+from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.chain import CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.event_time import AlignedSource
 from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.partitioners import CustomPartition
-from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.sinks import Sink, check_sinks
 from pyflinkstate.runtime.source_set import SourceSet
 from pyflinkstate.runtime.sources import Source
 
@@ -59,8 +60,12 @@ class ChainNode:
 
     def operators(self, has_side_outputs: bool = False) -> list[ChainedOperator]:
         """Return what a chain runs for this node."""
-        own = ChainedOperator(self.kind, self.name, self.function, has_side_outputs, self.assigner_id)
-        return [own, *_output_check(self)]
+        check = _output_check(self)
+        isolates = not check or self.output_type is None or not rebuilds(self.output_type)
+        own = ChainedOperator(
+            self.kind, self.name, self.function, has_side_outputs, self.assigner_id, isolates
+        )
+        return [own, *check]
 
 
 @attrs.define(eq=False)
@@ -90,7 +95,7 @@ class PartitionNode:
         if self.partitioning is not Partitioning.CUSTOM:
             return []
         function = CustomPartition(self.partitioner, self.key_selector, parallelism)
-        return [ChainedOperator("map", self.name, function)]
+        return [ChainedOperator("map", self.name, function, isolates=False)]
 
 
 @attrs.define(eq=False)
@@ -346,7 +351,7 @@ def _may_have_timers(function: Any) -> bool:
 def _output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedOperator]:
     if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
-    return [ChainedOperator("map", f"{node.name} output", OutputCheck(node.name, node.output_type))]
+    return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
 
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
@@ -363,11 +368,13 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     """Settle names, ids and parallelisms of all that leads to ``sinks``.
 
     Raises:
-        ConfigurationError: no sink, a source that must be alone and is not, or two operators with one uid.
+        ConfigurationError: no sink, sinks that would replace each other's output, a source that must be
+            alone and is not, or two operators with one uid.
         ParallelismError: a parallelism is out of bounds.
     """
     if not sinks:
         raise ConfigurationError("the job has no sink: call print(), sink_to() or execute_and_collect()")
+    check_sinks((sink.name, sink.sink) for sink in sinks)
     nodes = list(dict.fromkeys(node for sink in sinks for node in upstream_of(sink)))
     sources = tuple(node for node in nodes if isinstance(node, SourceNode))
     keyed = [node for node in nodes if isinstance(node, KeyedNode)]

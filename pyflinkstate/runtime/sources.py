@@ -19,9 +19,9 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.failures import shorten
-from pyflinkstate.runtime.formats import RecordFormat, Reject
+from pyflinkstate.runtime.formats import FORMATS, RecordFormat, Reject
 from pyflinkstate.runtime.seen_files import SeenFiles
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
 
 _log = logging.getLogger("pyflinkstate")
 
@@ -31,18 +31,30 @@ RECORDS_PER_EPOCH = 10_000
 
 @attrs.frozen
 class SplitEpoch:
-    """An epoch of splits, each read by one Spark task with ``read``."""
+    """An epoch of splits, each read by one Spark task with ``read``.
+
+    Attributes:
+        splits: what is read.
+        read: called with a split and a function that takes rejected records; gives the split's records.
+        is_fresh: each record is made anew, and nothing of it that can change is used for another. Else what
+            can change is copied as it is read.
+    """
 
     splits: Sequence[Any]
     read: Callable[[Any, Reject], Iterable[Any]]
+    is_fresh: bool = attrs.field(default=False, eq=False)
 
 
 @attrs.frozen
 class RddEpoch:
-    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None."""
+    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None.
+
+    ``is_fresh`` is as for :class:`SplitEpoch`; of an RDD that Python has made nothing is known.
+    """
 
     rdd: Any
     partitions: range | None = None
+    is_fresh: bool = attrs.field(default=False, eq=False)
 
 
 @attrs.frozen
@@ -136,10 +148,11 @@ def check_position(position: Any, expected: dict[str, Any], source: str) -> None
 
 @attrs.frozen
 class CollectionSource(Source):
-    """A list of records, in its order."""
+    """A list of records, in its order; ``is_fresh`` says that they share nothing that can change."""
 
     records: Sequence[Any]
     records_per_epoch: int = RECORDS_PER_EPOCH
+    is_fresh: bool = False
     is_bounded = True
     is_parallel = False
 
@@ -156,7 +169,7 @@ class CollectionSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list)
+        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list, self.is_fresh)
 
     def _offset(self, index: int) -> Any:
         return {"index": index, "length": len(self.records)}
@@ -173,6 +186,7 @@ class RddSource(Source):
     rdd: Any
     partitions: int
     partitions_per_epoch: int
+    is_fresh: bool = False
     is_bounded = True
 
     def initial_offset(self) -> Any:
@@ -189,7 +203,7 @@ class RddSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return RddEpoch(self.rdd, range(start["partition"], end["partition"]))
+        return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh)
 
     def _offset(self, partition: int) -> Any:
         return {"partition": partition, "partitions": self.partitions}
@@ -226,7 +240,7 @@ class RateSource(Source):
         splits = [
             (start["start_ms"], self.rows_per_second, begin, stop) for begin, stop in itertools.pairwise(cuts)
         ]
-        return SplitEpoch(splits, _read_rate)
+        return SplitEpoch(splits, _read_rate, is_fresh=True)
 
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
@@ -286,7 +300,9 @@ class FileSource(Source):
         listing = self._listing()
         for name, size in end["files"]:
             self._check_unchanged(name, size, listing.get(name))
-        return SplitEpoch([self._path_of(name) for name, _ in end["files"]], self.record_format.read)
+        is_fresh = isinstance(self.record_format, tuple(FORMATS.values()))
+        splits = [self._path_of(name) for name, _ in end["files"]]
+        return SplitEpoch(splits, self.record_format.read, is_fresh)
 
     def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Any:
         """Return an offset: how many files were read, those of the epoch that ends there, and all."""
@@ -350,7 +366,7 @@ class FileSource(Source):
             )
 
     def _path_of(self, name: str) -> str:
-        return child_uri(self.directory, quote(name) if "://" in self.directory else name)
+        return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
 from pyflinkstate.runtime.clock import SystemClock
@@ -72,12 +73,14 @@ class TaskLink:
 class SourceTask:
     """Reads a partition's records and counts them.
 
-    ``read`` turns a split into records; without it the partition's items are the records.
+    ``read`` turns a split into records; without it the partition's items are the records. Unless they are
+    fresh, records are isolated: a pickle of many keeps what they share, and a source may refill one object.
     """
 
     link: TaskLink
     name: str
     read: Callable[[Any, Reject], Iterable[Any]] | None = None
+    is_fresh: bool = False
 
     def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[Any]:
         task = f"{self.name}[{partition}]"
@@ -104,9 +107,11 @@ class SourceTask:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _records(self, items: Iterable[Any], reject: Reject) -> Iterable[Any]:
-        if self.read is None:
-            return items
-        return chain.from_iterable(self.read(split, reject) for split in items)
+        records = items
+        if self.read is not None:
+            read = self.read
+            records = chain.from_iterable(read(split, reject) for split in items)
+        return records if self.is_fresh else map(isolated, records)
 
 
 @attrs.frozen
@@ -287,6 +292,19 @@ def _merged(frames: Iterator[KeyedFrame], merger: WatermarkMerger) -> Iterator[V
         merger.advance(frame.time)
         if not is_opening:
             yield ValuesFrame(frame.values, frame.timestamps, merger.watermark, merger.is_idle)
+
+
+@attrs.frozen
+class StartSlotsTask:
+    """Starts slots where they do not run yet, and waits until they have restored their state."""
+
+    link: TaskLink
+
+    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Any]:
+        for slot in slots:
+            with self.link.reporting(str(slot)):
+                self.link.driver.acquire_slot(slot)
+        yield from ()
 
 
 @attrs.frozen

@@ -8,7 +8,9 @@ import importlib
 COMPILED_MODULES = (
     "copy_on_write_state_map",
     "heap_state",
+    "isolation",
     "key_context",
+    "list_iterator",
     "map_state",
     "nested_state_map",
     "state_map",
