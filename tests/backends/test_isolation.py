@@ -35,7 +35,7 @@ PICKLED = Types.PICKLED_BYTE_ARRAY()
 
 
 class Colour(enum.Enum):
-    RED = [1]
+    RED = "red"
 
 
 class Point(NamedTuple):
@@ -347,7 +347,7 @@ def children_of(value: Any) -> list[Any]:
 
 
 def shape_of(value: Any) -> list[Any]:
-    """Return types, atoms and what is shared, as a list that can be compared; what is shared has one number."""
+    """Return types, atoms and what is shared, as a list that can be compared."""
     numbers: dict[int, int] = {}
     shape: list[Any] = []
     todo = [value]
