@@ -63,7 +63,11 @@ class ListState(MergingState[T, Iterable[T]]):
 
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """Return the elements under the current key; an empty iterable where there are none."""
+        """Return the elements under the current key; an empty iterable where there are none.
+
+        Its iterators are fail-fast: after an ``add`` the next step raises a
+        :class:`~pyflinkstate.ConcurrentModificationError`.
+        """
 
     @abstractmethod
     def add(self, value: T) -> None:

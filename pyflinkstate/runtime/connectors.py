@@ -16,7 +16,7 @@ from pyflinkstate.errors import ConfigurationError, SourceError
 from pyflinkstate.runtime.formats import Reject, TextLines
 from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch, check_position
 from pyflinkstate.runtime.sources import FileSource as DirectorySource
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
 
 
 class StreamFormat:
@@ -79,7 +79,7 @@ def _files_of(path: str) -> Iterator[str]:
         below = found.path[len(root) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
         if found.type == fs.FileType.File and not hidden:
-            yield child_uri(path, quote(below) if "://" in path else below)
+            yield child_uri(path, quote(below) if is_uri(path) else below)
 
 
 class FileSourceBuilder:

@@ -54,6 +54,9 @@ class Control(Protocol):
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """End the slots of the attempt before, and begin a registry for the new one."""
 
+    def is_alive(self) -> bool:
+        """Return whether tasks and slots can still connect."""
+
     def close(self) -> None:
         """End all slots and listen no more."""
 
@@ -240,6 +243,10 @@ class ControlServer:
         """See :class:`Control`."""
         return self._address
 
+    def is_alive(self) -> bool:
+        """See :class:`Control`."""
+        return self._server.is_alive()
+
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """See :class:`Control`."""
         self._registry.end()
@@ -285,6 +292,14 @@ class ControlServer:
                 pid=message.pid,
             )
             self._slot_failed(registry, slot_id, error)
+        except BaseException as error:
+            lost = SlotLostError(
+                f"state slot {slot_id} (process {message.pid} at {message.address.host}) was cut off: its "
+                f"control connection failed in the driver: {type(error).__name__}: {error}",
+                pid=message.pid,
+            )
+            self._slot_failed(registry, slot_id, lost)
+            raise
         finally:
             registry.slot_closed(slot_id)
 

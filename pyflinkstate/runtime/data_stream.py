@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -207,7 +207,8 @@ class DataStream:
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
-                f"{self._node.name!r} has no side outputs: process(), windows and connected streams have"
+                f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
+                f"connected streams have them"
             )
         assert isinstance(self._node, (KeyedNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"
@@ -264,17 +265,19 @@ class DataStream:
 
     def name(self: S, name: str) -> S:
         """Name the operator: in messages, Spark's UI and counts."""
-        self._node.name = name
+        self._operator_node("name").name = name
         return self
 
     def uid(self: S, uid: str) -> S:
         """Give a stateful operator the id under which checkpoints keep its state; others have none."""
-        if isinstance(self._node, KeyedNode):
-            self._node.uid = uid
+        node = self._operator_node("uid")
+        if isinstance(node, KeyedNode):
+            node.uid = uid
         return self
 
     def set_uid_hash(self: S, uid_hash: str) -> S:
         """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        self._operator_node("set_uid_hash")
         return self.uid(uid_hash)
 
     def set_parallelism(self: S, parallelism: int) -> S:
@@ -282,37 +285,43 @@ class DataStream:
 
         What has no state runs in the Spark tasks of what precedes it, as many as that has partitions.
         """
+        node = self._operator_node("set_parallelism")
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
-        if isinstance(self._node, KeyedNode):
-            self._node.parallelism = parallelism
+        if isinstance(node, KeyedNode):
+            node.parallelism = parallelism
         return self
 
     def set_max_parallelism(self: S, max_parallelism: int) -> S:
         """Set the number of key groups of a stateful operator, 1 to 32768; fixed by the first checkpoint."""
+        node = self._operator_node("set_max_parallelism")
         check_max_parallelism(max_parallelism)
-        if isinstance(self._node, KeyedNode):
-            self._node.max_parallelism = max_parallelism
+        if isinstance(node, KeyedNode):
+            node.max_parallelism = max_parallelism
         return self
 
     def force_non_parallel(self: S) -> S:
         """Run a stateful operator in one subtask."""
+        self._operator_node("force_non_parallel")
         return self.set_parallelism(1).set_max_parallelism(1)
 
     def get_name(self) -> str:
         """Return the operator's name."""
-        return self._node.name
+        return self._operator_node("get_name").name
 
     def set_description(self: S, description: str) -> S:
         """Describe the operator to who reads the program; Spark's UI shows the name."""
+        self._operator_node("set_description")
         return self
 
     def set_buffer_timeout(self: S, timeout_millis: int) -> S:
         """Accept it: records travel in frames, as many as there are."""
+        self._operator_node("set_buffer_timeout")
         return self
 
     def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
         """Accept it: Spark places its tasks."""
+        self._operator_node("slot_sharing_group")
         return self
 
     def _as_it_is(self: S, *_: Any) -> S:
@@ -331,7 +340,34 @@ class DataStream:
         return self
 
     forward = rebalance = rescale = shuffle = _as_it_is
-    disable_chaining = start_new_chain = _as_it_is
+
+    def start_new_chain(self: S) -> S:
+        """Accept it: what has no state runs with what precedes it, and the results are the same."""
+        self._operator_node("start_new_chain")
+        return self
+
+    def disable_chaining(self: S) -> S:
+        """Accept it; see :meth:`start_new_chain`."""
+        self._operator_node("disable_chaining")
+        return self
+
+    def _operator_node(self, method: str) -> Node:
+        """Return the operator whose results these are.
+
+        Raises:
+            ConfigurationError: there is none, so ``method`` would change one that somebody else added.
+        """
+        made_by = self._made_by()
+        if made_by is not None:
+            raise ConfigurationError(
+                f"{method}() is for an operator, and {made_by} adds none: call {method}() on the operator "
+                f"before {made_by}, or on the one after it, such as a map() or process() that follows"
+            )
+        return self._node
+
+    def _made_by(self) -> str | None:
+        """Return the call that made the stream, if it added no operator."""
+        return "union()" if isinstance(self._node, UnionNode) else None
 
     # --- sinks -----------------------------------------------------------------------------------
 
@@ -416,6 +452,47 @@ class KeyedStream(DataStream):
     def as_input(self) -> Input:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
+
+    def _made_by(self) -> str | None:
+        return "key_by()"
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise ConfigurationError(
+            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
+            f"the stream behind the operator that follows"
+        )
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Refuse it: side outputs belong to the operator before ``key_by``."""
+        self._refuse("get_side_output")
+
+    def broadcast(self, *args: Any) -> NoReturn:
+        """Refuse it, as each of the calls that say where records go: the key says it."""
+        self._refuse("broadcast")
+
+    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("partition_custom")
+
+    def forward(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("forward")
+
+    def rebalance(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rebalance")
+
+    def rescale(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rescale")
+
+    def shuffle(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("shuffle")
+
+    def global_(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("global_")
 
     def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None

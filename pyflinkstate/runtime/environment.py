@@ -46,12 +46,10 @@ from pyflinkstate.runtime.spark_sources import (
 from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
-    absolute,
-    check_spark_reaches,
-    child_uri,
     load_checkpoint,
 )
 from pyflinkstate.runtime.stream_types import converted_at_source
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -393,7 +391,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         storage = self._checkpoints.get_checkpoint_storage()
         assert storage is not None
         directory = storage.checkpoint_path
-        check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
+        check_spark_reaches(
+            directory,
+            "from_streaming() with checkpoints in",
+            "name a checkpoint_location that Spark reaches, such as s3a://...",
+        )
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
     def from_source(
@@ -567,7 +569,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(

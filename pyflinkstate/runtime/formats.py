@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyflinkstate.errors import MalformedRecordError
-from pyflinkstate.runtime.storage import open_file_system
+from pyflinkstate.runtime.uris import open_file_system
 
 
 class OnMalformed(enum.Enum):

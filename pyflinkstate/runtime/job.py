@@ -18,12 +18,17 @@ import queue
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import attrs
 
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
     CorruptCheckpointError,
+    DriverUnreachableError,
+    IncompatibleCheckpointError,
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
@@ -40,7 +45,7 @@ from pyflinkstate.runtime.checkpointing import (
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.deployment import Deployments, fit
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.guarded_source import GuardedSource
 from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.messages import (
@@ -61,8 +66,9 @@ from pyflinkstate.runtime.observe import (
 )
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step, track_event_time
+from pyflinkstate.runtime.runs import RunHistory, run_id_after
 from pyflinkstate.runtime.shipping import CodeBook
-from pyflinkstate.runtime.sinks import ForeachEpochSink
+from pyflinkstate.runtime.sinks import ForeachEpochSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.sources import Epoch
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -107,7 +113,7 @@ class Job(JobView):
         self._make_control = control
         self._clock = clock
         self._restore = restore
-        self._plan = plan
+        self._program = self._plan = plan
         if restore is not None:
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self._code = CodeBook(self._plan)
@@ -124,7 +130,7 @@ class Job(JobView):
             None
             if storage is None
             else Checkpointing(
-                self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self, restore
+                self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self
             )
         )
         self._restarts = settings.restart.tracker()
@@ -145,7 +151,12 @@ class Job(JobView):
         self._initial: Any = None
         self._timers = NextTimers(self._plan)
         self._last_duration_ms = 0
+        #: The slots have restored their state, and the sinks are open, for the run that began last.
+        self._has_taken_over = False
+        self._are_sinks_open = False
         self._running = False
+        #: Counts the epochs that were asked for.
+        self._epoch_run = 0
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
         self._cancelled: JobCancelledError | None = None
@@ -202,13 +213,15 @@ class Job(JobView):
         """
         self._control = self._make_control(self._secret, self._events, self._deployments)
         try:
-            self._open()
+            self._source.open(self.wake_up)
             failure, delay_ms = None, 0
             while True:
                 try:
                     self._begin_attempt()
                     if failure is not None:
                         self._go_back(failure, delay_ms)
+                    if not self._has_taken_over:
+                        self._take_over()
                     yield from self._run_attempt()
                     break
                 except PyFlinkStateError as error:
@@ -227,15 +240,77 @@ class Job(JobView):
             if self._running:
                 self._runner.cancel()
 
-    def _open(self) -> None:
-        self._source.open(self.wake_up)  # before anything is deleted: where it cannot, nothing has happened
-        if self._checkpointing is not None and self._restore is not None:
-            self._checkpointing.forget_later(self._restore)
+    # --- the beginning of a run ------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Begin a run: nothing that is there is touched before every slot has restored its state.
+
+        What goes wrong before leaves all checkpoints and all output as they were.
+        """
+        self._claim()
+        if self._restore is not None:
+            self._start_slots()
+        line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
+        if self._checkpointing is not None:
+            self._checkpointing.take_over()
+            line = self._checkpointing.line
+        self._open_sinks(line)
         restored = None if self._restore is None else self._restore.metadata.epoch
-        for sink in self._plan.sinks:
-            sink.sink.open(self.job_id, restored)
         if self._logs_epochs and restored is not None and self._checkpointing is not None:
             self._planner.remember(self._checkpointing.planned(restored))
+        self._has_taken_over = True
+
+    def _claim(self) -> None:
+        """Have any older driver of the job end; what it has completed until then is restored."""
+        if self._checkpointing is None:
+            return
+        newest = self._checkpointing.claim(self._restore)
+        if newest is None or newest is self._restore:
+            return
+        settings = self._settings
+        plan = fit(self._program, settings.name, newest.metadata, settings.allow_non_restored_state)
+        if [op.max_parallelism for op in plan.operators] != [
+            op.max_parallelism for op in self._plan.operators
+        ]:
+            raise IncompatibleCheckpointError(
+                f"{newest.uri}, which another driver has just completed, has other max parallelisms than the "
+                f"checkpoint before it: start the program again"
+            )
+        self._restore = newest
+        self._begin_from(newest)
+
+    def _start_slots(self) -> None:
+        """Have every slot restore its state; no record is read."""
+        slots = self._deployments.slots()
+        if not slots:
+            return
+        request = SlotsRequest(
+            TaskLink(self._driver_link(), self._epoch), slots, f"{self._settings.name}: restore"
+        )
+        self._start(partial(self._runner.start_slots, request))
+        self._wait_until(lambda: not self._running)
+        self._raise_failure()
+        if self._ended is not None and self._ended.error is not None:
+            raise self._ended.error
+
+    def _open_sinks(self, line: RunHistory) -> None:
+        """Open the sinks for a new run; one that does not know of runs is opened just once."""
+        restored = None if self._restore is None else self._restore.metadata.epoch
+        for sink in self._plan.sinks:
+            self._check_run()
+            if not self._are_sinks_open or isinstance(sink.sink, RunAwareSink):
+                open_sink(sink.sink, self.job_id, line, restored)
+            else:
+                sink.sink.rewind(self._epoch)
+                sink.sink.commit(self._epoch)
+        self._are_sinks_open = True
+
+    def _check_run(self) -> None:
+        """Raise ``JobSupersededError`` if another driver has taken the job over."""
+        if self._checkpointing is not None:
+            self._checkpointing.check_run()
+
+    # --- the end of a job ------------------------------------------------------------------------
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
@@ -252,8 +327,10 @@ class Job(JobView):
         began, self.status = self.status is not JobStatus.CREATED, status
         if self._registry is not None:
             self._registry.end()
-        self._source.close(cause)
-        self._end_checkpoints(status, began)
+        try:
+            self._source.close(cause)
+        finally:  # where Spark is gone a streaming query cannot even be stopped
+            self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
 
@@ -272,11 +349,18 @@ class Job(JobView):
         if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
-            self._checkpointing.end(status is JobStatus.FINISHED)
+            self._checkpointing.end()
 
     def _begin_attempt(self) -> None:
         assert self._control is not None
-        metadata = None if self._restore is None else self._restore.metadata
+        self._registry = self._control.new_attempt(self._attempt)
+        if self._checkpointing is not None:
+            self._checkpointing.begin_attempt()
+        self._failure = self._cancelled
+        self._begin_from(self._restore)
+
+    def _begin_from(self, restore: RestorePoint | None) -> None:
+        metadata = None if restore is None else restore.metadata
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
         if metadata is not None:
             position = metadata.source_position
@@ -289,11 +373,7 @@ class Job(JobView):
         self._event_time.begin(self._epoch, {} if metadata is None else metadata.watermarks)
         self._is_final = False
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
-        self._registry = self._control.new_attempt(self._attempt)
-        self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
-        if self._checkpointing is not None:
-            self._checkpointing.begin_attempt()
-        self._failure = self._cancelled
+        self._deployments.begin_attempt(self._attempt, self._epoch, restore)
         self._timers.begin_attempt(are_restored=metadata is not None)
 
     def _end_attempt(self, error: PyFlinkStateError) -> int:
@@ -309,9 +389,11 @@ class Job(JobView):
 
     def _go_back(self, error: PyFlinkStateError, delay_ms: int) -> None:
         """Have sinks and listeners know that an attempt begins after a failure, and wait."""
-        for sink in self._plan.sinks:
-            sink.sink.rewind(self._epoch)
-            sink.sink.commit(self._epoch)  # again, if it was the commit that failed
+        if self._has_taken_over:
+            self._check_run()
+            for sink in self._plan.sinks:
+                sink.sink.rewind(self._epoch)
+                sink.sink.commit(self._epoch)  # again, if it was the commit that failed
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
         self._pause(delay_ms)
@@ -351,9 +433,8 @@ class Job(JobView):
             return False
         _log.warning("%s; going back to %s", error, older.uri)
         self._restore = older
+        self._has_taken_over = False
         self._planner.remember({})
-        if self._logs_epochs:
-            self._checkpointing.forget_all_planned()
         return True
 
     def _await_end_of_epoch(self) -> None:
@@ -363,8 +444,7 @@ class Job(JobView):
             self._registry.end()
             self._runner.cancel()
         while self._running:
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
 
     # --- epochs ----------------------------------------------------------------------------------
 
@@ -409,8 +489,7 @@ class Job(JobView):
 
     def _rest(self) -> None:
         """Wait for mail, a little while."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=self._source.poll_s))
+        self._receive(self._source.poll_s)
         if self._checkpointing is not None:
             self._checkpointing.tick()
 
@@ -420,10 +499,8 @@ class Job(JobView):
         if step.is_last:
             self._wait_until(self._nothing_pending)
         barrier = self._barrier(number, started_ms, step.is_last)
-        self._ended = None
         is_final = step.is_last or (self._stopping is not None and self._stopping.drains)
-        self._runner.start(self._request(number, step.epoch, barrier, is_final), self._events.put)
-        self._running = True
+        self._start(partial(self._runner.start, self._request(number, step.epoch, barrier, is_final)))
         self._wait_until(lambda: not self._running)
         self._epoch_ended(number, started_ms)
         self._is_final = is_final
@@ -435,6 +512,14 @@ class Job(JobView):
             self._wait_until(self._nothing_pending)
             if is_final and not step.is_last and not self._stopped:
                 raise RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
+
+    def _start(self, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
+        """Have the runner begin something; its end is told from that of what was given up before."""
+        self._ended = None
+        self._epoch_run += 1
+        run = self._epoch_run
+        begin(lambda ended: self._events.put(attrs.evolve(ended, run=run)))
+        self._running = True
 
     def _epoch_ended(self, number: int, started_ms: int) -> None:
         ended = self._ended
@@ -456,12 +541,10 @@ class Job(JobView):
     def _request(
         self, number: int, epoch: Epoch | None, barrier: CheckpointTrigger | None, is_final: bool
     ) -> EpochRequest:
-        assert self._control is not None
         assert self._registry is not None
-        driver = DriverLink(self._control.address, self._secret, self._attempt)
         return EpochRequest(
             self._plan,
-            TaskLink(driver, number),
+            TaskLink(self._driver_link(), number),
             epoch,
             barrier,
             self._registry.addresses(),
@@ -470,6 +553,10 @@ class Job(JobView):
             self._event_time.progress(number - 1),
             is_final,
         )
+
+    def _driver_link(self) -> DriverLink:
+        assert self._control is not None
+        return DriverLink(self._control.address, self._secret, self._attempt)
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
         """Return the barrier at the end of the epoch: a savepoint's, or that of a checkpoint due by then."""
@@ -489,6 +576,7 @@ class Job(JobView):
         return None
 
     def _commit(self, epoch: int) -> None:
+        self._check_run()
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
         self._planner.commit(epoch)
@@ -515,10 +603,27 @@ class Job(JobView):
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self._raise_failure()
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
             if self._checkpointing is not None:
                 self._checkpointing.tick()
+
+    def _receive(self, timeout_s: float) -> None:
+        """Handle the next event if one comes, and see whether those who owe one are still there."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(self._events.get(timeout=timeout_s))
+        self._check_runner()
+        assert self._control is not None
+        if not self._control.is_alive():
+            self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
+
+    def _check_runner(self) -> None:
+        error = self._runner.lost() if self._running else None
+        if error is None:
+            return
+        self._take_mail()  # it may have said so in the meantime
+        if self._running:
+            self._handle(EpochEnded(None, error, self._epoch_run))
+            self._epoch_run += 1
 
     def _take_mail(self) -> None:
         while not self._events.empty():
@@ -530,8 +635,7 @@ class Job(JobView):
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, EpochEnded):
-            self._running = False
-            self._ended = event
+            self._handle_end(event)
         elif isinstance(event, TaskReport):
             self._handle_report(event)
         elif isinstance(event, SlotLost):
@@ -543,6 +647,10 @@ class Job(JobView):
             self._handle_request(event)
         elif self._checkpointing is not None:
             self._checkpointing.handle(event)
+
+    def _handle_end(self, ended: EpochEnded) -> None:
+        if ended.run == self._epoch_run:
+            self._running, self._ended = False, ended
 
     def _handle_request(self, request: CancelJob | SavepointRequest) -> None:
         if isinstance(request, CancelJob):

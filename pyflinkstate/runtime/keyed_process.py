@@ -14,7 +14,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri, open_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,7 +120,9 @@ def _streaming(
     job_name: str,
 ) -> DataFrame:
     base = absolute(checkpoint_directory)
-    check_spark_reaches(base, "keyed_process() with checkpoint_directory", "choose a directory")
+    check_spark_reaches(
+        base, "keyed_process() with checkpoint_directory", "choose one that both reach, such as hdfs://..."
+    )
     output = child_uri(base, f"{job_name}-output")
     empty = df.sparkSession.createDataFrame([], schema)
     env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)

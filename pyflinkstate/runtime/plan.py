@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.chain import CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.event_time import AlignedSource
 from pyflinkstate.runtime.frames import Partitioning
-from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate.runtime.sinks import Sink, check_sinks
 from pyflinkstate.runtime.source_set import SourceSet
 from pyflinkstate.runtime.sources import Source
 
@@ -281,11 +281,13 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     """Settle names, ids and parallelisms of all that leads to ``sinks``.
 
     Raises:
-        ConfigurationError: no sink, a source that must be alone and is not, or two operators with one uid.
+        ConfigurationError: no sink, sinks that would replace each other's output, a source that must be
+            alone and is not, or two operators with one uid.
         ParallelismError: a parallelism is out of bounds.
     """
     if not sinks:
         raise ConfigurationError("the job has no sink: call print(), sink_to() or execute_and_collect()")
+    check_sinks((sink.name, sink.sink) for sink in sinks)
     nodes = list(dict.fromkeys(node for sink in sinks for node in upstream_of(sink)))
     sources = tuple(node for node in nodes if isinstance(node, SourceNode))
     keyed = [node for node in nodes if isinstance(node, KeyedNode)]

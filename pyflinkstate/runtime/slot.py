@@ -21,6 +21,7 @@ import queue
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NoReturn
@@ -113,6 +114,8 @@ class StateSlot:
                 self._tell_driver(closed)
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
+        except BaseException:  # noqa: BLE001 - the process ends, and says why where its output goes
+            traceback.print_exc()
         finally:
             self._exit()
 
@@ -149,8 +152,8 @@ class StateSlot:
             while True:
                 # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
                 self._mail.put(self._driver.recv())
-        except (EOFError, OSError):
-            self._exit()
+        finally:
+            self._exit()  # whatever ended this: nobody would notice the driver's end any more
 
     def _tell_driver(self, message: object) -> None:
         with self._driver_lock:

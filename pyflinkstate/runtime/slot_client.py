@@ -148,12 +148,20 @@ class _FrameWriter(threading.Thread):
     def run(self) -> None:
         # A failed send needs no report: the reader finds out why the slot is gone.
         with contextlib.suppress(OSError):
-            while (frame := self._next_frame()) is not None:
-                self._connection.send_bytes(frame)
-            if self.input_error is None:
-                self._connection.send_bytes(b"")
-            else:
+            try:
+                self._write()
+            except OSError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the reader would wait for ever
+                self.input_error = error
+            if self.input_error is not None:
                 shut_down(self._connection)
+
+    def _write(self) -> None:
+        while (frame := self._next_frame()) is not None:
+            self._connection.send_bytes(frame)
+        if self.input_error is None:
+            self._connection.send_bytes(b"")
 
     def _next_frame(self) -> bytes | None:
         try:

@@ -306,7 +306,12 @@ class SlotService:
             return
         sync_ms = (self._host.perf_s() - started) * 1000
         self._snapshots[trigger.checkpoint_id] = snapshot
-        self._host.spawn(lambda: self._write_snapshot(trigger, snapshot, sync_ms))
+        try:
+            self._host.spawn(lambda: self._write_snapshot(trigger, snapshot, sync_ms))
+        except RuntimeError as error:  # no more threads can be started
+            del self._snapshots[trigger.checkpoint_id]
+            snapshot.cancel()
+            self._decline(trigger, error)
 
     def _streams(
         self, trigger: CheckpointTrigger

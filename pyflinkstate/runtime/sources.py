@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.formats import FORMATS, RecordFormat, Reject
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
 
 #: Records of a collection in an epoch, unless the user says otherwise.
 RECORDS_PER_EPOCH = 10_000
@@ -315,7 +315,7 @@ class FileSource(Source):
             )
 
     def _path_of(self, name: str) -> str:
-        return child_uri(self.directory, quote(name) if "://" in self.directory else name)
+        return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""

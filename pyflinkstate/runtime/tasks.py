@@ -252,6 +252,19 @@ def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
 
 
 @attrs.frozen
+class StartSlotsTask:
+    """Starts slots where they do not run yet, and waits until they have restored their state."""
+
+    link: TaskLink
+
+    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Any]:
+        for slot in slots:
+            with self.link.reporting(str(slot)):
+                self.link.driver.acquire_slot(slot)
+        yield from ()
+
+
+@attrs.frozen
 class SlotTask:
     """The reduce side: feeds the subtask's frames to its slot and passes on what comes back."""
 

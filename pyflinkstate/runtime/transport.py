@@ -8,6 +8,7 @@ either raw bytes or one pickled object. Frames travel in the clear, as Spark's o
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import struct
@@ -20,7 +21,11 @@ from pathlib import Path
 
 import attrs
 
+_log = logging.getLogger("pyflinkstate")
+
 HANDSHAKE_TIMEOUT_S = 30
+#: Where no connection can be taken, for want of descriptors or threads, it is tried again after so long.
+ACCEPT_PAUSE_S = 0.1
 _NO_TIMEOUT = struct.pack("ll", 0, 0)
 
 
@@ -107,17 +112,28 @@ class Server:
     def __init__(
         self, listeners: Sequence[socket.socket], secret: bytes, serve: Callable[[Connection], None]
     ) -> None:
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
         self._listeners = listeners
         self._secret = secret
         self._serve = serve
 
     def start(self) -> None:
         """Begin to accept."""
-        for listener in self._listeners:
-            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._accept, args=(listener,), daemon=True)
+            for listener in self._listeners
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def is_alive(self) -> bool:
+        """Return whether every listener is being listened to."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
         """Accept no more; connections that are open stay open."""
+        self._closed.set()
         for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -126,12 +142,27 @@ class Server:
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                sock, _ = listener.accept()
-            except OSError:
-                return
+                self._take(listener)
+            except (OSError, RuntimeError) as error:  # no more descriptors, or no more threads
+                if self._closed.wait(ACCEPT_PAUSE_S):
+                    return
+                _log.warning("a connection could not be taken, and the next one is waited for: %s", error)
+
+    def _take(self, listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        try:
             threading.Thread(target=self._greet, args=(sock,), daemon=True).start()
+        except BaseException:
+            sock.close()
+            raise
 
     def _greet(self, sock: socket.socket) -> None:
+        try:
+            self._authenticate_and_serve(sock)
+        except Exception:  # noqa: BLE001 - it ends this connection, and no other
+            _log.exception("a connection was given up")
+
+    def _authenticate_and_serve(self, sock: socket.socket) -> None:
         connection = _as_connection(sock)
         with connection, contextlib.suppress(AuthenticationError, EOFError, OSError):
             deliver_challenge(connection, self._secret)

@@ -1,6 +1,7 @@
 """What the tests of state maps share: keys with a chosen hash, a copier that counts, both kinds of map."""
 
 from copy import deepcopy
+from itertools import count, islice
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
@@ -15,6 +16,18 @@ class CountingCopier:
     def __call__(self, value):
         self.copied.append(deepcopy(value))
         return deepcopy(value)
+
+
+def mixed(code):
+    """Return what the map makes of a hash: its low bits choose the bucket."""
+    mixed = (code & 0xFFFFFFFF) * 0x5BD1E995 + (code >> 32) * 0x31848BAB
+    mixed = ((mixed ^ mixed >> 32) & 0xFFFFFFFF) * 0x7FEB352D
+    return mixed ^ mixed >> 32
+
+
+def key_at(place, nth=0):
+    """Return the ``nth`` int that lies at ``place`` in a table of 64 buckets, so at ``place % 4`` of 4."""
+    return next(islice((key for key in count() if mixed(key) % 64 == place), nth, None))
 
 
 def small_map(copy_value=deepcopy, capacity=1, bucket_load=1, min_transferred=1):

@@ -1,13 +1,15 @@
 """ListState by rows L1 to L8 of the semantics, however it is run; L9 is with the namespaces."""
 
+import copy
 from collections import deque
+from pickle import dumps, loads
 
 import pytest
 from contract_backends import LONG, STRING, lives
 
 from pyflinkstate.api.descriptors import ListStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import StateValueError
+from pyflinkstate.errors import ConcurrentModificationError, StateValueError
 
 VISITS = ListStateDescriptor("visits", LONG)
 
@@ -185,6 +187,108 @@ def test_l7_the_callers_list_stays_the_callers(visits, method):
     visits.add(3)
     assert elements(visits) == [1, 3]
     assert mine == [1, 2]
+
+
+class TestWhileItIsIteratedOver:
+    """Java's ``ArrayList`` is fail-fast. Lists that are replaced or removed are iterated over as they were.
+
+    PyFlink 2.3 on ``for x in state.get(): ...`` with the list [1, 2]; on the last three Java agrees:
+
+        ===================== =========================== ===================
+        what the loop does    process mode                thread mode
+        ===================== =========================== ===================
+        ``add(x + 10)``       never ends                  sees [1, 2]
+        ``add_all([x + 10])`` never ends                  sees [1, 2]
+        ``update([7, 8, 9])`` sees [1, 2]                 sees [1, 2]
+        ``clear()``           sees [1, 2]                 sees [1, 2]
+        ``add(11)``, break    leaves [1, 2, 11]           leaves [1, 2, 11]
+        ===================== =========================== ===================
+    """
+
+    @staticmethod
+    def loop(state, change, limit=10):
+        """What a loop over the state sees that makes the change at each element, and what ended it."""
+        seen = []
+        try:
+            for element in state.get():
+                seen.append(element)
+                change(state, element)
+                if len(seen) == limit:
+                    return seen, "endless"
+        except ConcurrentModificationError as error:
+            return seen, str(error)
+        return seen, "ended"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda state, element: state.add(element + 10),
+            lambda state, element: state.add_all([element + 10]),
+        ],
+        ids=["add", "add_all"],
+    )
+    @pytest.mark.parametrize("size", [1, 2, 5])
+    def test_adding_ends_it_with_an_error(self, visits, change, size):
+        visits.add_all(list(range(size)))
+        seen, end = visits.run(lambda state: self.loop(state, change))
+        assert seen == [0]
+        assert "state 'visits': the list was changed while it was iterated over" in end
+        assert elements(visits) == [*range(size), 10]
+
+    def test_adding_at_the_last_element_does_so_too(self, visits):
+        visits.add_all([1, 2])
+        add_at_last = lambda state, element: state.add(3) if element == 2 else None  # noqa: E731
+        seen, end = visits.run(lambda state: self.loop(state, add_at_last))
+        assert (seen, end != "ended") == ([1, 2], True)
+
+    def test_adding_and_leaving_the_loop_is_allowed(self, visits):
+        visits.add_all([1, 2])
+        seen, _ = visits.run(lambda state: self.loop(state, lambda state, _: state.add(11), limit=1))
+        assert seen == [1]
+        assert elements(visits) == [1, 2, 11]
+
+    def test_adding_nothing_is_no_change(self, visits):
+        visits.add_all([1, 2])
+        seen = visits.run(lambda state: self.loop(state, lambda state, _: state.add_all([])))
+        assert seen == ([1, 2], "ended")
+
+    @pytest.mark.parametrize(
+        ("change", "left"),
+        [
+            (lambda state, _: state.update([7, 8, 9]), [7, 8, 9]),
+            (lambda state, _: state.clear(), []),
+            (lambda state, element: (state.update([7]), state.add(element)), [7, 2]),
+            (lambda state, element: (state.clear(), state.add(element)), [2]),
+        ],
+        ids=["update", "clear", "update and add", "clear and add"],
+    )
+    def test_a_list_that_is_replaced_is_seen_to_its_end(self, visits, change, left):
+        visits.add_all([1, 2])
+        assert visits.run(lambda state: self.loop(state, change)) == ([1, 2], "ended")
+        assert elements(visits) == left
+
+    def test_a_copy_may_be_iterated_over(self, visits):
+        visits.add_all([1, 2])
+        visits.run(lambda state: [state.add(element + 10) for element in list(state.get())])
+        assert elements(visits) == [1, 2, 11, 12]
+
+    def test_it_may_be_added_to_itself(self, visits):
+        visits.add_all([1, 2])
+        visits.run(lambda state: state.add_all(state.get()))
+        assert elements(visits) == [1, 2, 1, 2]
+        visits.run(lambda state: state.update(state.get()))
+        assert elements(visits) == [1, 2, 1, 2]
+
+
+def test_what_is_handed_out_is_a_plain_list_to_who_keeps_it(everywhere, declared):
+    visits = everywhere.state(ListStateDescriptor("visits", declared(Types.LIST(LONG))))
+    visits.add([1])
+    copies = visits.run(
+        lambda state: [make(state.get()) for make in (copy.copy, copy.deepcopy, lambda x: loads(dumps(x)))]
+    )
+    assert copies == [[[1]]] * 3
+    assert [type(one) for one in copies] == [list] * 3
+    assert visits.run(lambda state: copy.copy(state.get())[0] is state.get()[0])
 
 
 def test_l8_the_live_list_is_returned(everywhere, declared):

@@ -1,32 +1,19 @@
 """Two walk-throughs of the copy-on-write map that are published for Flink's, step by step."""
 
 import pytest
-from state_map_support import CountingCopier, entries_of
+from state_map_support import CountingCopier, entries_of, key_at
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 
-# With four buckets, 42 and 23 are made to meet in bucket 2, and 13 is in bucket 1.
+#: The keys 13, 23 and 42: with four buckets 42 and 23 meet in bucket 2, and 13 is in bucket 1.
 BUCKET = 2
+K13, K23, K42 = key_at(1), key_at(2), key_at(6)
 
+#: Another key of that bucket.
+NEIGHBOUR = key_at(2, 1)
 
-class Key:
-    """A key called ``number`` whose hash is chosen."""
-
-    def __init__(self, number, code):
-        self.number = number
-        self.code = code
-
-    def __hash__(self):
-        return self.code
-
-    def __eq__(self, other):
-        return isinstance(other, Key) and self.number == other.number
-
-    def __repr__(self):
-        return f"Key({self.number})"
-
-
-K13, K23, K42 = Key(13, 1), Key(23, 2), Key(42, 6)
+#: The keys 0, 1, 2, 3 and 5 of the rehash, each where its number says.
+K0, K1, K2, K3, K5 = ALL = [key_at(place) for place in (0, 1, 2, 3, 5)]
 
 
 class CopyOnWrite:
@@ -63,12 +50,23 @@ def test_the_first_snapshot_has_version_1_and_shares_every_bucket(walk):
     assert set(walk.bucket()) == {K23, K42}
 
 
-def test_a_put_of_a_new_key_copies_no_entry(walk):
+def test_a_put_of_a_new_key_copies_its_bucket_and_no_value(walk):
+    """Flink's map would copy nothing: it hangs the new entry before the chain."""
     walk.state_map.put(K13, [2])
     assert walk.bucket() is walk.of_first()
+    walk.state_map.put(NEIGHBOUR, [5])
+    assert walk.bucket() is not walk.of_first()
     assert walk.copier.copied == []
+    assert walk.bucket()[K42] is walk.of_first()[K42]
     assert entries_of(walk.first) == {K23: [3], K42: [7]}
-    assert entries_of(walk.state_map) == {K13: [2], K23: [3], K42: [7]}
+    assert entries_of(walk.state_map) == {K13: [2], K23: [3], K42: [7], NEIGHBOUR: [5]}
+
+
+def test_a_put_of_a_second_new_key_copies_nothing(walk):
+    walk.state_map.put(NEIGHBOUR, [5])
+    ours = walk.bucket()
+    walk.state_map.put(key_at(2, 2), [6])
+    assert walk.bucket() is ours
 
 
 def test_a_get_copies_the_bucket_and_the_value_that_it_hands_out(walk):
@@ -128,19 +126,19 @@ def test_the_whole_walk(walk):
 
 
 class Rehash:
-    """A map of 0, 1, 2, 3 and 5 in four buckets, which has just begun to double."""
+    """A map of five keys in four buckets, which has just begun to double."""
 
     def __init__(self):
         self.state_map = CopyOnWriteStateMap(CountingCopier(), capacity=4, bucket_load=1, min_transferred=1)
-        for key in (0, 1, 2, 3, 5):
+        for key in ALL:
             self.state_map.put(key, [key])
 
     def old(self):
         """The keys of each bucket of the old table."""
-        return [sorted(bucket) for bucket in self.state_map._primary]
+        return [list(bucket) for bucket in self.state_map._primary]
 
     def new(self):
-        return [sorted(bucket) for bucket in self.state_map._rehash]
+        return [list(bucket) for bucket in self.state_map._rehash]
 
     def where(self):
         """How far the rehash is, and the keys in both tables, checked."""
@@ -154,41 +152,41 @@ def rehash():
 
 
 def test_the_fifth_entry_begins_the_doubling_and_moves_nothing(rehash):
-    assert rehash.where() == (0, [[0], [1, 5], [2], [3]], [[]] * 8)
+    assert rehash.where() == (0, [[K0], [K1, K5], [K2], [K3]], [[]] * 8)
 
 
 def test_the_incremental_rehash(rehash):
     state_map = rehash.state_map
 
-    assert state_map.get(0) == [0]
-    assert rehash.where() == (1, [[], [1, 5], [2], [3]], [[0], [], [], [], [], [], [], []])
+    assert state_map.get(K0) == [K0]
+    assert rehash.where() == (1, [[], [K1, K5], [K2], [K3]], [[K0], [], [], [], [], [], [], []])
 
-    state_map.put(3, 5)
-    assert rehash.where() == (2, [[], [], [2], [3]], [[0], [1], [], [], [], [5], [], []])
-    assert state_map._primary[3][3] == 5
+    state_map.put(K3, 5)
+    assert rehash.where() == (2, [[], [], [K2], [K3]], [[K0], [K1], [], [], [], [K5], [], []])
+    assert state_map._primary[3][K3] == 5
 
-    state_map.remove(1)
-    assert rehash.where() == (3, [[], [], [], [3]], [[0], [], [2], [], [], [5], [], []])
+    state_map.remove(K1)
+    assert rehash.where() == (3, [[], [], [], [K3]], [[K0], [], [K2], [], [], [K5], [], []])
 
-    assert state_map.get(5) == [5]
+    assert state_map.get(K5) == [K5]
     assert (state_map._rehash_index, state_map._rehash) == (0, None)
-    assert rehash.old() == [[0], [], [2], [3], [], [5], [], []]
+    assert rehash.old() == [[K0], [], [K2], [K3], [], [K5], [], []]
     state_map._check()
-    assert entries_of(state_map) == {0: [0], 2: [2], 3: 5, 5: [5]}
+    assert entries_of(state_map) == {K0: [K0], K2: [K2], K3: 5, K5: [K5]}
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        lambda state_map: state_map.get(2),
-        lambda state_map: state_map.peek(2),
-        lambda state_map: state_map.contains_key(2),
-        lambda state_map: state_map.put(2, [2]),
-        lambda state_map: state_map.remove(2),
-        lambda state_map: state_map.remove(10),
-        lambda state_map: state_map.put_and_get_old(2, [2]),
-        lambda state_map: state_map.remove_and_get_old(2),
-        lambda state_map: state_map.transform(2, [2], lambda stored, value: value),
+        lambda state_map: state_map.get(K2),
+        lambda state_map: state_map.peek(K2),
+        lambda state_map: state_map.contains_key(K2),
+        lambda state_map: state_map.put(K2, [K2]),
+        lambda state_map: state_map.remove(K2),
+        lambda state_map: state_map.remove(-1),
+        lambda state_map: state_map.put_and_get_old(K2, [K2]),
+        lambda state_map: state_map.remove_and_get_old(K2),
+        lambda state_map: state_map.transform(K2, [K2], lambda stored, value: value),
     ],
     ids=[
         "get",
@@ -206,7 +204,7 @@ def test_the_incremental_rehash(rehash):
 def test_each_operation_moves_one_bucket(rehash, operation, open_snapshots):
     snapshots = [rehash.state_map.snapshot() for _ in range(open_snapshots)]
     operation(rehash.state_map)
-    expected = {key: [key] for key in (0, 1, 2, 3, 5)}
+    expected = {key: [key] for key in ALL}
     assert [entries_of(snapshot) for snapshot in snapshots] == [expected] * open_snapshots
     assert rehash.state_map._rehash_index == 1
     rehash.state_map._check()
@@ -218,17 +216,18 @@ def test_a_bucket_that_was_moved_is_ours_and_not_copied_again(rehash):
     assert snapshot._buckets[0] is state_map._primary[0]
     state_map.contains_key(-1)
     moved = state_map._rehash[0]
-    state_map.put(0, "replaced")
+    state_map.put(K0, "replaced")
     assert state_map._rehash[0] is moved
-    assert entries_of(snapshot) == {key: [key] for key in (0, 1, 2, 3, 5)}
+    assert entries_of(snapshot) == {key: [key] for key in ALL}
 
 
 def test_empty_buckets_do_not_count_as_progress():
     """At least ``min_transferred`` entries are moved, not buckets."""
     sparse = CopyOnWriteStateMap(None, capacity=8, bucket_load=1, min_transferred=1)
-    for key in range(0, 72, 8):
-        sparse.put(key + 6, key)
+    keys = [key_at(6 + 8 * (number % 8), number // 8) for number in range(9)]
+    for key in keys:
+        sparse.put(key, key)
     assert (sparse._rehash_index, len(sparse._rehash)) == (0, 16)
-    assert sparse.get(6) == 0
+    assert sparse.get(keys[0]) == keys[0]
     assert sparse._rehash_index == 7
     sparse._check()

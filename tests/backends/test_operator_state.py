@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.errors import (
+    ConcurrentModificationError,
     StateMigrationError,
     StateRegistrationError,
     StateValueError,
@@ -62,6 +64,53 @@ def rules(store: DefaultOperatorStateBackend) -> Any:
 
 
 # --- list state ------------------------------------------------------------------------------------
+
+
+class TestWhileAListIsIteratedOver:
+    """Flink changes the list in place and its iterators fail fast."""
+
+    @staticmethod
+    def loop(numbers: Any, change: Callable[[Any, int], Any], limit: int = 10) -> list[int]:
+        seen = []
+        for element in numbers.get():
+            seen.append(element)
+            assert len(seen) <= limit
+            change(numbers, element)
+        return seen
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda numbers, element: numbers.add(element),
+            lambda numbers, element: numbers.add_all([element]),
+            lambda numbers, element: numbers.update([7, 8, 9]),
+            lambda numbers, element: numbers.update([7, 8]),
+            lambda numbers, element: numbers.clear(),
+        ],
+        ids=["add", "add_all", "update", "update with as many", "clear"],
+    )
+    def test_a_change_ends_it_with_an_error(self, numbers: Any, change: Callable[[Any, int], Any]) -> None:
+        numbers.add_all([1, 2])
+        with pytest.raises(ConcurrentModificationError, match="state 'numbers': the list was changed"):
+            self.loop(numbers, change)
+
+    def test_at_the_end_nothing_is_checked(self, numbers: Any) -> None:
+        """Java's ``hasNext`` compares the position with the size, and only ``next`` looks for changes."""
+        numbers.add_all([1, 2, 3])
+        at_second = lambda numbers, element: numbers.update([7, 8]) if element == 2 else None  # noqa: E731
+        assert self.loop(numbers, at_second) == [1, 2]
+        assert list(numbers.get()) == [7, 8]
+
+    def test_a_copy_may_be_iterated_over(self, numbers: Any) -> None:
+        numbers.add_all([1, 2])
+        for element in list(numbers.get()):
+            numbers.add(element)
+        assert list(numbers.get()) == [1, 2, 1, 2]
+
+    def test_what_is_handed_out_is_a_plain_list_to_who_keeps_it(self, numbers: Any) -> None:
+        numbers.add(1)
+        kept = copy.deepcopy(numbers.get())
+        assert (type(kept), kept) == (list, [1])
 
 
 def test_a_new_list_state_is_empty(numbers: Any) -> None:

@@ -76,6 +76,9 @@ class SimulatedControl(ControlServer):
         self._registry = SimulatedRegistry(attempt, self)
         return self._registry
 
+    def is_alive(self) -> bool:
+        return True
+
     def close(self) -> None:
         self.driver.check()
         self._registry.end()

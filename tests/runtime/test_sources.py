@@ -269,7 +269,7 @@ def test_a_directory_with_nothing_to_read_is_refused_at_once(tmp_path: Path) -> 
         FileSource(str(tmp_path), CsvFormat()).check()
 
 
-@pytest.mark.parametrize("directory", ["{}/missing", "{}/file", "ftp://host/dir"])
+@pytest.mark.parametrize("directory", ["{}/missing", "{}/file", "file:{}/missing"])
 def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, directory: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot list"):

@@ -62,6 +62,8 @@ class CheckpointMetadata:
         timestamp_ms: when the checkpoint was triggered, since 1970.
         operators: their state.
         watermarks: where event time stood, by the ids of assigners and operators, in ms since 1970.
+        runs: the runs of the job that led here, oldest first: the id of each, and the epoch that it began
+            after. Empty where the writer did not know of runs.
     """
 
     checkpoint_id: int
@@ -73,6 +75,7 @@ class CheckpointMetadata:
     timestamp_ms: int
     operators: tuple[OperatorState, ...]
     watermarks: dict[str, int] = attrs.Factory(dict)
+    runs: tuple[tuple[str, int], ...] = ()
 
     def operator(self, operator_id: str) -> OperatorState | None:
         """Return the state of an operator, or None where the checkpoint has none of it."""
@@ -99,6 +102,8 @@ class CheckpointMetadata:
                 for state in self.operators
             ],
         }
+        if self.runs:
+            content["runs"] = [list(run) for run in self.runs]
         return encode_head(MAGIC, VERSION, content)
 
     @classmethod
@@ -115,7 +120,8 @@ class CheckpointMetadata:
                 )
                 for state in content.pop("operators")
             )
-            return cls(operators=operators, **content)
+            runs = tuple((str(run), int(epoch)) for run, epoch in content.pop("runs", ()))
+            return cls(operators=operators, runs=runs, **content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptCheckpointError(
                 f"{what} is damaged: its content does not make sense ({error!r})", file=what

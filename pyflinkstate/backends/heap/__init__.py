@@ -10,6 +10,7 @@ COMPILED_MODULES = (
     "heap_state",
     "isolation",
     "key_context",
+    "list_iterator",
     "map_state",
     "nested_state_map",
     "state_map",

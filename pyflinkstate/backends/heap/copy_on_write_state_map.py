@@ -14,13 +14,20 @@ at least ``min_transferred`` entries have moved. Bucket ``i`` of the old table g
 in the old, so one comparison tells where a key is. There is never a long pause, and the map never
 shrinks.
 
+*Spreading.* Python's hash of an int is the int, so that keys which are multiples of a power of two have
+the same low bits: snowflake ids, ``id << 32``, whole floats. A finalizer mixes all 64 bits into the low ones,
+as Flink's ``MathUtils.bitMix`` does with 32: the halves of the hash are multiplied apart, then both together.
+The factors are so small that no product leaves 63 bits, which makes a machine word and a Python int give the
+same. Keys that Python gives equal hashes (the multiples of ``2**61 - 1``) share a bucket whatever is done.
+
 *Snapshots.* A snapshot is a copy of the bucket *array*, nothing more. Taking one raises
 ``state_map_version``; that number is the snapshot's version and the highest required one. A bucket
 carries the version at which it was made; one older than the highest required version may be seen by
-a snapshot, so it is copied before its first change. Values that can change in place sit in a
-:class:`StateCell` that carries a version too: an old one is copied deep before it is handed out, since
-the caller may change it. When a snapshot is released its version is no longer required; with none
-left, nothing is copied any more.
+a snapshot, so it is copied before its first change. That change may be a new key: Flink hangs a new entry
+before its chain and copies nothing, here a dict of some tens of entries is copied. Values that can change
+in place sit in a :class:`StateCell` that carries a version too: an old one is copied deep before it is
+handed out, since the caller may change it. When a snapshot is released its version is no longer required;
+with none left, nothing is copied any more.
 
 *Changes.* For incremental checkpoints a map notes the keys whose entries were set, removed, or handed
 out in a form that the caller may change. An increment looks just those keys up in a snapshot.
@@ -55,6 +62,12 @@ if TYPE_CHECKING:
 
 MINIMUM_CAPACITY: Final = 4
 BUCKET_LOAD: Final = 32
+
+#: Constants of the finalizer that spreads the keys over the buckets.
+LOW_BITS: Final = 0xFFFFFFFF
+MIX_LOW: Final = 0x5BD1E995
+MIX_HIGH: Final = 0x31848BAB
+MIX_BOTH: Final = 0x7FEB352D
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
 Bucket = dict[Hashable, Any]
@@ -158,7 +171,9 @@ class CopyOnWriteStateMap(StateMap):
         if self._rehash is not None:
             self._move_some_buckets()
         code: i64 = hash(key)
-        code ^= code >> 16
+        code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+        code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+        code ^= code >> 32
         index: i64 = code & self._primary_mask
         if index >= self._rehash_index:
             value = self._primary[index].get(key)
@@ -187,7 +202,7 @@ class CopyOnWriteStateMap(StateMap):
         return None
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Set the value of ``key``. O(1), and a bucket copy when a snapshot may see the bucket."""
+        """Set the value of ``key``, new or not. O(1), and a bucket copied when a snapshot may see it."""
         if self._rehash is not None:
             self._move_some_buckets()
         self._put(key, value)
@@ -269,7 +284,9 @@ class CopyOnWriteStateMap(StateMap):
 
     def _bucket_of(self, key: Hashable) -> Bucket:
         code: i64 = hash(key)
-        code ^= code >> 16
+        code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+        code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+        code ^= code >> 32
         index: i64 = code & self._primary_mask
         if index >= self._rehash_index:
             return self._primary[index]
@@ -278,7 +295,9 @@ class CopyOnWriteStateMap(StateMap):
     def _own_bucket(self, key: Hashable) -> Bucket:
         """Return the bucket of ``key`` for writing: no snapshot sees it."""
         code: i64 = hash(key)
-        code ^= code >> 16
+        code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+        code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+        code ^= code >> 32
         index: i64 = code & self._primary_mask
         if index >= self._rehash_index:
             if self._highest_required_snapshot_version == 0:
@@ -319,7 +338,9 @@ class CopyOnWriteStateMap(StateMap):
         try:
             for key, value in zip(keys, values, strict=True):
                 code: i64 = hash(key)
-                code ^= code >> 16
+                code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+                code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+                code ^= code >> 32
                 if plain or type(value) in IMMUTABLE_TYPES or is_immutable(value):
                     table[code & mask][key] = value
                 else:
@@ -355,7 +376,9 @@ class CopyOnWriteStateMap(StateMap):
         high: Bucket = {}
         for key, value in bucket.items():
             code: i64 = hash(key)
-            code ^= code >> 16
+            code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+            code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+            code ^= code >> 32
             if code & high_bit:
                 high[key] = value
             else:
@@ -455,9 +478,8 @@ class CopyOnWriteStateMap(StateMap):
                 # No bucket and no cell is newer than the map.
                 assert versions[index] <= self._state_map_version
                 for key, value in bucket.items():
-                    code = hash(key)
                     # Every key is in the bucket of its hash.
-                    assert (code ^ (code >> 16)) & mask == index
+                    assert self._bucket_of(key) is bucket
                     if type(value) is StateCell:
                         assert value.version <= self._state_map_version
         # The size counts what is there.
@@ -561,7 +583,9 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         both: i64 = 2 * half - 1
         for key in keys:
             code: i64 = hash(key)
-            code ^= code >> 16
+            code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
+            code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
+            code ^= code >> 32
             index: i64 = code & mask
             if index >= moved:
                 value = buckets[index - moved].get(key, ABSENT)

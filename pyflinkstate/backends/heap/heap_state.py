@@ -53,6 +53,11 @@ class HeapState:
         #: None for the void namespace.
         self._namespace: Hashable = NoNamespace(self._name) if self._is_namespaced else None
 
+    @property
+    def name(self) -> str:
+        """The state's name."""
+        return self._name
+
     def set_current_namespace(self, namespace: Hashable) -> None:
         """Bind the state to ``namespace``."""
         checked = self._checked_namespace(namespace)

@@ -24,6 +24,7 @@ from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.isolation import is_immutable, isolated, isolated_elements, isolated_from
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
+from pyflinkstate.backends.heap.state_list import StateList
 from pyflinkstate.backends.serializers import rebuilds
 
 if TYPE_CHECKING:
@@ -95,7 +96,12 @@ class HeapListState(HeapState):
 
     def get(self) -> Iterable[Any]:
         stored = self.get_internal()
-        return () if stored is None else stored
+        if stored is None:
+            return ()
+        if type(stored) is not StateList:
+            stored = StateList(stored, self._name)
+            self._map().put(self._entry_key(), stored)
+        return stored
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.get())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -10,6 +10,7 @@ import attrs
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
 from pyflinkstate.backends.heap.isolation import isolated, isolated_elements, isolated_from
+from pyflinkstate.backends.heap.list_iterator import changed_meanwhile
 from pyflinkstate.backends.serializers import rebuilds, value_copier
 from pyflinkstate.backends.state_handles import OperatorStateMode
 from pyflinkstate.errors import StateValueError
@@ -42,6 +43,33 @@ def _identity(value: Any) -> Any:
     return value
 
 
+class _Elements(list[Any]):
+    """The live list of an operator state, with fail-fast iterators. Copied or pickled it is a plain list."""
+
+    __slots__ = ("name", "replacements")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.replacements = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        size, replacements, given = len(self), self.replacements, 0
+        while given != len(self):
+            if (size, replacements) != (len(self), self.replacements):
+                raise changed_meanwhile(self.name)
+            given += 1
+            yield self[given - 1]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return list, (list.copy(self),)
+
+    def replace(self, elements: list[Any]) -> None:
+        """Hold ``elements`` instead, which ends what iterates, as ``clear`` and ``addAll`` do in Java."""
+        self[:] = elements
+        self.replacements += 1
+
+
 class PartitionableListState(ListState[Any]):
     """A list of one subtask (Flink: ``PartitionableListState``)."""
 
@@ -51,7 +79,7 @@ class PartitionableListState(ListState[Any]):
         self._check = meta.stored_type.element_type.check
         self._isolates = not rebuilds(meta.stored_type.element_type)
         self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.element_type) or _identity
-        self._elements: list[Any] = []
+        self._elements = _Elements(meta.name)
 
     def get(self) -> Iterable[Any]:
         return self._elements
@@ -64,10 +92,10 @@ class PartitionableListState(ListState[Any]):
 
     def update(self, values: list[Any]) -> None:
         checked = self._all_checked(values)
-        self._elements[:] = isolated_elements(checked, self._elements) if self._isolates else checked
+        self._elements.replace(isolated_elements(checked, self._elements) if self._isolates else checked)
 
     def clear(self) -> None:
-        self._elements.clear()
+        self._elements.replace([])
 
     def columns(self) -> tuple[list[Any], ...]:
         """Return copies of what a snapshot writes."""

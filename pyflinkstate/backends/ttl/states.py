@@ -14,6 +14,7 @@ from typing import Any
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import safe_repr
+from pyflinkstate.backends.heap.list_iterator import ListIterator
 from pyflinkstate.backends.ttl.access import TtlRules
 from pyflinkstate.backends.ttl.types import TtlValue
 from pyflinkstate.errors import NoCurrentKeyError
@@ -159,7 +160,7 @@ class TtlListState(TtlMergingState, ListState[Any]):
 
 
 class TtlListView:
-    """The elements of a list, without those that have expired when iteration comes to them.
+    """The elements of a list, without those that have expired when iteration comes to them. Fail-fast.
 
     Expired elements stay stored until the list is written or cleaned up; only when all have expired, and
     all were looked at, the list is removed.
@@ -172,7 +173,7 @@ class TtlListView:
 
     def __iter__(self) -> Iterator[Any]:
         all_expired = True
-        for element in self._elements:
+        for element in ListIterator(self._elements, self._inner.name):
             expired = self._rules.is_expired(element)
             all_expired = all_expired and expired
             if not expired or self._rules.returns_expired:
