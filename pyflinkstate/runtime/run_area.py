@@ -199,6 +199,7 @@ class RunArea:
     def _make_folders(self) -> None:
         for name, legacy in self._folders.items():
             self.make(name)
+            self.sync(self.path())
             for child in self.names_in(legacy):
                 if not self.exists(self.path(name, child)):
                     self._fs.move(f"{legacy}/{child}", self.path(name, child))
@@ -362,6 +363,7 @@ class RunArea:
         nobody brings back.
         """
         self.make("aside", run)
+        self.sync(self.path("aside"))
         path = self.path("aside", run, name)
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
@@ -371,3 +373,4 @@ class RunArea:
             for epoch, name in self.epochs("aside", run):
                 if change.is_wanted(run, epoch):
                     take(run, name)
+            self.sync(self.path("aside", run))

@@ -378,11 +378,11 @@ class Frozen(CheckpointStorage):
         self.checkpoint_id = checkpoint_id
         self.froze, self.thaw = threading.Event(), threading.Event()
 
-    def complete(self, metadata: Any, uri: str | None = None) -> None:
+    def complete(self, metadata: Any, uri: str | None = None, has_shared: bool = False) -> None:
         if metadata.checkpoint_id == self.checkpoint_id:
             self.froze.set()
             assert self.thaw.wait(PATIENCE_S)
-        super().complete(metadata, uri)
+        super().complete(metadata, uri, has_shared)
 
 
 @pytest.mark.parametrize("thaws", ["while the other one runs", "when the other one has ended"])
