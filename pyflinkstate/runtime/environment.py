@@ -224,9 +224,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
-        Newer checkpoints of the same job are deleted, and so is output that a file sink committed after
-        the restored one: the job begins again from there. The job keeps its id, so one that goes on elsewhere
-        from a savepoint needs another checkpoint directory.
+        When all slots have restored their state, newer checkpoints of the same job are moved aside, and so is
+        output that a file sink committed after the restored one: the job begins again from there. The job
+        keeps its id, so one that goes on elsewhere from a savepoint needs another checkpoint directory. If
+        another program runs the job, that one ends with a ``JobSupersededError``.
 
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
