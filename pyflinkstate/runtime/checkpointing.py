@@ -495,7 +495,7 @@ class Checkpointing:
             states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
             metadata = self._metadata(pending, states)
             self.check_run()
-            self._storage.complete(metadata, uri)
+            self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
             self.execute(self.coordinator.not_completed(checkpoint_id, error))
             return

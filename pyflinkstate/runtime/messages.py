@@ -128,6 +128,13 @@ class DeploySlot:
     incremental: bool = False
     memory_bytes: int | None = None
     watermark: int = NO_WATERMARK
+    #: A slot that hears nothing from the driver for so long ends its process.
+    heartbeat_timeout_ms: int = 50_000
+
+
+@attrs.frozen
+class Heartbeat:
+    """The driver lives; the slot answers with the same message."""
 
 
 @attrs.frozen
