@@ -46,7 +46,7 @@ RESTORED_AT_ONCE = 0.1
 
 _METADATA = "/_metadata"
 _VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
-_KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_prepared/)?epoch=(\d+)/")
+_KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_runs/[^/]+/prepared/)?epoch=(\d+)/")
 _SUPERSEDED = re.compile(rf"{CHECKPOINTS}/\w+/superseded-[^/]+")
 _PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
 
@@ -226,10 +226,17 @@ class Witness(JobListener):
             key=lambda published: published.metadata.checkpoint_id,
         )
 
-    def savepoints(self) -> list[Published]:
-        """Return the job's savepoints that it can go back to without losing output."""
+    def savepoints(self, has_foreach: bool) -> list[Published]:
+        """Return the job's savepoints that it can go back to without losing output.
+
+        A file sink goes back to any; what ``foreach_epoch`` was given is just what was given last.
+        """
         found = [p for p in self.published.values() if p.is_savepoint and self.is_of_this_job(p)]
-        return [savepoint for savepoint in found if self.is_whole(savepoint) and self._fits_output(savepoint)]
+        return [
+            savepoint
+            for savepoint in found
+            if self.is_whole(savepoint) and (not has_foreach or self._fits_output(savepoint))
+        ]
 
     def _fits_output(self, savepoint: Published) -> bool:
         """Return whether the output before a savepoint is still there, as it was.
@@ -329,7 +336,7 @@ class Witness(JobListener):
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         needed = {published.folder for published in found}.union(*(published.files() for published in found))
         own = f"{CHECKPOINTS}/{self.job_id}"
-        if own in self._cluster.unlisted:
+        if not self._cluster.unlisted.isdisjoint({own, f"{own}/runs"}):
             return
         for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
             place = _PLACE.match(path)
