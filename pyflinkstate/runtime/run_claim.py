@@ -81,7 +81,7 @@ class RunClaim:
         if self.run is None:
             return
         if self._successor is None:
-            self._looked_ms = self._clock.now_ms()
+            self._looked_ms = self._clock.monotonic_ms()
             newest = newest_run([*self._storage.runs(self._job_id), self.run])
             self._successor = newest if newest != self.run else None
         if self._successor is not None:
@@ -96,5 +96,5 @@ class RunClaim:
 
     def check_now_and_then(self) -> None:
         """See :meth:`check`; does nothing if that was done a little while ago."""
-        if not 0 <= self._clock.now_ms() - self._looked_ms < CHECK_INTERVAL_MS:
+        if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
             self.check()
