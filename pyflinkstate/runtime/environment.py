@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.clock import SystemClock, steady
 from pyflinkstate.runtime.connectors import FileSource, StreamFormat, type_of_source
 from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
@@ -323,7 +323,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
         _check_positive("rows_per_second", rows_per_second)
         _check_positive("partitions", partitions)
-        return self._stream(RateSource(rows_per_second, SystemClock().now_ms, partitions), "rate")
+        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
 
     def from_batch_reader(
         self,

@@ -86,7 +86,7 @@ class RunClaim:
         if self.run is None:
             return
         if self._successor is None:
-            self._looked_ms = self._clock.now_ms()
+            self._looked_ms = self._clock.monotonic_ms()
             newest = newest_run([*self._storage.runs(self._job_id), self.run])
             self._successor = newest if newest != self.run else None
         if self._successor is not None:
@@ -104,6 +104,6 @@ class RunClaim:
 
         A storage that cannot tell now is asked again later: nothing is about to be changed.
         """
-        if not 0 <= self._clock.now_ms() - self._looked_ms < CHECK_INTERVAL_MS:
+        if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
             with suppress(CheckpointStorageError):
                 self.check()
