@@ -290,7 +290,7 @@ class FileSource(Source):
                 f"{self.directory} has {len(names)} files after {start['last']!r} and up to {end['last']!r}, "
                 f"and had {end['files']}: files of an epoch must stay as they are until it is committed"
             )
-        is_fresh = isinstance(self.record_format, tuple(FORMATS.values()))
+        is_fresh = type(self.record_format) in FORMATS.values()
         return SplitEpoch([self._path_of(name) for name in names], self.record_format.read, is_fresh)
 
     def _offset(self, last: str, count: int, files: int) -> Any:

@@ -1,4 +1,4 @@
-"""Keeps records, results and state apart: nothing that can change belongs to two of them.
+"""Keeps records, results and state apart: no object that can change belongs to two of them.
 
 Flink serializes at each hand-over, so a result is what it was when it was emitted, and state what it was when
 it was stored. Here objects wait by reference until a frame or a checkpoint pickles them, so whatever is
