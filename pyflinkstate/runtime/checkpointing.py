@@ -20,6 +20,7 @@ from pyflinkstate.backends.state_handles import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointNotFoundError,
+    CheckpointStorageError,
     JobSupersededError,
     PyFlinkStateError,
 )
@@ -395,13 +396,30 @@ class Checkpointing:
     def trigger_savepoint(
         self, request: SavepointRequest, epoch: int, now_ms: int
     ) -> CheckpointTrigger | None:
-        """Begin a savepoint at the barrier of ``epoch``; None where its folder cannot be made."""
+        """Begin a savepoint and a checkpoint at the barrier of ``epoch``; None where a folder cannot be made.
+
+        One for which event time passes is taken alone: a job could not go on from a checkpoint of that.
+        """
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
         except PyFlinkStateError as error:
             request.fail(error)
             return None
-        target = SavepointTarget(uri, request.stops_job)
+        if request.drains:
+            return self._savepoint(request, uri, epoch, now_ms)
+        checkpoint = self.trigger(epoch, now_ms)
+        if checkpoint is None:
+            why = f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
+            request.fail(CheckpointStorageError(why))
+            self._quietly(lambda: self._storage.discard(uri))
+            return None
+        savepoint = self._savepoint(request, uri, epoch, now_ms, checkpoint.checkpoint_id)
+        return attrs.evolve(checkpoint, savepoint=savepoint)
+
+    def _savepoint(
+        self, request: SavepointRequest, uri: str, epoch: int, now_ms: int, checkpoint_id: int | None = None
+    ) -> CheckpointTrigger:
+        target = SavepointTarget(uri, request.stops_job, checkpoint_id)
         pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target)
         self._uris[pending.checkpoint_id] = uri
         self._savepoints[pending.checkpoint_id] = request
@@ -477,7 +495,7 @@ class Checkpointing:
             states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
             metadata = self._metadata(pending, states)
             self.check_run()
-            self._storage.complete(metadata, uri)
+            self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
             self.execute(self.coordinator.not_completed(checkpoint_id, error))
             return
@@ -497,6 +515,8 @@ class Checkpointing:
         finally:
             self.execute(instructions)
         self._tell_of(pending, states, uri)
+        if savepoint is None:
+            self.execute(self.coordinator.committed(pending.epoch))
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]

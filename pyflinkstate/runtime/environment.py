@@ -302,7 +302,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
-            growing: go on with files that appear later, without end; names must come later too.
+            growing: go on with files that appear later, without end. Each must be whole when it appears:
+                write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
@@ -418,7 +419,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         stream = self._stream(source, source_name, type_of_source(source, type_info))
         if watermark_strategy is None:
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
         """Read the lines of a file, or of all files below a folder."""
@@ -489,14 +492,16 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
-        endpoint = on_spark.driver_endpoint(self._context)
+        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
             return Job(
                 plan,
                 self._settings(name, storage is not None),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-                lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
+                lambda secret, events, deployments: ControlServer(
+                    endpoint, secret, events, deployments, heartbeat
+                ),
                 SystemClock(),
                 storage,
                 restore,

@@ -31,6 +31,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     JobCancelledError,
     JobFailedError,
+    JobSupersededError,
     PyFlinkStateError,
     RuntimeFailure,
 )
@@ -138,6 +139,8 @@ class Job(JobView):
         self._attempt = 0
         self._epoch = 0
         self._committed = 0
+        #: Up to this epoch it was said that epochs are committed, or will be: these are ``_unannounced``.
+        self._announced = 0
         self._unannounced: list[int] = []
         #: Epochs are cut the same way also after a crash of this program, where a sink goes by their numbers.
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
@@ -255,6 +258,7 @@ class Job(JobView):
             self._checkpointing.take_over()
             line = self._checkpointing.line
         self._open_sinks(line)
+        self._announced = self._epoch
         restored = None if self._restore is None else self._restore.metadata.epoch
         if self._logs_epochs and restored is not None and self._checkpointing is not None:
             self._planner.remember(self._checkpointing.planned(restored))
@@ -381,11 +385,23 @@ class Job(JobView):
         if self.status is not JobStatus.CREATED:
             self.status = JobStatus.RESTARTING
         self._await_end_of_epoch()
+        error = self._reason_of(error)
         if self._checkpointing is not None:
             self._checkpointing.abort_pending(error)
         delay_ms = 0 if self._falls_back(error) else self._delay_after(error)
         self._attempt += 1
         return delay_ms
+
+    def _reason_of(self, error: PyFlinkStateError) -> PyFlinkStateError:
+        """Return why an attempt has failed: most likely because of another driver, if there is one."""
+        try:
+            self._check_run()
+        except JobSupersededError as superseded:
+            superseded.__cause__ = error if error is not superseded else None
+            return superseded
+        except CheckpointError:
+            return error
+        return error
 
     def _go_back(self, error: PyFlinkStateError, delay_ms: int) -> None:
         """Have sinks and listeners know that an attempt begins after a failure, and wait."""
@@ -394,6 +410,7 @@ class Job(JobView):
             for sink in self._plan.sinks:
                 sink.sink.rewind(self._epoch)
                 sink.sink.commit(self._epoch)  # again, if it was the commit that failed
+            self._announce(self._epoch)
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
         self._pause(delay_ms)
@@ -505,7 +522,8 @@ class Job(JobView):
         self._epoch_ended(number, started_ms)
         self._is_final = is_final
         if barrier is not None and self._checkpointing is not None:
-            self._checkpointing.barrier_aligned(barrier.checkpoint_id)
+            for trigger in reversed(barrier.all()):  # the savepoint waits for the checkpoint
+                self._checkpointing.barrier_aligned(trigger.checkpoint_id)
         if self._checkpointing is None:
             self._commit(self._epoch)
         elif step.is_last or self._stopping is not None:
@@ -527,6 +545,8 @@ class Job(JobView):
         if ended.error is not None:
             raise self._failure or ended.error
         assert ended.results is not None
+        if self._logs_epochs:  # it writes where nobody can tell an older driver's output from a newer one's
+            self._check_run()
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
         self._planner.ended(number)
@@ -559,7 +579,7 @@ class Job(JobView):
         return DriverLink(self._control.address, self._secret, self._attempt)
 
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
-        """Return the barrier at the end of the epoch: a savepoint's, or that of a checkpoint due by then."""
+        """Return the barrier at the end of the epoch: with a savepoint, or of a checkpoint due by then."""
         checkpointing = self._checkpointing
         self._stopping = None
         if checkpointing is None:
@@ -582,10 +602,14 @@ class Job(JobView):
         self._planner.commit(epoch)
         self._event_time.commit(epoch)
         self._accumulators.fold(epoch)
-        self._unannounced.extend(range(self._committed + 1, epoch + 1))
+        self._announce(epoch)
         self._committed = epoch
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
+
+    def _announce(self, epoch: int) -> None:
+        self._unannounced.extend(range(self._announced + 1, epoch + 1))
+        self._announced = max(self._announced, epoch)
 
     def _newly_committed(self) -> Iterator[int]:
         while self._unannounced:
@@ -689,7 +713,8 @@ class Job(JobView):
         self._restore = restore
         self._restarts.notify_progress()
         self._stopped = self._stopped or stops_job
-        self._commit(restore.metadata.epoch)
+        if restore.metadata.epoch > self._committed:
+            self._commit(restore.metadata.epoch)
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""

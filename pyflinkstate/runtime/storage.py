@@ -10,6 +10,7 @@ A checkpoint exists when its ``_metadata`` does, and that appears by a rename wh
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import re
 import uuid
@@ -35,6 +36,7 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime.durable import OBJECT_STORES, flush_file, flush_folder, make_folder, write_whole
 from pyflinkstate.runtime.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.uris import absolute, child_uri, open_file_system, split_options
 
@@ -48,11 +50,12 @@ SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
-#: Of these ``pyarrow.fs`` file systems a file is there when it is whole, and renaming is copying.
-OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 #: So many random names are tried for a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
+_log = logging.getLogger("pyflinkstate.checkpoints")
+
+_END_OF_PLAN = b"\n"
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 _SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
 
@@ -136,10 +139,13 @@ class CheckpointStorage:
         """Write and remove a small file, so that a bad directory is found before any record."""
         path = f"{self._root}/.pyflinkstate-{uuid.uuid4().hex}"
         with _storage_errors(f"write to {self.uri}"):
-            self._fs.create_dir(self._root, recursive=True)
-            with self._fs.open_output_stream(path) as stream:
-                stream.write(b"writable")
-            self._fs.delete_file(path)
+            make_folder(self._fs, self._root)
+            try:
+                with self._fs.open_output_stream(path) as stream:
+                    stream.write(b"writable")
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.delete_file(path)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -169,15 +175,30 @@ class CheckpointStorage:
     def _make_folder(self, uri: str) -> None:
         file_system, path = self._locate(uri)
         with _storage_errors(f"create {uri}"):
-            file_system.create_dir(path, recursive=True)
+            make_folder(file_system, path)
 
-    def complete(self, metadata: CheckpointMetadata, uri: str | None = None) -> None:
-        """Publish ``_metadata``: from now on the checkpoint exists."""
+    def complete(
+        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
+    ) -> None:
+        """Publish ``_metadata``: from now on the checkpoint exists, also after a power cut.
+
+        The subtasks have flushed their files. That these are in their folders is flushed before the rename,
+        once for all of them.
+
+        Args:
+            metadata: of the checkpoint.
+            uri: of its folder, where that is not the job's own.
+            has_shared: it needs files in the job's shared folder.
+        """
         file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
         with _storage_errors(f"complete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
                 raise FileExistsError(f"{folder}/{METADATA} is there already")
-            _publish(file_system, f"{folder}/{METADATA}", metadata.encode())
+            flush_folder(file_system, folder)
+            if has_shared:
+                flush_folder(self._fs, f"{self._root}/{metadata.job_id}/{SHARED_FOLDER}")
+            write_whole(file_system, f"{folder}/{METADATA}", metadata.encode())
+            flush_folder(file_system, folder)
 
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
@@ -185,6 +206,7 @@ class CheckpointStorage:
         with _storage_errors(f"delete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
+                flush_folder(file_system, folder)
             if _exists(file_system, folder):
                 file_system.delete_dir(folder)
 
@@ -205,27 +227,35 @@ class CheckpointStorage:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
         with _storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
-            self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(f"{folder}/{HISTORY}") as stream:
-                stream.write(json.dumps(history, indent=1).encode())
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
     def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
-        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again."""
+        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
+
+        When this returns the note outlasts a power cut.
+        """
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
         with _storage_errors(f"write {folder}/{epoch}"):
-            self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(f"{folder}/.{epoch}") as stream:
-                stream.write(json.dumps(end).encode())
-            self._fs.move(f"{folder}/.{epoch}", f"{folder}/{epoch}")
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
+            flush_folder(self._fs, folder)
 
     def read_planned(self, job_id: str) -> dict[int, Any]:
-        """Return the ends of epochs that :meth:`write_planned` was given."""
+        """Return the ends of epochs that :meth:`write_planned` was given.
+
+        A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
+        epoch was never run.
+        """
         planned: dict[int, Any] = {}
         for epoch in self._planned_epochs(job_id):
-            with _storage_errors(f"read {OFFSETS_FOLDER}/{epoch}"):
-                path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
-                with self._fs.open_input_stream(path) as stream:
-                    planned[epoch] = json.loads(stream.read())
+            path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                data = bytes(stream.read())
+            try:
+                planned[epoch] = _end_of_epoch(data)
+            except ValueError:
+                _log.warning("%s is cut short, and counts as absent: its epoch was never run", path)
         return planned
 
     def forget_planned(self, job_id: str, epochs: Container[int]) -> None:
@@ -353,8 +383,9 @@ class CheckpointStorage:
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
         content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
         with _storage_errors(f"write {folder}/{run}"):
-            self._fs.create_dir(folder, recursive=True)
-            _publish(self._fs, f"{folder}/{run}", json.dumps(content).encode())
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
+            flush_folder(self._fs, folder)
 
     def line(self, job_id: str) -> RunHistory:
         """Return the history of the newest run that has taken the job over; the empty one of none."""
@@ -456,15 +487,12 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _publish(file_system: fs.FileSystem, path: str, data: bytes) -> None:
-    """Write a file that appears when it is whole."""
-    is_object = file_system.type_name in OBJECT_STORES
-    folder, _, name = path.rpartition("/")
-    unfinished = path if is_object else f"{folder}/.{name}.inprogress.{uuid.uuid4().hex}"
-    with file_system.open_output_stream(unfinished) as stream:
-        stream.write(data)
-    if not is_object:
-        file_system.move(unfinished, path)
+def _end_of_epoch(data: bytes) -> Any:
+    """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
+    end = json.loads(data)
+    if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
+        raise ValueError("a number may have been cut short and be a number still")
+    return end
 
 
 def _exists(file_system: fs.FileSystem, path: str) -> bool:
@@ -511,6 +539,7 @@ class CheckpointFolder:
             name,
             self.inline_threshold_bytes,
             self.write_buffer_bytes,
+            lambda: flush_file(self.file_system, path),
         )
 
     def discard(self, handle: StreamStateHandle) -> None:
@@ -565,9 +594,11 @@ class FsCheckpointStateOutputStream:
         name: str,
         inline_threshold_bytes: int,
         write_buffer_bytes: int = WRITE_BUFFER_BYTES,
+        flush_file: Callable[[], None] = lambda: None,
     ) -> None:
         self._open_file = open_file
         self._delete_file = delete_file
+        self._flush_file = flush_file
         self._name = name
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
@@ -596,12 +627,13 @@ class FsCheckpointStateOutputStream:
             self._buffer.clear()
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Finish, and tell where the bytes are."""
+        """Finish, and tell where the bytes are: they outlast a power cut."""
         if self._file is None and self._size <= self._inline_threshold_bytes:
             return ByteStreamStateHandle(bytes(self._buffer))
         with _storage_errors(f"close {self._name}"):
             self._flush()
             self._file.close()
+            self._flush_file()
         return FileStateHandle(self._name, self._size)
 
     def abort(self) -> None:

@@ -73,6 +73,6 @@ class ActingRunner(LocalRunner):
 
 def acknowledge(request: EpochRequest, slots: list[ServedSlot]) -> None:
     """Be good slots."""
-    if request.barrier is not None:
+    for trigger in () if request.barrier is None else request.barrier.all():
         for slot in slots:
-            slot.connection.send(ack(request.barrier.checkpoint_id, slot.slot_id))
+            slot.connection.send(ack(trigger.checkpoint_id, slot.slot_id))

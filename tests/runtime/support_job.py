@@ -211,13 +211,17 @@ class JobRun:
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
     mailbox: queue.SimpleQueue[Any] | None = None
+    #: Further sinks beside ``sink``.
+    others: list[SinkNode] = attrs.Factory(list)
 
     def settled(self) -> bool:
         """Whether every epoch so far has had its checkpoint, completed or given up."""
         return len(self.runner.requests) == len(self.heard.checkpoints) + len(self.heard.failed)
 
     def job(self) -> Job:
-        plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
+        plan = make_plan(
+            [SinkNode(self.end, self.sink, "sink"), *self.others], self.parallelism, self.max_parallelism
+        )
         settings = JobSettings(
             self.name,
             self.checkpoints,

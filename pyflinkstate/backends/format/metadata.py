@@ -32,6 +32,9 @@ MAGIC = b"PFSCHKPT"
 VERSION = 4
 READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
 
+#: The version of the hash of keys, where a handle has none.
+FIRST_KEY_HASH = 1
+
 
 @attrs.frozen
 class OperatorState:
@@ -166,6 +169,8 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
             for state, sections in handle.sections.items()
         },
     }
+    if handle.key_hash_version != FIRST_KEY_HASH:
+        content["key_hash"] = handle.key_hash_version
     if handle.checkpoint_id is not None:
         content["checkpoint_id"] = handle.checkpoint_id
     if handle.increments:
@@ -183,6 +188,7 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
         },
         tuple(map(_keyed_from_json, content.get("increments", ()))),
         content.get("checkpoint_id"),
+        content.get("key_hash", FIRST_KEY_HASH),
     )
 
 
