@@ -178,6 +178,10 @@ class SlotLostError(RuntimeFailure, ConnectionError):
     """A state slot died or cannot be reached."""
 
 
+class UntrustedConnectionError(RuntimeFailure, ConnectionError):
+    """The other end of a connection is not who it should be, or what it sent was changed on the way."""
+
+
 class StaleSlotError(RuntimeFailure):
     """A state slot is not at the version that the task expects."""
 

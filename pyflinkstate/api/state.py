@@ -66,7 +66,7 @@ class ListState(MergingState[T, Iterable[T]]):
         """Return the elements under the current key; an empty iterable where there are none.
 
         Its iterators are fail-fast: after an ``add`` the next step raises a
-        :class:`~pyflinkstate.ConcurrentModificationError`.
+        :class:`~pyflinkstate.errors.ConcurrentModificationError`.
         """
 
     @abstractmethod

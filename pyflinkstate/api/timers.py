@@ -18,6 +18,8 @@ class TimerService(ABC):
 
     A key has a timer for a timestamp once, however often it is registered. Timers are state: in
     checkpoints, and dealt out anew with the keys.
+
+    A timestamp that is no int of 64 bits is refused with a :class:`~pyflinkstate.errors.StateValueError`.
     """
 
     @abstractmethod

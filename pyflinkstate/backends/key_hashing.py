@@ -10,11 +10,15 @@ salts ``hash(str)``). Two ways of hashing obey both:
   what they hold. A type without such a rule is refused: a pickle of it would differ between equal keys.
 
 None and NaN are refused: None is Flink's rule, and NaN does not equal itself.
+
+What a key hashes to is a promise to checkpoints, whose state lies by key group. ``KEY_HASH_VERSION`` counts
+its changes: state of an earlier version is spread anew when it is restored.
 """
 
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
 import numbers
 import struct
@@ -39,6 +43,9 @@ from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
 _MASK = 0xFFFFFFFF
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+#: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
+KEY_HASH_VERSION = 2
 
 JavaHash = Callable[[Any], int]
 
@@ -140,6 +147,18 @@ def _combine(codes: Sequence[int]) -> int:
     return _signed(code)
 
 
+def java_hash_of_tuple(codes: Sequence[int]) -> int:
+    """``hashCode`` of Flink's ``Tuple1`` to ``Tuple25``, of the fields' hash codes; 0 for a null.
+
+    >>> java_hash_of_tuple([97, 1])
+    3008
+    """
+    code = 0
+    for part in codes:
+        code = (31 * code + part) & _MASK
+    return _signed(code)
+
+
 def java_hash_of_row(row_kind: RowKind, codes: Sequence[int | None]) -> int:
     """``Row.hashCode``, of the fields' hash codes in order; None for a field that is None.
 
@@ -160,6 +179,50 @@ def java_hash_of_instant(value: Instant) -> int:
     return _signed(java_hash_of_long(value.seconds) + 51 * value.nanos)
 
 
+#: A number with more zeros before its decimal point than this is hashed by its exponent, not written out.
+_MAX_ZEROS = 64
+
+
+def java_hash_of_big_decimal(value: decimal.Decimal) -> int:
+    """``BigDecimal.hashCode`` of the number without trailing zeros behind the decimal point.
+
+    To Java ``1.0`` and ``1.00`` are two keys; to Python they are equal, so they must meet.
+
+    >>> java_hash_of_big_decimal(decimal.Decimal("1.50")), java_hash_of_big_decimal(decimal.Decimal("1E+2"))
+    (466, 3100)
+    """
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"{value} is no number that BigDecimal has")
+    zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    digits, exponent = digits[: len(digits) - zeros], exponent + zeros
+    if not digits:
+        return 0
+    if 0 < exponent <= _MAX_ZEROS:
+        digits, exponent = digits + (0,) * exponent, 0
+    unscaled = int(decimal.Decimal((sign, digits, 0)))
+    return _signed(31 * java_hash_of_big_integer(unscaled) - exponent)
+
+
+def _java_hash_of_date(value: datetime.date) -> int:
+    """``java.sql.Date.hashCode``, where the virtual machine's time zone is UTC."""
+    return java_hash_of_long((value.toordinal() - _EPOCH.toordinal()) * 86_400_000)
+
+
+def _java_hash_of_time(value: datetime.time) -> int:
+    """``java.sql.Time.hashCode``, where the virtual machine's time zone is UTC; it has milliseconds."""
+    seconds = (value.hour * 60 + value.minute) * 60 + value.second
+    return java_hash_of_long(seconds * 1000 + value.microsecond // 1000)
+
+
+def _java_hash_of_timestamp(value: datetime.datetime) -> int:
+    """``java.sql.Timestamp.hashCode``, where the virtual machine's time zone is UTC: that of its ms."""
+    return java_hash_of_long((value - _EPOCH) // datetime.timedelta(milliseconds=1))
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
 def _java_hash_of_boolean(value: bool) -> int:
     return 1231 if value else 1237
 
@@ -177,6 +240,10 @@ _HASH_OF_KIND: dict[str, JavaHash] = {
     "BIG_INT": java_hash_of_big_integer,
     "BYTES": java_hash_of_bytes,
     "INSTANT": java_hash_of_instant,
+    "BIG_DEC": java_hash_of_big_decimal,
+    "SQL_DATE": _java_hash_of_date,
+    "SQL_TIME": _java_hash_of_time,
+    "SQL_TIMESTAMP": _java_hash_of_timestamp,
 }
 
 
@@ -286,13 +353,26 @@ def _hash_of_type(key_type: TypeInformation) -> JavaHash:
         return _hash_of_row_type(key_type)
     if isinstance(key_type, TupleTypeInfo):
         parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
-        return lambda key: _combine(
+        return lambda key: java_hash_of_tuple(
             [0 if item is None else part(item) for part, item in zip(parts, key, strict=True)]
         )
     raise ConfigurationError(
-        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, bytes "
-        f"(PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
+        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, SQL_DATE, SQL_TIME, "
+        f"SQL_TIMESTAMP, bytes (PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
     )
+
+
+def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
+    """Return whether keys of ``key_type`` may have hashed to something else in an earlier version."""
+    return since_version < KEY_HASH_VERSION and _has_tuples(key_type)
+
+
+def _has_tuples(key_type: TypeInformation) -> bool:
+    if isinstance(key_type, ExternalTypeInfo):
+        return _has_tuples(key_type.type_info)
+    if isinstance(key_type, RowTypeInfo):
+        return any(map(_has_tuples, key_type.field_types))
+    return isinstance(key_type, TupleTypeInfo)
 
 
 def _hash_of_row_type(key_type: RowTypeInfo) -> JavaHash:
@@ -331,6 +411,8 @@ class KeyHasher:
         try:
             if key is None:
                 raise ValueError("None cannot be a key")
+            if isinstance(key, list):
+                raise ValueError("a list can change, so it cannot be a key; make it a tuple")
             hash(key)
             key = self.key_type.check_key(key)
             _refuse_nan(key)

@@ -30,6 +30,20 @@ class KeyGroupEntries:
         """Return what a state map finds each entry by."""
         return self.keys if self.namespaces is None else list(zip(self.keys, self.namespaces, strict=True))
 
+    def picked(self, key_group: int, rows: list[int]) -> KeyGroupEntries:
+        """Return some of the entries, which are in ``key_group``."""
+
+        def of(column: list[Any]) -> list[Any]:
+            return [column[row] for row in rows]
+
+        return KeyGroupEntries(
+            key_group,
+            of(self.keys),
+            None if self.namespaces is None else of(self.namespaces),
+            of(self.values),
+            None if self.removed is None else of(self.removed),
+        )
+
 
 class KeyedStateSnapshot(Protocol):
     """What one state held at one moment."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import attrs
 
 from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.key_hashing import KEY_HASH_VERSION
 
 
 @attrs.frozen
@@ -50,6 +51,7 @@ class KeyGroupsStateHandle:
     In an incremental checkpoint the file may be older than the checkpoint: ``increments`` are what
     changed since, in order, each of them in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
     ``checkpoint_id`` says at which checkpoint this file was written; only such checkpoints note it.
+    ``key_hash_version`` says by which hash of keys the key groups are.
     """
 
     key_group_range: KeyGroupRange
@@ -57,6 +59,7 @@ class KeyGroupsStateHandle:
     sections: dict[str, dict[int, Section]]
     increments: tuple[KeyGroupsStateHandle, ...] = ()
     checkpoint_id: int | None = None
+    key_hash_version: int = KEY_HASH_VERSION
 
     @property
     def size_bytes(self) -> int:

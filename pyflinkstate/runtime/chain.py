@@ -324,10 +324,10 @@ def _extracted(name: str, extract: Callable[[Any, int], int], record: Any, times
         extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
     except Exception as error:
         raise user_failure(error, name, record) from error
-    if type(extracted) is not int:
+    if type(extracted) is not int or not NO_TIMESTAMP <= extracted <= MAX_WATERMARK:
         problem = BadRecordError(
-            f"a timestamp is a whole number of milliseconds since 1970, and extract_timestamp() returned "
-            f"{shorten(extracted)}"
+            f"a timestamp is a whole number of milliseconds since 1970, from -2**63 to 2**63 - 1, and "
+            f"extract_timestamp() returned {shorten(extracted)}"
         )
         raise user_failure(problem, name, record)
     return extracted

@@ -9,6 +9,7 @@ import attrs
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
+from pyflinkstate.backends.key_hashing import hash_has_changed
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
@@ -47,6 +48,10 @@ class Deployments:
             for subtask, deployment in enumerate(self._of_operator(operator, attempt, epoch, restore))
         }
 
+    def slots(self) -> tuple[SlotId, ...]:
+        """Return the slots of the attempt."""
+        return tuple(self._slots)
+
     def of(self, slot: SlotId) -> DeploySlot:
         """Return what ``slot`` shall run."""
         return self._slots[slot]
@@ -57,7 +62,9 @@ class Deployments:
         state = None if restore is None else restore.metadata.operator(operator.operator_id)
         assignments = [StateAssignment()] * operator.parallelism
         if state is not None:
-            assignments = assign_state(state.subtasks, operator.parallelism, operator.max_parallelism)
+            assignments = assign_state(
+                state.subtasks, operator.parallelism, operator.max_parallelism, operator.node.key_type
+            )
         return [
             DeploySlot(
                 name=operator.name,
@@ -127,8 +134,24 @@ def fit(
                 f"(it has {', '.join(sorted(known)) or 'none'}): set uid() so that operators are found "
                 f"again, or give the state up with allow_non_restored_state=True"
             )
+    for operator in plan.operators:
+        _check_raw_state(operator, metadata, where)
     operators = tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
     return attrs.evolve(plan, operators=operators)
+
+
+def _check_raw_state(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> None:
+    """Raw keyed state lies by key group, and only its function knows which keys are in it."""
+    state = metadata.operator(operator.operator_id)
+    handles = () if state is None else tuple(subtask.raw_keyed for subtask in state.subtasks)
+    for handle in handles:
+        if handle is not None and hash_has_changed(operator.node.key_type, handle.key_hash_version):
+            raise IncompatibleCheckpointError(
+                f"{where}: operator {operator.operator_id!r} has raw keyed state, and keys of "
+                f"{operator.node.key_type} were in other key groups when it was written: it cannot be spread "
+                f"anew. Have the version that wrote it take a savepoint with that state in a managed one",
+                operator=operator.operator_id,
+            )
 
 
 def _with_max_parallelism(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> KeyedOperator:

@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.clock import SystemClock, steady
 from pyflinkstate.runtime.connectors import FileSource, StreamFormat, type_of_source
 from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
@@ -224,9 +224,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
-        Newer checkpoints of the same job are deleted, and so is output that a file sink committed after
-        the restored one: the job begins again from there. The job keeps its id, so one that goes on elsewhere
-        from a savepoint needs another checkpoint directory.
+        When all slots have restored their state, newer checkpoints of the same job are moved aside, and so is
+        output that a file sink committed after the restored one: the job begins again from there. The job
+        keeps its id, so one that goes on elsewhere from a savepoint needs another checkpoint directory. If
+        another program runs the job, that one ends with a ``JobSupersededError``.
 
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
@@ -302,7 +303,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
-            growing: go on with files that appear later, without end; names must come later too.
+            growing: go on with files that appear later, without end. Each must be whole when it appears:
+                write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
@@ -321,7 +323,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
         _check_positive("rows_per_second", rows_per_second)
         _check_positive("partitions", partitions)
-        return self._stream(RateSource(rows_per_second, SystemClock().now_ms, partitions), "rate")
+        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
 
     def from_batch_reader(
         self,
@@ -418,7 +420,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         stream = self._stream(source, source_name, type_of_source(source, type_info))
         if watermark_strategy is None:
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
         """Read the lines of a file, or of all files below a folder."""
@@ -489,14 +493,16 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
-        endpoint = on_spark.driver_endpoint(self._context)
+        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
             return Job(
                 plan,
                 self._settings(name, storage is not None),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-                lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
+                lambda secret, events, deployments: ControlServer(
+                    endpoint, secret, events, deployments, heartbeat
+                ),
                 SystemClock(),
                 storage,
                 restore,
@@ -569,7 +575,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(

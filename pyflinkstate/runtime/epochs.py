@@ -55,9 +55,19 @@ class EpochRequest:
 
 
 @attrs.frozen
+class SlotsRequest:
+    """Slots that shall run, with their state restored, before any epoch does."""
+
+    link: TaskLink
+    slots: tuple[SlotId, ...]
+    description: str
+
+
+@attrs.frozen
 class EpochEnded:
     """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error.
 
+    Of the job that starts slots, with no results.
     ``run`` counts the epochs that this job has asked for. The job master sets it, to tell an epoch
     that was given up from the one that it waits for.
     """
@@ -72,6 +82,10 @@ class EpochRunner:
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """Begin; ``done`` is called from another thread, once."""
+        raise NotImplementedError
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """Begin to start slots; ``done`` is called from another thread, once, when all of them run."""
         raise NotImplementedError
 
     def cancel(self) -> None:

@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import SinkError
+from pyflinkstate.runtime.durable import make_folder
 from pyflinkstate.runtime.row_format import RowFormatBuilder
 from pyflinkstate.runtime.run_area import Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.runs import RunHistory
@@ -340,7 +341,7 @@ class FileSink:
         """
         restored = restored_epoch or 0
         with sink_errors(f"use {self.directory}"):
-            self._fs.create_dir(self._root, recursive=True)
+            make_folder(self._fs, self._root)
             self._check_owner(job_id, restored_epoch)
             self._area.claim(job_id, history.runs[-1][0])
         with self._area.guarded(f"use {self.directory}"):

@@ -34,6 +34,7 @@ from pyarrow import fs
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.durable import make_folder
 from pyflinkstate.runtime.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.sink_errors import sink_errors
@@ -331,7 +332,7 @@ class RowFormatFileSink(SeveralStreams):
         restored = restored_epoch or 0
         self._job_id, self._area = job_id, self._area_of(job_id)
         with sink_errors(f"use {self._base_uri}"):
-            self._fs.create_dir(f"{self._base}/{OWN_FOLDER}/{job_id}", recursive=True)
+            make_folder(self._fs, f"{self._base}/{OWN_FOLDER}/{job_id}")
             self._area.claim(job_id, history.runs[-1][0])
         with self._area.guarded(f"use {self._base_uri}"):
             change = self._area.change_to(history, restored)
@@ -411,7 +412,6 @@ class RowFormatFileSink(SeveralStreams):
         """Move a prepared list's files to where they are seen, and then the list."""
         names = self._read_list(self._area.path("prepared", name))
         self._move_to_base(names, self._pending_of(epoch))
-        self._area.sync(*{f"{self._base}/{file}".rpartition("/")[0] for file in names})
         self._fs.move(self._area.path("prepared", name), self._area.path("committed", name))
         self._area.sync(self._area.path("prepared"), self._area.path("committed"))
 
@@ -422,9 +422,10 @@ class RowFormatFileSink(SeveralStreams):
 
     def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
         for folder in sorted({name.rpartition("/")[0] for name in names}):
-            self._fs.create_dir(f"{self._base}/{folder}", recursive=True)
+            make_folder(self._fs, f"{self._base}/{folder}")
         for name in names:
             self._move_from(places(name), f"{self._base}/{name}")
+        self._area.sync(*{f"{self._base}/{name}".rpartition("/")[0] for name in names})
 
     def _move_from(self, places: list[str], target: str) -> None:
         found = next((place for place in places if self._area.exists(place)), None)
@@ -435,6 +436,7 @@ class RowFormatFileSink(SeveralStreams):
         """Move a list's files aside, wherever they are, and then the list."""
         epoch = int(name.partition("=")[2].partition("-")[0])
         self._area.make("aside", run)
+        self._area.sync(self._area.path("aside"))
         files = self._area.make("aside", run, f"{name}.files")
         path = self._area.path(folder, name)
         for file in self._read_list(path):

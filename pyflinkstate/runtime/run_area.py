@@ -33,7 +33,7 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.durable import fsync_file, fsync_folder
+from pyflinkstate.runtime.durable import flush_file, flush_folder
 from pyflinkstate.runtime.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.sink_errors import sink_errors
 
@@ -141,7 +141,6 @@ class RunArea:
         self._runs = f"{parent}/{RUNS_FOLDER}"
         self._folders = folders
         self._owner: Owner | None = None
-        self._is_local = isinstance(file_system, fs.LocalFileSystem)
 
     # --- whose it is -------------------------------------------------------------------------------
 
@@ -200,6 +199,7 @@ class RunArea:
     def _make_folders(self) -> None:
         for name, legacy in self._folders.items():
             self.make(name)
+            self.sync(self.path())
             for child in self.names_in(legacy):
                 if not self.exists(self.path(name, child)):
                     self._fs.move(f"{legacy}/{child}", self.path(name, child))
@@ -287,15 +287,14 @@ class RunArea:
         unfinished = self.path(uuid.uuid4().hex)
         with self._fs.open_output_stream(unfinished) as stream:
             stream.write(data)
-        if self._is_local:
-            fsync_file(unfinished)
+        flush_file(self._fs, unfinished)
         self._fs.move(unfinished, path)
         self.sync(path.rpartition("/")[0])
 
     def sync(self, *folders: str) -> None:
         """Make durable what was renamed in these folders."""
-        for folder in folders if self._is_local else ():
-            fsync_folder(folder)
+        for folder in folders:
+            flush_folder(self._fs, folder)
 
     # --- the history -----------------------------------------------------------------------------------
 
@@ -364,6 +363,7 @@ class RunArea:
         nobody brings back.
         """
         self.make("aside", run)
+        self.sync(self.path("aside"))
         path = self.path("aside", run, name)
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
@@ -373,3 +373,4 @@ class RunArea:
             for epoch, name in self.epochs("aside", run):
                 if change.is_wanted(run, epoch):
                     take(run, name)
+            self.sync(self.path("aside", run))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.runtime.durable import fsync_file
+from pyflinkstate.runtime.durable import flush_file
 
 
 class OutputFile:
@@ -35,8 +35,7 @@ class OutputFile:
     def close(self) -> None:
         """Finish it; on a local file system it is durable then."""
         self._stream.close()
-        if isinstance(self._fs, fs.LocalFileSystem):
-            fsync_file(self._path)
+        flush_file(self._fs, self._path)
 
     def abandon(self) -> None:
         """Delete it: it will not be finished, and another attempt may need the room."""

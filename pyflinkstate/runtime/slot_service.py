@@ -248,8 +248,8 @@ class SlotService:
         assert begin is not None
         try:
             with self._user_code:
-                if begin.barrier is not None:
-                    self._begin_snapshot(begin.barrier)
+                for trigger in () if begin.barrier is None else begin.barrier.all():
+                    self._begin_snapshot(trigger)
                 metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
                 done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
         except PyFlinkStateError as error:

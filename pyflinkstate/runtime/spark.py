@@ -32,13 +32,13 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.frame_shuffle import Collector, Sorter
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
-from pyflinkstate.runtime.tasks import SourceTask
+from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 
 
 def local_session() -> SparkSession:
@@ -188,34 +188,44 @@ class SparkRunner(EpochRunner):
         self._context = context
         self._group = group
         self._codes: Any = None
-        self._request: EpochRequest | None = None
+        self._description = ""
         self._thread: threading.Thread | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
-        """See :class:`EpochRunner`.
+        """See :class:`EpochRunner`."""
+        self._begin(request.description, lambda: self._results(request), done)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`: one task for each slot."""
+        self._begin(request.description, lambda: self._started(request), done)
+
+    def _begin(
+        self, description: str, job: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]
+    ) -> None:
+        """Run ``job`` in a thread of its own.
 
         The thread is not PySpark's ``InheritableThread``, which copies the local properties before it calls
         its target: if the JVM is gone by then, that thread ends and nobody hears of it.
         """
         try:
             properties = _local_properties(self._context)
-            self._request = request
+            self._description = description
             self._thread = threading.Thread(
-                target=self._run_and_tell, args=(request, properties, done), daemon=True
+                target=self._run_and_tell, args=(description, properties, job, done), daemon=True
             )
             self._thread.start()
         except Exception as error:
-            raise self._failure(request, error) from error
+            raise self._failure(description, error) from error
 
     def lost(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`."""
-        if self._thread is None or self._request is None:
+        if self._thread is None:
             return None
         if _has_ended(self._context):
-            return _unavailable(self._request)
+            return _unavailable(self._description)
         if self._thread.is_alive():
             return None
-        return SparkJobError(f"{self._request.description}: the thread that ran it ended without a word")
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a word")
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
@@ -223,30 +233,42 @@ class SparkRunner(EpochRunner):
             self._context.cancelJobGroup(self._group)
 
     def _run_and_tell(
-        self, request: EpochRequest, properties: Any, done: Callable[[EpochEnded], None]
+        self,
+        description: str,
+        properties: Any,
+        job: Callable[[], list[list[Any]]],
+        done: Callable[[EpochEnded], None],
     ) -> None:
-        ended = EpochEnded(None, SparkJobError(f"{request.description} was broken off"))
+        ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
         try:
-            ended = self._run(request, properties)
+            ended = self._run(description, properties, job)
         finally:
             done(ended)
 
-    def _run(self, request: EpochRequest, properties: Any) -> EpochEnded:
+    def _run(self, description: str, properties: Any, job: Callable[[], list[list[Any]]]) -> EpochEnded:
         try:
             if properties is not None:
                 self._context._jsc.sc().setLocalProperties(properties)
-            self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
-            if self._codes is None:
-                self._codes = self._context.broadcast(request.code.codes)
-            with closing(_SparkGraph(self._context, request, self._codes)) as graph:
-                return EpochEnded([graph.run(sink) for sink in request.plan.sinks], None)
+            self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+            return EpochEnded(job(), None)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
-            return EpochEnded(None, self._failure(request, error))
+            return EpochEnded(None, self._failure(description, error))
 
-    def _failure(self, request: EpochRequest, error: Exception) -> RuntimeFailure:
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        if self._codes is None:
+            self._codes = self._context.broadcast(request.code.codes)
+        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+            return [graph.run(sink) for sink in request.plan.sinks]
+
+    def _started(self, request: SlotsRequest) -> list[list[Any]]:
+        slots = self._context.parallelize(request.slots, len(request.slots))
+        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        return []
+
+    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
         if not _is_alive(self._context):
-            return _unavailable(request)
-        return SparkJobError(f"Spark failed {request.description}: {_abridged(str(error))}")
+            return _unavailable(description)
+        return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
 
 
 def _local_properties(context: SparkContext) -> Any:
@@ -256,9 +278,9 @@ def _local_properties(context: SparkContext) -> Any:
     return context._jsc.sc().getLocalProperties().clone()
 
 
-def _unavailable(request: EpochRequest) -> SparkUnavailableError:
+def _unavailable(description: str) -> SparkUnavailableError:
     return SparkUnavailableError(
-        f"the Spark application ended in {request.description}; start another session, and "
+        f"the Spark application ended in {description}; start another session, and "
         f"restore_from() the last checkpoint"
     )
 

@@ -1,7 +1,9 @@
 """Checkpoint storage on any file system that ``pyarrow.fs`` knows.
 
 Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
-and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share.
+and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share, ``runs/`` with
+the claims of drivers, and ``superseded-<run>-chk-<n>/``: checkpoints that a run has set aside. These lie as
+deep as the others, so that what they share is found from there as well.
 A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
 """
 
@@ -34,7 +36,8 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime.durable import flush_file, flush_folder, make_folder, write_whole
+from pyflinkstate.runtime.durable import OBJECT_STORES, flush_file, flush_folder, make_folder, write_whole
+from pyflinkstate.runtime.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.uris import absolute, child_uri, open_file_system, split_options
 
 METADATA = "_metadata"
@@ -46,6 +49,7 @@ MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
+RUNS_FOLDER = "runs"
 #: So many random names are tried for a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
@@ -53,6 +57,7 @@ _log = logging.getLogger("pyflinkstate.checkpoints")
 
 _END_OF_PLAN = b"\n"
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
+_SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
 
 
 @contextmanager
@@ -211,13 +216,12 @@ class CheckpointStorage:
             with _storage_errors(f"delete {path}"), suppress(FileNotFoundError):
                 self._fs.delete_file(posixpath.normpath(f"{self._root}/{job_id}/chk-0/{path}"))
 
-    def sweep_shared(self, job_id: str, needed: set[str]) -> None:
-        """Delete all shared files of a job but those ``needed``: what was half-written."""
+    def shared_paths(self, job_id: str) -> set[str]:
+        """Return the paths of all shared files of a job, as in their handles."""
         folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
         with _storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        paths = {f"../{SHARED_FOLDER}/{info.base_name}" for info in infos}
-        self.discard_shared(job_id, sorted(paths - needed))
+        return {f"../{SHARED_FOLDER}/{info.base_name}" for info in infos}
 
     def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
@@ -269,11 +273,7 @@ class CheckpointStorage:
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
-        return sorted(
-            int(match[1])
-            for name in self._names(f"{self._root}/{job_id}")
-            if (match := _CHECKPOINT_FOLDER.fullmatch(name))
-        )
+        return sorted(_ids_in(self._names(f"{self._root}/{job_id}"), _CHECKPOINT_FOLDER))
 
     def completed(self, job_id: str) -> list[int]:
         """Return the ids of a job's completed checkpoints, in order."""
@@ -294,7 +294,7 @@ class CheckpointStorage:
             CheckpointNotFoundError: there is none.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
-        found = [self._newest(job_id, job_name, fall_back) for job_id in self._names(self._root)]
+        found = [self.load_newest(job_id, job_name, fall_back) for job_id in self._names(self._root)]
         newest = max(
             (metadata for metadata in found if metadata is not None),
             key=lambda metadata: metadata.timestamp_ms,
@@ -307,15 +307,24 @@ class CheckpointStorage:
             )
         return newest
 
-    def _newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
-        for checkpoint_id in reversed(self.completed(job_id)):
+    def load_newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
+        """Return the newest completed checkpoint of a job, if there is one, and that is its name.
+
+        One that was published by a driver after another one had taken the job over is passed over.
+        """
+        completed = self.completed(job_id)
+        line = self.line(job_id) if completed else RunHistory()
+        for checkpoint_id in reversed(completed):
             try:
                 found = self.load(self.uri_of(job_id, checkpoint_id))
             except CorruptCheckpointError:
                 if not fall_back:
                     raise
                 continue
-            return found if found.job_name == job_name else None
+            if found.job_name != job_name:
+                return None
+            if line.holds(history_of(found), found.epoch):
+                return found
         return None
 
     def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
@@ -328,9 +337,12 @@ class CheckpointStorage:
         except CheckpointNotFoundError:
             return
         yield newest
+        line = history_of(newest)
         for older in reversed(self.completed(newest.job_id)):
             if older < newest.checkpoint_id:
-                yield self.load(self.uri_of(newest.job_id, older))
+                found = self.load(self.uri_of(newest.job_id, older))
+                if line.holds(history_of(found), found.epoch):
+                    yield found
 
     def load(self, uri: str) -> CheckpointMetadata:
         """Return the metadata of the checkpoint in the folder at a URI or path.
@@ -350,7 +362,88 @@ class CheckpointStorage:
             ) from None
         except OSError as error:
             raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
-        return CheckpointMetadata.decode(data, path)
+        metadata = CheckpointMetadata.decode(data, path)
+        if not all(is_run_id(run) for run, _ in metadata.runs):
+            raise CorruptCheckpointError(f"{path} is damaged: {metadata.runs!r} are no runs", file=path)
+        return metadata
+
+    # --- runs --------------------------------------------------------------------------------------
+
+    def runs(self, job_id: str) -> list[str]:
+        """Return the ids of a job's runs that have claimed it, in any order."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return [info.base_name for info in infos if is_run_id(info.base_name)]
+
+    def write_run(
+        self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
+    ) -> None:
+        """Note a run: its claim; with ``line``, that it has taken the job over, and goes on from there."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
+        with _storage_errors(f"write {folder}/{run}"):
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
+            flush_folder(self._fs, folder)
+
+    def forget_runs(self, job_id: str, before: str) -> None:
+        """Delete the claims of runs that are older than one that has taken the job over."""
+        for run in sorted_runs(self.runs(job_id)):
+            if run == before:
+                return
+            with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
+                self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
+
+    def line(self, job_id: str) -> RunHistory:
+        """Return the history of the newest run that has taken the job over; the empty one of none."""
+        return self._newest_run(job_id)[0]
+
+    def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
+        for run in sorted_runs(self.runs(job_id), newest_first=True):
+            path = f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                found = _run_from(stream.read())
+            if found is not None:
+                return found
+        return RunHistory(), 0
+
+    def ids_in_use(self, job_id: str) -> list[int]:
+        """Return the ids that no further checkpoint of a job may have, in order."""
+        names = self._names(f"{self._root}/{job_id}")
+        used = _ids_in(names, _CHECKPOINT_FOLDER) + _ids_in(names, _SUPERSEDED_FOLDER)
+        return sorted([self._newest_run(job_id)[1], *used])
+
+    def set_aside(self, job_id: str, checkpoint_id: int, run: str) -> str:
+        """Rename the folder of a checkpoint that ``run`` does not go on from, and return its new URI.
+
+        On an object store it is copied and then deleted: at each moment one of the two is whole.
+        """
+        name = f"superseded-{run}-chk-{checkpoint_id}"
+        source, target = f"{self._root}/{job_id}/chk-{checkpoint_id}", f"{self._root}/{job_id}/{name}"
+        with _storage_errors(f"move {source} to {target}"):
+            if self._fs.type_name not in OBJECT_STORES:
+                self._fs.move(source, target)
+            else:
+                self._copy_folder(source, target)
+                self.discard(self.uri_of(job_id, checkpoint_id))
+            flush_folder(self._fs, f"{self._root}/{job_id}")
+        return child_uri(self.uri, job_id, name)
+
+    def _copy_folder(self, source: str, target: str) -> None:
+        """Copy the files of a checkpoint, ``_metadata`` last."""
+        infos = self._fs.get_file_info(fs.FileSelector(source))
+        files = [info.base_name for info in infos if info.type == fs.FileType.File]
+        self._fs.create_dir(target, recursive=True)
+        for name in sorted(files, key=lambda name: name == METADATA):
+            self._fs.copy_file(f"{source}/{name}", f"{target}/{name}")
+
+    def superseded(self, job_id: str) -> list[str]:
+        """Return the URIs of the checkpoints of a job that were set aside."""
+        names = self._names(f"{self._root}/{job_id}")
+        return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
+
+    # --- finding things ------------------------------------------------------------------------------
 
     def _names(self, folder: str) -> list[str]:
         with _storage_errors(f"list {folder}"):
@@ -381,6 +474,26 @@ class CheckpointStorage:
             settings.write_buffer_size,
             "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
         )
+
+
+def history_of(metadata: CheckpointMetadata) -> RunHistory:
+    """Return the runs that led to a checkpoint."""
+    return RunHistory(metadata.runs)
+
+
+def _ids_in(names: list[str], pattern: re.Pattern[str]) -> list[int]:
+    return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
+    """Return what a run has noted when it took the job over; None if it has not, or is torn."""
+    try:
+        content = json.loads(data)
+        runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
+        last_checkpoint_id = int(content["last_checkpoint_id"])
+        return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _end_of_epoch(data: bytes) -> Any:

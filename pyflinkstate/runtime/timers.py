@@ -12,6 +12,7 @@ from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStat
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
+from pyflinkstate.runtime.failures import shorten
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 __all__ = ["MAX_WATERMARK", "NO_WATERMARK", "InternalTimerService", "SubtaskTime", "UserTimerService"]
@@ -63,7 +64,12 @@ class InternalTimerService:
         return self._time.watermark
 
     def register_processing_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Have a timer fire when the machine's time is ``timestamp`` or later."""
+        """Have a timer fire when the machine's time is ``timestamp`` or later.
+
+        Raises:
+            StateValueError: ``timestamp`` is no int of 64 bits, which is what a checkpoint can hold.
+            NoCurrentKeyError: there is no key.
+        """
         self._processing.add(self._timer(namespace, timestamp))
 
     def delete_processing_time_timer(self, namespace: Hashable, timestamp: int) -> None:
@@ -71,7 +77,12 @@ class InternalTimerService:
         self._processing.remove(self._timer(namespace, timestamp))
 
     def register_event_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Have a timer fire when the watermark is ``timestamp`` or later."""
+        """Have a timer fire when the watermark is ``timestamp`` or later.
+
+        Raises:
+            StateValueError: ``timestamp`` is no int of 64 bits, which is what a checkpoint can hold.
+            NoCurrentKeyError: there is no key.
+        """
         self._event.add(self._timer(namespace, timestamp))
 
     def delete_event_time_timer(self, namespace: Hashable, timestamp: int) -> None:
@@ -79,14 +90,15 @@ class InternalTimerService:
         self._event.remove(self._timer(namespace, timestamp))
 
     def _timer(self, namespace: Hashable, timestamp: int) -> Timer:
-        if type(timestamp) is not int:
-            raise StateValueError(f"a timer's timestamp is a whole number of milliseconds, not {timestamp!r}")
         if self._backend.key_context.map_index < 0:
             raise NoCurrentKeyError(
                 "timers belong to keys, and no key is set: they can only be set and deleted for records of "
                 "streams with keys"
             )
-        return Timer(timestamp, self._backend.get_current_key(), namespace)
+        key = self._backend.get_current_key()
+        if type(timestamp) is not int or not NO_WATERMARK <= timestamp <= MAX_WATERMARK:
+            raise _unfit(timestamp, key)
+        return Timer(timestamp, key, namespace)
 
     def take_processing_time(self, now_ms: int) -> Timer | None:
         """Take out the first timer by processing time that is due at ``now_ms``."""
@@ -103,6 +115,15 @@ class InternalTimerService:
     def next_event_time_ms(self) -> int | None:
         """Return when the next timer by event time is due; None without one."""
         return self._event.first()
+
+
+def _unfit(timestamp: object, key: Hashable) -> StateValueError:
+    return StateValueError(
+        f"key {shorten(key)}: a timer's timestamp is a whole number of milliseconds from -2**63 to "
+        f"2**63 - 1, not {shorten(timestamp)} ({type(timestamp).__name__})",
+        key=shorten(key),
+        timestamp=shorten(timestamp),
+    )
 
 
 class _Timers:

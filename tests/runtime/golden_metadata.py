@@ -6,11 +6,12 @@ Never write one again under the same name: a later release must read what an ear
 format version gets a file of its own beside the others.
 """
 
+from functools import partial
 from pathlib import Path
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import VERSION, CheckpointMetadata, OperatorState
+from pyflinkstate.backends.format.metadata import FIRST_KEY_HASH, VERSION, CheckpointMetadata, OperatorState
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.state_handles import (
     RAW_KEYED_STATE,
@@ -28,15 +29,18 @@ from pyflinkstate.backends.state_handles import (
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}
 
+#: All of these were written when a handle did not say by which hash its keys are placed.
+KeyedHandle = partial(KeyGroupsStateHandle, key_hash_version=FIRST_KEY_HASH)
+
 FILE = FileStateHandle("9f86d081884c7d659a2feaa0c55ad015", 1_048_576)
 INLINE = ByteStreamStateHandle(bytes(range(256)))
 
-LOWER = KeyGroupsStateHandle(
+LOWER = KeyedHandle(
     KeyGroupRange(0, 63),
     FILE,
     {"total": {0: Section(17, 300, 4_294_967_295), 63: Section(317, 5, 0)}, "empty": {}},
 )
-UPPER = KeyGroupsStateHandle(KeyGroupRange(64, 127), INLINE, {})
+UPPER = KeyedHandle(KeyGroupRange(64, 127), INLINE, {})
 
 #: Version 1 knew managed keyed state alone.
 V1 = CheckpointMetadata(
@@ -53,7 +57,7 @@ V1 = CheckpointMetadata(
     ),
 )
 
-RAW_KEYED = KeyGroupsStateHandle(
+RAW_KEYED = KeyedHandle(
     KeyGroupRange(0, 63), INLINE, {RAW_KEYED_STATE: {7: Section(0, 0, 0), 8: Section(0, 256, 688_229_491)}}
 )
 MANAGED_OPERATOR = OperatorStateHandle(
@@ -88,15 +92,13 @@ OLDER = FileStateHandle("../shared/2c26b46b68ffc68ff99b453c1d304134", 70_000_000
 NEWER = FileStateHandle("../shared/fcde2b2edba56bf408601fb721fe9b5c", 4_096)
 
 #: Written at checkpoint 30, with what changed up to 40, inlined, and up to 42. Both lack a state.
-CHAIN = KeyGroupsStateHandle(
+CHAIN = KeyedHandle(
     KeyGroupRange(0, 63),
     OLDER,
     {"total": {0: Section(17, 2**33, 4_294_967_295)}},
     (
-        KeyGroupsStateHandle(KeyGroupRange(0, 63), INLINE, {"total": {7: Section(0, 1, 2)}}, (), 40),
-        KeyGroupsStateHandle(
-            KeyGroupRange(0, 63), NEWER, {"total": {}, "läufe": {63: Section(9, 8, 7)}}, (), 42
-        ),
+        KeyedHandle(KeyGroupRange(0, 63), INLINE, {"total": {7: Section(0, 1, 2)}}, (), 40),
+        KeyedHandle(KeyGroupRange(0, 63), NEWER, {"total": {}, "läufe": {63: Section(9, 8, 7)}}, (), 42),
     ),
     30,
 )

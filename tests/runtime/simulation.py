@@ -196,7 +196,7 @@ class Simulation:
         if self._stopped_at is not None:
             witness.takes_back = False
             return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
-        savepoints = witness.savepoints()
+        savepoints = witness.savepoints(self.has_foreach)
         if savepoints and self.rng.random() < self.nostalgic:
             chosen = self.rng.choice(savepoints)
             witness.takes_back = True

@@ -196,7 +196,7 @@ def test_processing_time_is_that_of_the_task() -> None:
 # --- what is refused ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timestamp", [None, 1.5, "7", True])
+@pytest.mark.parametrize("timestamp", [None, 1.5, "7", True, 2**63, -(2**63) - 1])
 def test_what_is_no_timestamp_names_operator_and_record(timestamp: Any) -> None:
     class Wrong(TimestampAssigner):
         def extract_timestamp(self, value: Any, record_timestamp: int) -> Any:

@@ -110,6 +110,7 @@ def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: Checkpoi
         "timestamp_ms": 1_000_000,
         "operators": (),
         "watermarks": {},
+        "runs": ((storage.runs(job.job_id)[0], 0),),
     }
     assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
 

@@ -13,12 +13,14 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
+from pyflinkstate.runtime.connectors import NumberSequenceSource
 from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources import (
     Available,
     CollectionSource,
     Epoch,
     FileSource,
+    RateSource,
     RddEpoch,
     RddSource,
     Source,
@@ -228,12 +230,11 @@ def test_a_file_is_added_in_the_middle_of_the_run(folder: Path) -> None:
     assert numbers(list(epochs(source, first.end)))[0] == ["added"]
 
 
-def test_a_directory_without_the_last_file_read_is_refused(folder: Path) -> None:
+def test_a_file_that_goes_after_it_was_read_is_no_matter(folder: Path) -> None:
     source = FileSource(str(folder), JsonFormat())
     end = next(epochs(source)).end
     (folder / "1.json").unlink()
-    with pytest.raises(IncompatibleCheckpointError, match=r"after file '1\.json', which is not in"):
-        source.latest_offset(end, False)
+    assert numbers(list(epochs(source, end)))[0] == [2, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +250,14 @@ def test_an_offset_of_an_older_version_is_taken(folder: Path) -> None:
     start = {"last": "3.json", "format": "json"}
     planned = list(epochs(FileSource(str(folder), JsonFormat()), start))
     assert numbers(planned) == [[4, 4.5], [5, 5.5]]
+
+
+def test_an_offset_that_has_been_cut_off_is_refused(folder: Path) -> None:
+    source = FileSource(str(folder), JsonFormat())
+    end = next(epochs(source)).end
+    for seen in (end["seen"][:-4], end["seen"][:-1], "%", 7):
+        with pytest.raises(IncompatibleCheckpointError, match="the source position's list of files"):
+            source.latest_offset({**end, "seen": seen}, False)
 
 
 def test_fewer_files_than_were_read_are_refused(folder: Path) -> None:
@@ -301,3 +310,26 @@ def test_a_source_of_ones_own_needs_three_methods() -> None:
     assert not source.latest_offset(0, True).is_last
     with pytest.raises(TypeError, match="abstract"):
         Source()  # type: ignore[abstract]
+
+
+def is_fresh(source: Source) -> bool:
+    start = source.initial_offset()
+    planned = source.plan(start, source.latest_offset(start, True).end)
+    assert isinstance(planned, (SplitEpoch, RddEpoch))
+    return planned.is_fresh
+
+
+def test_which_sources_make_each_record_anew(tmp_path: Path) -> None:
+    """Of a collection, an RDD, and a format or a source of the user's nothing is known."""
+    (tmp_path / "a.json").write_text("[1]\n")
+    assert is_fresh(FileSource(str(tmp_path), JsonFormat()))
+    assert is_fresh(RateSource(1, lambda: 0))
+    assert is_fresh(NumberSequenceSource(1, 2))
+    assert is_fresh(CollectionSource([[1]], is_fresh=True))
+
+    class OwnFormat(JsonFormat):
+        """It might refill one record."""
+
+    assert not is_fresh(FileSource(str(tmp_path), OwnFormat()))
+    assert not is_fresh(CollectionSource([[1]]))
+    assert not is_fresh(RddSource(object(), 1, 1))

@@ -329,11 +329,13 @@ def test_shared_files_are_deleted_by_name_and_a_second_time_is_quiet(storage: Ch
 
 
 def test_a_sweep_leaves_what_is_needed(storage: CheckpointStorage) -> None:
-    storage.sweep_shared(JOB, set())
+    storage.discard_shared(JOB, storage.shared_paths(JOB))
     _, second = (share(storage, number) for number in (1, 2))
-    storage.sweep_shared(JOB, {second.path, "../shared/of-a-checkpoint-elsewhere"})
+    storage.discard_shared(
+        JOB, storage.shared_paths(JOB) - {second.path, "../shared/of-a-checkpoint-elsewhere"}
+    )
     assert list(tree(Path(storage.uri, JOB, "shared"))) == [Path(second.path).name]
-    storage.sweep_shared(JOB, set())
+    storage.discard_shared(JOB, storage.shared_paths(JOB))
     assert tree(Path(storage.uri, JOB, "shared")) == {}
 
 

@@ -10,6 +10,7 @@
         "union": a.union(b),
         "union, key_by": a.union(b).key_by(lambda x: x[0]),
         "side output": a.process(P()).get_side_output(tag),
+        "rebalance": a.rebalance(),  # and so on
     }
     for name, arguments in calls:
         getattr(stream, name)(*arguments)
@@ -27,14 +28,18 @@ import pytest
 
 from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan, upstream_of
 from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.sources import CollectionSource, Source
 
 TAG = OutputTag("late")
+STRATEGY = WatermarkStrategy.for_monotonous_timestamps()
 
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "name": ("x",),
@@ -66,9 +71,14 @@ PYFLINK_REFUSES: dict[str, set[str]] = {
     "union": {*SETTINGS, "get_side_output"},
     "union, key_by": set(CALLS),
     "side output": set(),
+    **{name: {*SETTINGS, "get_side_output"} for name in PARTITIONERS if name != "partition_custom"},
+    # There it is two operators of PyFlink's own, which would get the name.
+    "partition_custom": set(),
 }
-#: Flink's Java API has ``global()``, and PyFlink no name for it.
-OURS = {"global_": ()}
+#: There a side output is read by an operator of PyFlink's own; here it is where the operator before runs.
+REFUSED_HERE = {("partition_custom", call) for call in (*SETTINGS, "get_side_output")} | {
+    ("side output", call) for call in ("set_parallelism", "force_non_parallel", "get_side_output")
+}
 
 
 class Nothing(ProcessFunction):
@@ -87,8 +97,12 @@ class Environment:
     def get_parallelism(self) -> int:
         return 2
 
-    def runs_in_batch(self, _: Any) -> bool:
-        return False
+    def next_assigner_id(self) -> str:
+        return "assigner"
+
+    def _stream(self, source: Source, name: str, type_info: Any) -> DataStream:
+        env: Any = self
+        return DataStream(env, SourceNode(source, name, type_info))
 
 
 def source() -> DataStream:
@@ -108,6 +122,7 @@ def stream(kind: str) -> DataStream:
         "union": lambda: a.union(b),
         "union, key_by": lambda: a.union(b).key_by(own),
         "side output": lambda: a.get_side_output(TAG),
+        **{name: lambda name=name: getattr(a, name)(*PARTITIONERS[name]) for name in PARTITIONERS},
     }
     return streams[kind]()
 
@@ -116,10 +131,10 @@ def stream(kind: str) -> DataStream:
 @pytest.mark.parametrize("kind", PYFLINK_REFUSES)
 def test_what_pyflink_refuses_is_refused_and_nothing_else(kind: str, call: str) -> None:
     method = getattr(stream(kind), call)
-    if call in PYFLINK_REFUSES[kind]:
+    if call in PYFLINK_REFUSES[kind] or (kind, call) in REFUSED_HERE:
         with pytest.raises(ConfigurationError):
             method(*CALLS[call])
-    elif (kind, call) != ("side output", "get_side_output"):  # which never has a record in PyFlink
+    else:
         method(*CALLS[call])
 
 
@@ -180,6 +195,25 @@ def test_windows_and_connected_streams_have_no_settings_as_in_pyflink() -> None:
     keyed = source().key_by(own)
     for kind in (keyed.window(CountTumblingWindowAssigner(2)), keyed.connect(keyed)):
         assert not [call for call in {**SETTINGS, **PARTITIONERS} if hasattr(kind, call)]
+
+
+def test_what_is_set_on_a_source_with_watermarks_is_the_sources() -> None:
+    """In PyFlink the strategy is part of the source: ``from_source(source, strategy, name)``."""
+    env: Any = Environment()
+    made = StreamExecutionEnvironment.from_source(env, CollectionSource([1]), STRATEGY, "orders")
+    assert made.get_name() == "orders"
+    assert made.name("renamed").get_name() == "renamed"
+    (root,) = [node for node in upstream_of(made.node) if isinstance(node, SourceNode)]
+    assert root.name == "renamed"
+    with pytest.raises(ParallelismError, match="'renamed' is not parallel"):
+        made.set_parallelism(2)
+    assigned = source().assign_timestamps_and_watermarks(STRATEGY).set_parallelism(2)
+    assert assigned.get_name() == "timestamps and watermarks"
+
+
+def test_the_type_is_that_of_what_was_sent_on() -> None:
+    typed = source().map(own, Types.LONG())
+    assert typed.rebalance().get_type() == typed.broadcast().forward().get_type() == Types.LONG()
 
 
 def test_a_stream_that_two_read_is_set_by_its_own_name_alone() -> None:

@@ -31,11 +31,13 @@ def codes_within(code: CodeType) -> list[CodeType]:
 
 #: What runs from the request for an epoch to its word, in the order in which it is called.
 ON_THE_WAY: list[Callable[..., Any]] = [
-    Job._start_epoch,
+    Job._start,
     on_spark._local_properties,
     on_spark.SparkRunner.start,
+    on_spark.SparkRunner._begin,
     on_spark.SparkRunner._run_and_tell,
     on_spark.SparkRunner._run,
+    on_spark.SparkRunner._results,
 ]
 LINES = [
     (code, line)
@@ -120,7 +122,7 @@ os._exit(0)
 @pytest.mark.parametrize(
     "place",
     [
-        "(Job, '_start_epoch')",
+        "(Job, '_start')",
         "(on_spark.SparkRunner, '_run_and_tell')",
         "(on_spark.SparkRunner, '_run')",
         "(on_spark._SparkGraph, 'run')",

@@ -32,6 +32,9 @@ MAGIC = b"PFSCHKPT"
 VERSION = 4
 READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
 
+#: The version of the hash of keys, where a handle has none.
+FIRST_KEY_HASH = 1
+
 
 @attrs.frozen
 class OperatorState:
@@ -62,6 +65,8 @@ class CheckpointMetadata:
         timestamp_ms: when the checkpoint was triggered, since 1970.
         operators: their state.
         watermarks: where event time stood, by the ids of assigners and operators, in ms since 1970.
+        runs: the runs of the job that led here, oldest first: the id of each, and the epoch that it began
+            after. Empty where the writer did not know of runs.
     """
 
     checkpoint_id: int
@@ -73,6 +78,7 @@ class CheckpointMetadata:
     timestamp_ms: int
     operators: tuple[OperatorState, ...]
     watermarks: dict[str, int] = attrs.Factory(dict)
+    runs: tuple[tuple[str, int], ...] = ()
 
     def operator(self, operator_id: str) -> OperatorState | None:
         """Return the state of an operator, or None where the checkpoint has none of it."""
@@ -99,6 +105,8 @@ class CheckpointMetadata:
                 for state in self.operators
             ],
         }
+        if self.runs:
+            content["runs"] = [list(run) for run in self.runs]
         return encode_head(MAGIC, VERSION, content)
 
     @classmethod
@@ -115,7 +123,8 @@ class CheckpointMetadata:
                 )
                 for state in content.pop("operators")
             )
-            return cls(operators=operators, **content)
+            runs = tuple((str(run), int(epoch)) for run, epoch in content.pop("runs", ()))
+            return cls(operators=operators, runs=runs, **content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptCheckpointError(
                 f"{what} is damaged: its content does not make sense ({error!r})", file=what
@@ -160,6 +169,8 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
             for state, sections in handle.sections.items()
         },
     }
+    if handle.key_hash_version != FIRST_KEY_HASH:
+        content["key_hash"] = handle.key_hash_version
     if handle.checkpoint_id is not None:
         content["checkpoint_id"] = handle.checkpoint_id
     if handle.increments:
@@ -177,6 +188,7 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
         },
         tuple(map(_keyed_from_json, content.get("increments", ()))),
         content.get("checkpoint_id"),
+        content.get("key_hash", FIRST_KEY_HASH),
     )
 
 

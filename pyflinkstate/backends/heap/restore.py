@@ -12,6 +12,8 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.key_groups import key_group_of_hash
+from pyflinkstate.backends.key_hashing import KeyHasher, hash_has_changed
 from pyflinkstate.backends.migration import Convert, is_newer, migration
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.sealed import sealed
@@ -44,22 +46,33 @@ class HeapRestoreOperation:
             IncompatibleCheckpointError: key type, max parallelism or a state's type differ.
         """
         for handle in handles:
-            if handle is not None and len(handle.key_group_range.intersection(self.backend.key_group_range)):
+            if handle is not None and self._is_needed(handle):
                 for written in (handle, *handle.increments):
                     self._restore_handle(written)
+
+    def _is_needed(self, handle: KeyGroupsStateHandle) -> bool:
+        owned = handle.key_group_range.intersection(self.backend.key_group_range)
+        return len(owned) > 0 or self._is_spread_anew(handle)
+
+    def _is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
+        """Return whether the keys were in other key groups when the handle was written."""
+        return hash_has_changed(self.backend.key_type, handle.key_hash_version)
 
     def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
         head = self._read_head(handle)
         what = self.reader.describe(handle.stream)
         self._check_head(head, what)
+        spread_anew = self._is_spread_anew(handle)
         for meta in (self._sealed(meta, what) for meta in head.states):
             codec = _codec_of(head, meta)
             owned = {
                 key_group: section
                 for key_group, section in handle.sections[meta.name].items()
-                if key_group in self.backend.key_group_range
+                if spread_anew or key_group in self.backend.key_group_range
             }
             entries = self._entries(handle, codec, owned, f"{what}, state {meta.name!r}")
+            if spread_anew:
+                entries = self._own(entries)
             if isinstance(meta, RegisteredQueueMeta):
                 self._load_queue(meta, entries)
             else:
@@ -105,6 +118,18 @@ class HeapRestoreOperation:
                 start = section.offset - begin
                 part = data[start : start + section.length]
                 yield codec.decode(key_group, part, section.checksum, what)
+
+    def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
+        """Deal entries out by the key groups that their keys have now; give those of this subtask."""
+        hasher = KeyHasher(self.backend.key_type)
+        for group in entries:
+            rows: dict[int, list[int]] = {}
+            for row, code in enumerate(hasher.hashes(group.keys)):
+                key_group = key_group_of_hash(code, self.backend.max_parallelism)
+                if key_group in self.backend.key_group_range:
+                    rows.setdefault(key_group, []).append(row)
+            for key_group, picked in rows.items():
+                yield group.picked(key_group, picked)
 
     def _load_table(self, meta: RegisteredStateMeta, entries: Iterator[KeyGroupEntries]) -> None:
         table = self.backend.registered_kv_states.get(meta.name)

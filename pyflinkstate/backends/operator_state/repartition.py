@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import attrs
 
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.key_hashing import hash_has_changed
 from pyflinkstate.backends.state_handles import (
     KeyGroupsStateHandle,
     OperatorStateEntry,
@@ -27,12 +29,17 @@ T = TypeVar("T")
 
 
 def assign_state(
-    subtasks: Sequence[OperatorSubtaskState], parallelism: int, max_parallelism: int
+    subtasks: Sequence[OperatorSubtaskState],
+    parallelism: int,
+    max_parallelism: int,
+    key_type: TypeInformation | None = None,
 ) -> list[StateAssignment]:
     """Return what each of ``parallelism`` subtasks restores of what ``subtasks`` wrote.
 
-    Keyed state goes by key group. List state stays where it is while the parallelism does, else its
-    elements are dealt out evenly; union list state goes to all; of broadcast state each gets one copy.
+    Keyed state goes by key group; where keys of ``key_type`` had another hash when it was written, all of it
+    goes to each subtask, which keeps what is its own. List state stays where it is while the parallelism
+    does, else its elements are dealt out evenly; union list state goes to all; of broadcast state each gets
+    one copy.
     """
     managed = _repartition([subtask.managed_operator for subtask in subtasks], parallelism)
     raw = _repartition_raw([subtask.raw_operator for subtask in subtasks], parallelism)
@@ -41,7 +48,7 @@ def assign_state(
         owned = key_group_range(max_parallelism, parallelism, index)
         assignments.append(
             StateAssignment(
-                _intersecting((subtask.managed_keyed for subtask in subtasks), owned),
+                _intersecting((subtask.managed_keyed for subtask in subtasks), owned, key_type),
                 _intersecting((subtask.raw_keyed for subtask in subtasks), owned),
                 tuple(managed[index]),
                 tuple(raw[index]),
@@ -84,10 +91,18 @@ def _within(position: int, count: int) -> int:
 
 
 def _intersecting(
-    handles: Iterator[KeyGroupsStateHandle | None], owned: KeyGroupRange
+    handles: Iterator[KeyGroupsStateHandle | None],
+    owned: KeyGroupRange,
+    key_type: TypeInformation | None = None,
 ) -> tuple[KeyGroupsStateHandle, ...]:
     return tuple(
-        handle for handle in handles if handle is not None and len(handle.key_group_range.intersection(owned))
+        handle
+        for handle in handles
+        if handle is not None
+        and (
+            len(handle.key_group_range.intersection(owned))
+            or (key_type is not None and hash_has_changed(key_type, handle.key_hash_version))
+        )
     )
 
 
