@@ -162,6 +162,12 @@ class SinkError(PyFlinkStateError, OSError):
     """The output directory cannot take this job's output."""
 
 
+class SinkStorageError(SinkError):
+    """The storage of a sink refused: full, not writable, unreachable."""
+
+    recoverable = True
+
+
 class RuntimeFailure(PyFlinkStateError, RuntimeError):
     """A process, a connection or a Spark task failed; restarting from a checkpoint may help."""
 
@@ -170,6 +176,10 @@ class RuntimeFailure(PyFlinkStateError, RuntimeError):
 
 class SlotLostError(RuntimeFailure, ConnectionError):
     """A state slot died or cannot be reached."""
+
+
+class UntrustedConnectionError(RuntimeFailure, ConnectionError):
+    """The other end of a connection is not who it should be, or what it sent was changed on the way."""
 
 
 class StaleSlotError(RuntimeFailure):
@@ -190,6 +200,12 @@ class SparkUnavailableError(RuntimeFailure):
     recoverable = False
 
 
+class DriverUnreachableError(RuntimeFailure):
+    """The driver no longer takes connections of tasks and slots."""
+
+    recoverable = False
+
+
 class SlotMemoryError(RuntimeFailure, MemoryError):
     """A state slot holds more than it may, or than its host has left."""
 
@@ -198,6 +214,10 @@ class SlotMemoryError(RuntimeFailure, MemoryError):
 
 class JobCancelledError(PyFlinkStateError, RuntimeError):
     """Somebody cancelled the job."""
+
+
+class JobSupersededError(PyFlinkStateError, RuntimeError):
+    """A newer driver has taken the job over: this one ends, and changes nothing any more."""
 
 
 class JobFailedError(PyFlinkStateError, RuntimeError):

@@ -18,6 +18,7 @@ CLASSES = [
 RECOVERABLE = [
     errors.UserFunctionError,
     errors.CheckpointStorageError,
+    errors.SinkStorageError,
     errors.CheckpointFailuresExceededError,
     errors.RuntimeFailure,
     errors.SlotLostError,
@@ -44,6 +45,8 @@ NOT_RECOVERABLE = [
     errors.CorruptCheckpointError,
     errors.IncompatibleCheckpointError,
     errors.JobFailedError,
+    errors.JobSupersededError,
+    errors.SinkError,
     errors.StreamingQueryError,
 ]
 

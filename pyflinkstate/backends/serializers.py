@@ -371,6 +371,23 @@ def value_copier(type_info: TypeInformation) -> Callable[[Any], Any] | None:
     return copy.deepcopy
 
 
+def rebuilds(type_info: TypeInformation) -> bool:
+    """Return whether what ``check`` gives shares nothing that can change with what is checked."""
+    type_info = _bare(type_info)
+    if isinstance(type_info, TtlTypeInfo):
+        return rebuilds(type_info.value_type)
+    if type(type_info) in _SEQUENCES:
+        return _is_flat(type_info) or rebuilds(_part(type_info))
+    if type(type_info) is MapTypeInfo:
+        return rebuilds(type_info.key_type_info) and rebuilds(type_info.value_type_info)
+    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
+        return all(map(rebuilds, type_info.field_types))
+    return _is_flat(type_info)
+
+
+_SEQUENCES = frozenset({ListTypeInfo, PrimitiveArrayTypeInfo, BasicArrayTypeInfo, ObjectArrayTypeInfo})
+
+
 def _is_flat(type_info: TypeInformation) -> bool:
     """Return whether values, and what is in them, cannot change in place."""
     type_info = _bare(type_info)

@@ -1,4 +1,8 @@
-"""Chains of operators without state: they run inside a Spark task, record by record, as generators."""
+"""Chains of operators without state: they run inside a Spark task, record by record, as generators.
+
+A result is isolated when it is emitted: the function may go on to change the object that it gave. Filters
+give the records that they get, and must not change them, as in Flink.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
@@ -33,6 +38,8 @@ SideOutputs = dict[str, tuple[list[Any], list[int | None]]]
 
 #: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
 WATERMARKS = "watermarks"
+#: The kind that checks the results before it; its function is an :class:`OutputCheck`.
+CHECK = "check"
 
 
 @attrs.frozen
@@ -42,6 +49,7 @@ class ChainedOperator:
     Attributes:
         has_side_outputs: what it gives to side outputs is wanted.
         assigner_id: what checkpoints know an assigner of watermarks by.
+        isolates: its results are isolated. A check that comes next may make new values of them anyway.
     """
 
     kind: str
@@ -49,6 +57,7 @@ class ChainedOperator:
     function: Any
     has_side_outputs: bool = False
     assigner_id: str = ""
+    isolates: bool = True
 
 
 @attrs.frozen
@@ -175,8 +184,17 @@ def _bound(function: Any, rich: type, method: str) -> Callable[..., Any]:
     return bound
 
 
-def _run_map(operator: ChainedOperator, records: Records, _: _Link) -> Iterator[Any]:
+def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
     func = _bound(operator.function, MapFunction, "map")
+    results = _run_function(operator, func, records)
+    return map(isolated, results) if operator.isolates else results
+
+
+def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    return _run_function(operator, operator.function, records)
+
+
+def _run_function(operator: ChainedOperator, func: Callable[[Any], Any], records: Records) -> Iterator[Any]:
     for record in records:
         try:
             result = func(record)
@@ -254,24 +272,27 @@ def _expand(
     for record in records:
         try:
             results = func(record)
-            results = () if results is None else list(results)
+            if results is not None:
+                yield from _emitted(operator, results, link)
         except Exception as error:
             raise user_failure(error, operator.name, record) from error
-        if OutputTag.exists:
-            results = _without_side_outputs(operator, results, link)
-        yield from results
 
 
-def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> list[Any]:
-    main = []
+def _emitted(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterable[Any]:
+    """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
+    if OutputTag.exists:
+        return _without_side_outputs(operator, map(isolated, results), link)
+    return map(isolated, results) if operator.isolates else results
+
+
+def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterator[Any]:
     for result in results:
         if not is_side_output(result):
-            main.append(result)
+            yield result
         elif operator.has_side_outputs:
             values, timestamps = link.chain.side.setdefault(result[0].tag_id, ([], []))
             values.append(result[1])
             timestamps.append(link.time.timestamp)
-    return main
 
 
 def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
@@ -318,6 +339,7 @@ _RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Any]]] 
     "flat_map": _run_flat_map,
     "process": _run_process,
     WATERMARKS: _run_watermarks,
+    CHECK: _run_check,
 }
 
 

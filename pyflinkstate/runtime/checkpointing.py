@@ -17,7 +17,13 @@ import attrs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.state_handles import OperatorSubtaskState
-from pyflinkstate.errors import CheckpointError, PyFlinkStateError
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    JobSupersededError,
+    PyFlinkStateError,
+)
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.coordinator import (
     AbandonCheckpoint,
@@ -43,8 +49,10 @@ from pyflinkstate.runtime.messages import (
 )
 from pyflinkstate.runtime.observe import CheckpointStats
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.run_claim import RunClaim
+from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.shared_state import SharedStateRegistry, shared_files
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointStorage, history_of
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
@@ -60,6 +68,13 @@ class RestorePoint:
 
     metadata: CheckpointMetadata
     uri: str
+    #: Nobody named it: it is to be the newest.
+    is_latest: bool = False
+
+    @property
+    def history(self) -> RunHistory:
+        """The runs that led to it."""
+        return history_of(self.metadata)
 
 
 @attrs.frozen
@@ -122,12 +137,17 @@ class JobView:
         raise NotImplementedError
 
 
+def _continued(restore: RestorePoint | None, run: str) -> RunHistory:
+    if restore is None:
+        return RunHistory().continued(0, run)
+    return restore.history.continued(restore.metadata.epoch, run)
+
+
 class Checkpointing:
-    """The checkpoints of one job.
+    """The checkpoints of one job. Before anything is asked of them, a run has to :meth:`claim` them.
 
     Args:
         storage: where they go.
-        restore: the checkpoint that the job starts from, if any.
     """
 
     def __init__(
@@ -139,7 +159,6 @@ class Checkpointing:
         storage: CheckpointStorage,
         clock: Clock,
         job: JobView,
-        restore: RestorePoint | None,
     ) -> None:
         self.history: deque[CheckpointStats] = deque(maxlen=CHECKPOINT_HISTORY)
         self._job_id = job_id
@@ -158,85 +177,156 @@ class Checkpointing:
         self._epoch_states: dict[int, EpochState] = {}
         #: Folders of savepoints that were given up: what comes late is deleted from there.
         self._failed_savepoints: dict[int, str] = {}
-        last_id, completed = self._ids_in_use(restore)
-        self.coordinator = CheckpointCoordinator(settings, last_id, completed)
+        self.coordinator = CheckpointCoordinator(settings)
+        self._claim = RunClaim(job_id, job_name, storage, clock)
+        #: The runs that led here; the last one is this driver's, once it has claimed the job.
+        self.line = RunHistory()
+        self._has_claimed = False
+        #: The slots have restored what the run began with, and what does not lie before it is set aside.
+        self._has_taken_over = False
         self._knows_all_files = True
-        #: The slots have restored what this run began with.
-        self._is_proven = False
-        #: Checkpoints that were passed over: they stay for somebody to look at.
-        self._damaged: set[int] = set()
-        for checkpoint_id in completed:
-            self._register_restored(checkpoint_id)
-        if restore is not None:
-            self._registry.register_restored(restore.metadata)
-
-    def _ids_in_use(self, restore: RestorePoint | None) -> tuple[int, list[int]]:
-        if restore is None:
-            return 0, []
-        restored = restore.metadata.checkpoint_id
-        used = [restored, *self._storage.checkpoint_ids(self._job_id)]
-        return max(used), [done for done in self._storage.completed(self._job_id) if done <= restored]
-
-    def _register_restored(self, checkpoint_id: int) -> None:
-        uri = self._storage.uri_of(self._job_id, checkpoint_id)
-        try:
-            self._registry.register_restored(self._storage.load(uri))
-        except CheckpointError as error:
-            self._knows_all_files = False
-            _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
 
     # --- the life of the job -----------------------------------------------------------------------
 
-    def forget_later(self, restored: RestorePoint) -> None:
-        """Delete what is newer than the restored checkpoint: the sinks will forget it as well.
+    def claim(self, restore: RestorePoint | None) -> RestorePoint | None:
+        """Begin a run: no older driver of the job may change anything from now on. Nothing else is changed.
 
-        Whoever restores an older checkpoint begins from there. If the newer ones stayed, "latest" could
-        go back to one of them, to find its output deleted.
+        Returns:
+            what is restored: ``restore``, or what is newer, if that was to be the newest.
         """
-        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
-            if checkpoint_id > restored.metadata.checkpoint_id:
-                self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+        if self._has_claimed:
+            self.check_run()
+            return restore
+        run = self._claim.make(RunHistory() if restore is None else restore.history)
+        restore = self._newest(restore)
+        self.line = _continued(restore, run)
+        self._find_checkpoints(restore)
+        self._has_claimed = True
+        return restore
+
+    def _newest(self, restore: RestorePoint | None) -> RestorePoint | None:
+        """Return what an older driver may have completed before it heard of this one."""
+        if restore is None or not restore.is_latest:
+            return restore
+        metadata = self._storage.load_newest(self._job_id, self._job_name, fall_back=True)
+        if metadata is None or metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+            return restore
+        return RestorePoint(metadata, self._storage.uri_of(self._job_id, metadata.checkpoint_id), True)
+
+    def _find_checkpoints(self, restore: RestorePoint | None) -> None:
+        """Find out which checkpoints are there; after the claim, as an older driver may have begun one."""
+        if restore is None:
+            return
+        restored = restore.metadata.checkpoint_id
+        last_id = max(restored, self.coordinator.last_id, *self._storage.ids_in_use(self._job_id))
+        before = [done for done in self._storage.completed(self._job_id) if self._is_kept(done, restored)]
+        self.coordinator = CheckpointCoordinator(self._settings, last_id, before)
+        self._registry.register_restored(restore.metadata)
+
+    def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
+        """Return whether a checkpoint lies on the way to the restored one, and note what it shares.
+
+        One that cannot be read is told by its id.
+        """
+        try:
+            metadata = self._storage.load(self._storage.uri_of(self._job_id, checkpoint_id))
+        except CheckpointError as error:
+            self._knows_all_files = False
+            _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
+            return checkpoint_id <= restored
+        self._registry.register_restored(metadata)
+        return self.line.holds(history_of(metadata), metadata.epoch)
+
+    def take_over(self) -> None:
+        """All slots have restored their state: set aside what does not lie before the restored checkpoint.
+
+        The sinks will go back as well. If later checkpoints stayed where they are, "latest" could be one of
+        them, to find its output gone.
+        """
+        found = self._storage.checkpoint_ids(self._job_id)
+        completed = set(self._storage.completed(self._job_id))
+        self.check_run()
+        for checkpoint_id in found:
+            if checkpoint_id in completed and checkpoint_id not in self.coordinator.retained:
+                self._set_aside(checkpoint_id)
+        self._keep_superseded()
+        self._claim.take_over(self.line, self.coordinator.last_id)
+        self._has_taken_over = True
+        self._sweep_quietly()
+
+    def _set_aside(self, checkpoint_id: int) -> None:
+        assert self._claim.run is not None
+        uri = self._storage.set_aside(self._job_id, checkpoint_id, self._claim.run)
+        self._registry.unregister(checkpoint_id)
+        _log.warning(
+            "this run does not go on from checkpoint %d: set aside as %s, it stays there until somebody "
+            "deletes it, and restore_from() goes back to it",
+            checkpoint_id,
+            uri,
+        )
+
+    def _keep_superseded(self) -> None:
+        """Keep what checkpoints that were set aside share with others."""
+        for uri in self._storage.superseded(self._job_id):
+            try:
+                self._registry.keep_superseded(self._storage.load(uri))
+            except CheckpointNotFoundError:
+                continue  # a move that was interrupted: it is still whole where it was
+            except CheckpointError as error:
+                self._knows_all_files = False
+                _log.warning("%s cannot be read, so no file that it may share is deleted: %s", uri, error)
+
+    def check_run(self) -> None:
+        """Raise ``JobSupersededError`` if another driver has taken the job over."""
+        self._claim.check()
 
     def begin_attempt(self) -> None:
         """The slots of the attempt before are cut off: what they were writing is nobody's."""
         self._registry.begin_attempt()
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
-        if self._knows_all_files:
-            self._quietly(self._sweep)
+        self._sweep_quietly()
 
-    def end(self, is_finished: bool) -> None:
+    def end(self) -> None:
         """The run is over, and its checkpoints stay: as many as shall be kept, and nothing half-written.
 
         A run that failed before it had restored the newest does not know that it is whole: the older ones
         stay too, for the next run to fall back to.
         """
-        if is_finished or self._is_proven:
+        if self._has_taken_over:
             self.execute(self.coordinator.subsume())
         self.begin_attempt()
 
+    def _sweep_quietly(self) -> None:
+        if self._has_taken_over:
+            self._quietly(self._sweep)
+
     def _sweep(self) -> None:
         """Delete what could not be deleted when it was to be, and what was half-written."""
-        kept = {*self.coordinator.retained, *self._damaged}
-        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
-            if checkpoint_id not in kept:
-                self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
-                self._registry.unregister(checkpoint_id)
-        self._storage.sweep_shared(self._job_id, self._registry.needed())
+        found = self._storage.checkpoint_ids(self._job_id)
+        shared = self._storage.shared_paths(self._job_id)
+        self.check_run()  # what is listed is not of a newer run
+        for checkpoint_id in set(found) - set(self.coordinator.retained):
+            self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+            self._registry.unregister(checkpoint_id)
+        if self._knows_all_files:
+            self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
-        """Return the newest retained checkpoint before ``damaged``, which is left where it is, unused."""
+        """Return the newest retained checkpoint before ``damaged``; to go on from there is another run."""
         for checkpoint_id in reversed(self.coordinator.retained):
             if checkpoint_id == damaged.metadata.checkpoint_id:
-                self._damaged.add(checkpoint_id)
                 self.coordinator.forget(checkpoint_id)
             if checkpoint_id >= damaged.metadata.checkpoint_id:
                 continue
             uri = self._storage.uri_of(self._job_id, checkpoint_id)
             try:
-                return RestorePoint(self._storage.load(uri), uri)
+                older = RestorePoint(self._storage.load(uri), uri)
             except CheckpointError as error:
                 _log.warning("checkpoint %d cannot be read either: %s", checkpoint_id, error)
+                continue
+            self._has_claimed = self._has_taken_over = False
+            return older
         return None
 
     def abort_pending(self, error: PyFlinkStateError) -> None:
@@ -253,29 +343,35 @@ class Checkpointing:
         while restored + 1 in found:
             restored += 1
             kept[restored] = found.pop(restored)
+        self.check_run()
         self._storage.forget_planned(self._job_id, found)
         return kept
 
     def plan(self, epoch: int, end: object) -> None:
         """Note where ``epoch`` will end; raises ``CheckpointStorageError``."""
+        self.check_run()
         self._storage.write_planned(self._job_id, epoch, end)
 
     def forget_planned(self, epoch: int) -> None:
         """Epochs up to ``epoch`` are committed."""
         self._quietly(lambda: self._storage.forget_planned(self._job_id, range(epoch + 1)))
 
-    def forget_all_planned(self) -> None:
-        """The job goes back further than to its last checkpoint, and may cut epochs anew."""
-        self._storage.forget_planned(self._job_id, self._storage.read_planned(self._job_id))
-
     def discard_all(self) -> None:
-        """Delete every checkpoint of the job; savepoints stay."""
-        for checkpoint_id in self._storage.checkpoint_ids(self._job_id):
+        """Delete every checkpoint of the job, also those that were set aside; savepoints stay."""
+        self._quietly(self._discard_all)
+
+    def _discard_all(self) -> None:
+        found = self._storage.checkpoint_ids(self._job_id)
+        superseded = self._storage.superseded(self._job_id)
+        shared = self._storage.shared_paths(self._job_id)
+        for checkpoint_id in found:
             uri = self._storage.uri_of(self._job_id, checkpoint_id)
             if self._quietly(lambda uri=uri: self._storage.discard(uri)):  # type: ignore[misc]
                 self._registry.unregister(checkpoint_id)
+        if all(self._quietly(lambda uri=uri: self._storage.discard(uri)) for uri in superseded):  # type: ignore[misc]
+            self._registry.forget_superseded()
         self._registry.begin_attempt()
-        self._quietly(lambda: self._storage.sweep_shared(self._job_id, self._registry.needed()))
+        self._discard_shared(shared - self._registry.needed())
 
     # --- barriers ----------------------------------------------------------------------------------
 
@@ -300,13 +396,30 @@ class Checkpointing:
     def trigger_savepoint(
         self, request: SavepointRequest, epoch: int, now_ms: int
     ) -> CheckpointTrigger | None:
-        """Begin a savepoint at the barrier of ``epoch``; None where its folder cannot be made."""
+        """Begin a savepoint and a checkpoint at the barrier of ``epoch``; None where a folder cannot be made.
+
+        One for which event time passes is taken alone: a job could not go on from a checkpoint of that.
+        """
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
-        except CheckpointError as error:
+        except PyFlinkStateError as error:
             request.fail(error)
             return None
-        target = SavepointTarget(uri, request.stops_job)
+        if request.drains:
+            return self._savepoint(request, uri, epoch, now_ms)
+        checkpoint = self.trigger(epoch, now_ms)
+        if checkpoint is None:
+            why = f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
+            request.fail(CheckpointStorageError(why))
+            self._quietly(lambda: self._storage.discard(uri))
+            return None
+        savepoint = self._savepoint(request, uri, epoch, now_ms, checkpoint.checkpoint_id)
+        return attrs.evolve(checkpoint, savepoint=savepoint)
+
+    def _savepoint(
+        self, request: SavepointRequest, uri: str, epoch: int, now_ms: int, checkpoint_id: int | None = None
+    ) -> CheckpointTrigger:
+        target = SavepointTarget(uri, request.stops_job, checkpoint_id)
         pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target)
         self._uris[pending.checkpoint_id] = uri
         self._savepoints[pending.checkpoint_id] = request
@@ -321,7 +434,6 @@ class Checkpointing:
 
     def barrier_aligned(self, checkpoint_id: int) -> None:
         """Every subtask has reached the barrier, and the epoch's output is prepared."""
-        self._is_proven = True
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
@@ -355,6 +467,7 @@ class Checkpointing:
 
     def tick(self) -> None:
         """Time has passed."""
+        self._claim.check_now_and_then()
         self.execute(self.coordinator.tick(self._clock.now_ms()))
 
     def execute(self, instructions: list[Instruction]) -> None:
@@ -381,7 +494,8 @@ class Checkpointing:
         try:
             states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
             metadata = self._metadata(pending, states)
-            self._storage.complete(metadata, uri)
+            self.check_run()
+            self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
             self.execute(self.coordinator.not_completed(checkpoint_id, error))
             return
@@ -401,6 +515,8 @@ class Checkpointing:
         finally:
             self.execute(instructions)
         self._tell_of(pending, states, uri)
+        if savepoint is None:
+            self.execute(self.coordinator.committed(pending.epoch))
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
@@ -415,6 +531,7 @@ class Checkpointing:
             counters=state.counters,
             watermarks=state.watermarks,
             timestamp_ms=pending.triggered_ms,
+            runs=self.line.runs,
             operators=tuple(
                 OperatorState(
                     operator.operator_id,
@@ -451,7 +568,8 @@ class Checkpointing:
     def _note(self, stats: CheckpointStats) -> None:
         self.history.append(stats)
         newest = [attrs.asdict(noted) for noted in islice(reversed(self.history), HISTORY_IN_FILE)]
-        self._quietly(lambda: self._storage.write_history(self._job_id, newest))
+        if self._has_taken_over:
+            self._quietly(lambda: self._storage.write_history(self._job_id, newest))
         self._job.checkpoint_ended(stats)
 
     # --- deletion ----------------------------------------------------------------------------------
@@ -508,10 +626,14 @@ class Checkpointing:
             self._quietly(lambda: self._storage.discard_shared(self._job_id, sorted(paths)))
 
     def _quietly(self, delete: Callable[[], None]) -> bool:
-        """Delete, and return whether that went well. What cannot be deleted harms nobody."""
+        """Delete, and return whether that went well. What cannot be deleted harms nobody.
+
+        A driver that another one has followed deletes nothing; it hears of that when it is to commit.
+        """
         try:
+            self.check_run()
             delete()
-        except CheckpointError as error:
+        except (CheckpointError, JobSupersededError) as error:
             _log.warning("%s", error)
             return False
         return True

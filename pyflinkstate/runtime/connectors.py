@@ -16,7 +16,7 @@ from pyflinkstate.errors import ConfigurationError, SourceError
 from pyflinkstate.runtime.formats import Reject, TextLines
 from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch, check_position
 from pyflinkstate.runtime.sources import FileSource as DirectorySource
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
 
 
 class StreamFormat:
@@ -55,22 +55,21 @@ class FileSource(DirectorySource):
         """
         return FileSourceBuilder(stream_format, paths)
 
-    def _names(self) -> list[str]:
-        found = [name for path in self.paths for name in _files_of(path)]
-        return sorted(dict.fromkeys(found))[: self.max_files]
+    def _listing(self) -> dict[str, int]:
+        return dict(sorted({name: size for path in self.paths for name, size in _files_of(path)}.items()))
 
     def _path_of(self, name: str) -> str:
         return name
 
 
-def _files_of(path: str) -> Iterator[str]:
+def _files_of(path: str) -> Iterator[tuple[str, int]]:
     try:
         file_system, root = open_file_system(path)
         info = file_system.get_file_info(root)
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(f"there is no {path}")
         if info.type == fs.FileType.File:
-            yield path
+            yield path, info.size
             return
         infos = file_system.get_file_info(fs.FileSelector(root, recursive=True))
     except OSError as error:
@@ -79,7 +78,7 @@ def _files_of(path: str) -> Iterator[str]:
         below = found.path[len(root) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
         if found.type == fs.FileType.File and not hidden:
-            yield child_uri(path, quote(below) if "://" in path else below)
+            yield child_uri(path, quote(below) if is_uri(path) else below), found.size
 
 
 class FileSourceBuilder:
@@ -102,7 +101,7 @@ class FileSourceBuilder:
         return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
-        """Go on with files that appear, without end; their paths must come after those already read."""
+        """Go on with files that appear, without end."""
         self._growing = True
         return self
 
@@ -148,7 +147,7 @@ class NumberSequenceSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return SplitEpoch([(start["next"], end["next"])], _read_numbers)
+        return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
     def _offset(self, number: int) -> Any:
         return {"start": self.start, "end": self.end, "next": number}

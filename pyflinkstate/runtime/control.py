@@ -10,18 +10,21 @@ import contextlib
 import queue
 import threading
 import time
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import attrs
 
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError, UntrustedConnectionError
+from pyflinkstate.runtime.channel import Channel
+from pyflinkstate.runtime.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
     CheckpointAck,
     CheckpointDecline,
     CloseSlot,
     DeploySlot,
+    Heartbeat,
     RegisterSlot,
     SlotAvailable,
     SlotClosed,
@@ -34,7 +37,7 @@ from pyflinkstate.runtime.messages import (
     StateMaterialized,
     TaskReport,
 )
-from pyflinkstate.runtime.transport import Address, Server, listen_on_tcp, shut_down
+from pyflinkstate.runtime.transport import DRIVER, Address, Server, listen_on_tcp
 
 
 class Deploys(Protocol):
@@ -53,6 +56,9 @@ class Control(Protocol):
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """End the slots of the attempt before, and begin a registry for the new one."""
+
+    def is_alive(self) -> bool:
+        """Return whether tasks and slots can still connect."""
 
     def close(self) -> None:
         """End all slots and listen no more."""
@@ -80,12 +86,14 @@ class SlotLost:
 class _Slot:
     """What the registry knows of one slot: ``starter`` is starting it, ``address`` is set when it runs."""
 
-    starter: Connection | None = None
-    waiting: list[Connection] = attrs.Factory(list)
-    connection: Connection | None = None
+    starter: Channel | None = None
+    waiting: list[Channel] = attrs.Factory(list)
+    connection: Channel | None = None
     pid: int | None = None
     address: Address | None = None
     error: PyFlinkStateError | None = None
+    #: When it was heard last, by the clock of heartbeats.
+    heard_s: float = 0.0
     closed: threading.Event = attrs.Factory(threading.Event)
 
 
@@ -96,8 +104,9 @@ class SlotRegistry:
     absent slot is told to start it; if that task goes away, the next one that waits is told.
     """
 
-    def __init__(self, attempt: int) -> None:
+    def __init__(self, attempt: int, now_s: Callable[[], float] = time.monotonic) -> None:
         self.attempt = attempt
+        self._now_s = now_s
         self._lock = threading.Lock()
         self._slots: dict[SlotId, _Slot] = {}
         self._ended = False
@@ -114,12 +123,12 @@ class SlotRegistry:
         with self._lock:
             return {slot_id: slot.pid for slot_id, slot in self._slots.items() if slot.pid is not None}
 
-    def acquire(self, slot_id: SlotId, task: Connection) -> None:
+    def acquire(self, slot_id: SlotId, task: Channel) -> None:
         """Answer a task now, or when the slot runs."""
         with self._lock:
             slot = self._slots.setdefault(slot_id, _Slot())
             if self._ended:
-                shut_down(task)
+                task.shut_down()
             elif slot.error is not None:
                 _send(task, SlotUnavailable(slot.error))
             elif slot.address is not None:
@@ -130,7 +139,7 @@ class SlotRegistry:
                 slot.starter = task
                 _send(task, StartSlot())
 
-    def task_left(self, slot_id: SlotId, task: Connection) -> None:
+    def task_left(self, slot_id: SlotId, task: Channel) -> None:
         """A task's connection broke: if it was starting the slot, another one shall."""
         with self._lock:
             slot = self._slots[slot_id]
@@ -141,7 +150,7 @@ class SlotRegistry:
                 if slot.starter is not None:
                     _send(slot.starter, StartSlot())
 
-    def register(self, message: RegisterSlot, connection: Connection) -> bool:
+    def register(self, message: RegisterSlot, connection: Channel) -> bool:
         """Note a slot that has started; False when it is not wanted."""
         with self._lock:
             slot = self._slots.setdefault(message.slot, _Slot())
@@ -149,7 +158,31 @@ class SlotRegistry:
                 return False
             slot.connection = connection
             slot.pid = message.pid
+            slot.heard_s = self._now_s()
             return True
+
+    def heard(self, slot_id: SlotId) -> None:
+        """The slot has said something."""
+        self._slots[slot_id].heard_s = self._now_s()
+
+    def beat(self, timeout_s: float) -> list[SlotId]:
+        """Send a heartbeat to every slot that runs; returns those that were silent for too long, cut off."""
+        silent = []
+        with self._lock:
+            for slot_id, slot in self._slots.items():
+                if slot.connection is None or slot.error is not None:
+                    continue
+                if self._now_s() - slot.heard_s >= timeout_s:
+                    silent.append(slot_id)
+                else:
+                    _try_send(slot.connection, Heartbeat())
+        return silent
+
+    def cut_off(self, slot_id: SlotId) -> None:
+        """End the connection of a slot; the thread that reads it will find out."""
+        connection = self._slots[slot_id].connection
+        if connection is not None:
+            connection.shut_down()
 
     def ready(self, slot_id: SlotId, address: Address) -> None:
         """The slot runs: tell all who wait."""
@@ -203,13 +236,18 @@ class SlotRegistry:
             for slot in self._slots.values():
                 for connection in (slot.connection, slot.starter, *slot.waiting):
                     if connection is not None:
-                        shut_down(connection)
+                        connection.shut_down()
 
 
-def _send(connection: Connection, message: object) -> None:
+def _send(connection: Channel, message: object) -> None:
     """Send; if the other end is gone, the thread that reads the connection will find out."""
     with contextlib.suppress(OSError):
         connection.send(message)
+
+
+def _try_send(connection: Channel, message: object) -> None:
+    with contextlib.suppress(OSError):
+        connection.try_send(message)
 
 
 class ControlServer:
@@ -219,10 +257,16 @@ class ControlServer:
     """
 
     def __init__(
-        self, endpoint: Endpoint, secret: bytes, events: queue.SimpleQueue[Any], deployments: Deploys
+        self,
+        endpoint: Endpoint,
+        secret: bytes,
+        events: queue.SimpleQueue[Any],
+        deployments: Deploys,
+        heartbeat: HeartbeatSettings | None = None,
     ) -> None:
         self._events = events
         self._deployments = deployments
+        self._heartbeat = heartbeat or HeartbeatSettings()
         self._registry = SlotRegistry(0)
         try:
             listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
@@ -232,13 +276,20 @@ class ControlServer:
                 f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
             ) from error
         self._address = Address(endpoint.host, listener.getsockname()[1])
-        self._server = Server([listener], secret, self._serve)
+        self._server = Server([listener], self._address, DRIVER, secret, self._serve)
         self._server.start()
+        self._closed = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
 
     @property
     def address(self) -> Address:
         """See :class:`Control`."""
         return self._address
+
+    def is_alive(self) -> bool:
+        """See :class:`Control`."""
+        return self._server.is_alive() and self._beating.is_alive()
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
         """See :class:`Control`."""
@@ -248,10 +299,25 @@ class ControlServer:
 
     def close(self) -> None:
         """See :class:`Control`."""
+        self._closed.set()
         self._registry.end()
         self._server.close()
 
-    def _serve(self, connection: Connection) -> None:
+    def _beat(self) -> None:
+        """Send heartbeats, and give up the slots that do not answer them."""
+        timeout_ms = self._heartbeat.timeout_ms
+        while not self._closed.wait(self._heartbeat.interval_ms / 1000):
+            registry = self._registry
+            for slot_id in registry.beat(timeout_ms / 1000):
+                error = SlotLostError(
+                    f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: its process or "
+                    f"its host is stopped, or a function never gives the interpreter lock back",
+                    pid=registry.pids().get(slot_id),
+                )
+                self._slot_failed(registry, slot_id, error)
+                registry.cut_off(slot_id)
+
+    def _serve(self, connection: Channel) -> None:
         message = connection.recv()
         if isinstance(message, TaskReport):
             self._events.put(message)
@@ -261,7 +327,7 @@ class ControlServer:
         elif isinstance(message, RegisterSlot):
             self._serve_slot(message, connection)
 
-    def _serve_task(self, message: AcquireSlot, task: Connection) -> None:
+    def _serve_task(self, message: AcquireSlot, task: Channel) -> None:
         registry = self._registry
         if message.attempt != registry.attempt:
             return
@@ -271,20 +337,33 @@ class ControlServer:
         finally:
             registry.task_left(message.slot, task)
 
-    def _serve_slot(self, message: RegisterSlot, connection: Connection) -> None:
+    def _serve_slot(self, message: RegisterSlot, connection: Channel) -> None:
         registry, slot_id = self._registry, message.slot
         if message.attempt != registry.attempt or not registry.register(message, connection):
             return
         try:
-            connection.send(self._deployments.of(slot_id))
+            connection.limit_sends(self._heartbeat.timeout_ms / 1000)
+            connection.send(
+                attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
+            )
             while self._heard_from_slot(registry, message, connection.recv()):
                 pass
+        except UntrustedConnectionError as error:
+            self._slot_failed(registry, slot_id, error)
         except (EOFError, OSError):
-            error = SlotLostError(
+            died = SlotLostError(
                 f"state slot {slot_id} (process {message.pid} at {message.address.host}) died",
                 pid=message.pid,
             )
-            self._slot_failed(registry, slot_id, error)
+            self._slot_failed(registry, slot_id, died)
+        except BaseException as error:
+            lost = SlotLostError(
+                f"state slot {slot_id} (process {message.pid} at {message.address.host}) was cut off: its "
+                f"control connection failed in the driver: {type(error).__name__}: {error}",
+                pid=message.pid,
+            )
+            self._slot_failed(registry, slot_id, lost)
+            raise
         finally:
             registry.slot_closed(slot_id)
 
@@ -294,6 +373,7 @@ class ControlServer:
 
     def _heard_from_slot(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
         """Handle one message; returns whether more may come."""
+        registry.heard(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)
         elif isinstance(message, SlotFailed):

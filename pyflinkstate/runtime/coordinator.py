@@ -14,8 +14,12 @@ Settings and rules are Flink's (``CheckpointCoordinator``, ``CheckpointRequestDe
 ``CheckpointFailureManager``, ``CheckpointSubsumeHelper``): ids count from 1 and are never reused; the pause
 between two counts from the last completion; a counter of consecutive failures; a checkpoint that completes
 subsumes the older ones that are pending; of the completed ones the newest ``num_retained`` are kept. A
-savepoint is triggered by a person: it waits for nothing, is no failure of the job when it fails, and
-neither subsumes nor is subsumed.
+savepoint is triggered by a person: no interval and no pause holds it back, it is no failure of the job when
+it fails, and it neither subsumes nor is subsumed.
+
+A savepoint comes with an ordinary checkpoint of the same barrier, and completes when that is complete and the
+sinks have committed up to the barrier. Otherwise the job could fail, go back behind the savepoint, and take
+back output which who returns to the savepoint would miss. If the checkpoint fails, so does the savepoint.
 """
 
 from __future__ import annotations
@@ -68,10 +72,17 @@ class _State(enum.Enum):
 
 @attrs.frozen
 class SavepointTarget:
-    """What a savepoint is for: the folder it goes to, and whether the job stops with it."""
+    """What a savepoint is for.
+
+    Attributes:
+        uri: the folder that it goes to.
+        stops_job: the job stops with it.
+        checkpoint_id: the checkpoint of the same barrier that it comes with; None: it is taken alone.
+    """
 
     uri: str
     stops_job: bool = False
+    checkpoint_id: int | None = None
 
 
 @attrs.define
@@ -151,6 +162,7 @@ class CheckpointCoordinator:
         self._pending: dict[int, PendingCheckpoint] = {}
         self._last_trigger_ms: int | None = None
         self._last_completion_ms: int | None = None
+        self._committed_epoch = 0
         self._failures = 0
 
     @property
@@ -234,7 +246,7 @@ class CheckpointCoordinator:
         for pending in self.pending:
             if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
                 continue
-            missing = ", ".join(sorted(map(str, pending.missing)))
+            missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that it comes with"
             error = CheckpointStorageError(
                 f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
                 f"waiting for {missing}"
@@ -266,6 +278,14 @@ class CheckpointCoordinator:
             NotifyComplete(checkpoint_id),
         ]
 
+    def committed(self, epoch: int) -> list[Instruction]:
+        """The sinks have committed what a completed checkpoint covers, up to ``epoch``."""
+        self._committed_epoch = epoch
+        instructions = []
+        for pending in self.pending:
+            instructions += self._try_to_complete(pending)
+        return instructions
+
     def subsume(self) -> list[Instruction]:
         """Delete completed checkpoints that are more than shall be kept."""
         surplus = self._completed[: -self._settings.num_retained]
@@ -288,8 +308,22 @@ class CheckpointCoordinator:
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
         if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
             return []
+        if not self._may_complete(pending):
+            return []
         pending.state = _State.COMPLETING
         return [WriteMetadata(pending)]
+
+    def _may_complete(self, pending: PendingCheckpoint) -> bool:
+        """Return whether the job cannot go back behind a savepoint any more, if it is one."""
+        is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
+        return is_alone or pending.epoch <= self._committed_epoch
+
+    def _savepoints_with(self, checkpoint_id: int) -> list[PendingCheckpoint]:
+        return [
+            pending
+            for pending in self.pending
+            if pending.savepoint is not None and pending.savepoint.checkpoint_id == checkpoint_id
+        ]
 
     def _fail(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
         pending = self._pending.pop(checkpoint_id, None)
@@ -298,6 +332,9 @@ class CheckpointCoordinator:
         instructions: list[Instruction] = [AbandonCheckpoint(pending, error)]
         if pending.savepoint is not None:
             return instructions
+        for savepoint in self._savepoints_with(checkpoint_id):
+            del self._pending[savepoint.checkpoint_id]
+            instructions.append(AbandonCheckpoint(savepoint, error))
         self._failures += 1
         if self._failures > self._settings.tolerable_failures:
             instructions.append(FailJob(_too_many(self._failures, self._settings, error)))

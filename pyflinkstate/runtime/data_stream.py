@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import attrs
 
@@ -57,7 +57,17 @@ from pyflinkstate.runtime.keyed_functions import (
     RollingReduce,
     check_position,
 )
-from pyflinkstate.runtime.plan import ChainNode, Input, KeyedNode, Node, SideOutputNode, SinkNode, UnionNode
+from pyflinkstate.runtime.plan import (
+    ChainNode,
+    Input,
+    KeyedNode,
+    Node,
+    PartitionNode,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+)
 from pyflinkstate.runtime.printing import PrintSink, RecordText
 from pyflinkstate.runtime.row_format import RowFormatFileSink
 from pyflinkstate.runtime.sinks import Sink
@@ -183,19 +193,32 @@ class DataStream:
             raise ConfigurationError(f"connect() takes a DataStream or a BroadcastStream, not {ds!r}")
         return ConnectedStreams(self, ds)
 
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream:
-        """Return the stream as one that every subtask of an operator gets all of.
+    ) -> DataStream | BroadcastStream:
+        """Send each record to every subtask of the next operator.
+
+        With descriptors it returns what another stream connects to, and whose records fill their states.
 
         Args:
             broadcast_state_descriptor: of a state that the operator fills from it.
             *other_broadcast_state_descriptors: of further ones.
         """
-        first = (broadcast_state_descriptor,) if broadcast_state_descriptor is not None else ()
-        descriptors = (*first, *other_broadcast_state_descriptors)
+        if broadcast_state_descriptor is None:
+            return self._partitioned(Partitioning.BROADCAST)
+        descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
@@ -207,7 +230,8 @@ class DataStream:
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
-                f"{self._node.name!r} has no side outputs: process(), windows and connected streams have"
+                f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
+                f"connected streams have them"
             )
         assert isinstance(self._node, (KeyedNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"
@@ -264,74 +288,173 @@ class DataStream:
 
     def name(self: S, name: str) -> S:
         """Name the operator: in messages, Spark's UI and counts."""
-        self._node.name = name
+        self._operator_node("name").name = name
         return self
 
     def uid(self: S, uid: str) -> S:
         """Give a stateful operator the id under which checkpoints keep its state; others have none."""
-        if isinstance(self._node, KeyedNode):
-            self._node.uid = uid
+        node = self._operator_node("uid")
+        if isinstance(node, KeyedNode):
+            node.uid = uid
         return self
 
     def set_uid_hash(self: S, uid_hash: str) -> S:
         """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        self._operator_node("set_uid_hash")
         return self.uid(uid_hash)
 
     def set_parallelism(self: S, parallelism: int) -> S:
-        """Set the number of subtasks of a stateful operator.
+        """Set the number of subtasks of the operator.
 
-        What has no state runs in the Spark tasks of what precedes it, as many as that has partitions.
+        One without state, for which it is not set, runs where the records are: in as many subtasks as what
+        precedes it. Where the two numbers differ records are rebalanced. A source has as many subtasks as
+        an epoch has splits, whatever is set; one that reads a collection has one.
+
+        Raises:
+            ParallelismError: it is out of bounds, or the operator never has more than one subtask.
         """
+        node = self._operator_node("set_parallelism")
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
-        if isinstance(self._node, KeyedNode):
-            self._node.parallelism = parallelism
+        if parallelism > 1 and _is_non_parallel(node):
+            raise ParallelismError(f"{node.name!r} is not parallel: its parallelism is 1, not {parallelism}")
+        if isinstance(node, SideOutputNode):
+            raise ConfigurationError(
+                f"set_parallelism(): a side output is where {node.parent.name!r} runs; call it on the "
+                f"operator that reads the side output"
+            )
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.parallelism = parallelism
         return self
 
     def set_max_parallelism(self: S, max_parallelism: int) -> S:
-        """Set the number of key groups of a stateful operator, 1 to 32768; fixed by the first checkpoint."""
+        """Set the upper bound of the parallelism, 1 to 32768.
+
+        Of a stateful operator it is the number of key groups, and fixed by the first checkpoint.
+        """
+        node = self._operator_node("set_max_parallelism")
         check_max_parallelism(max_parallelism)
-        if isinstance(self._node, KeyedNode):
-            self._node.max_parallelism = max_parallelism
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.max_parallelism = max_parallelism
         return self
 
     def force_non_parallel(self: S) -> S:
-        """Run a stateful operator in one subtask."""
-        return self.set_parallelism(1).set_max_parallelism(1)
+        """Run the operator in one subtask, for good."""
+        node = self._operator_node("force_non_parallel")
+        self.set_parallelism(1).set_max_parallelism(1)
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.is_non_parallel = True
+        return self
 
     def get_name(self) -> str:
         """Return the operator's name."""
-        return self._node.name
+        return self._operator_node("get_name").name
 
     def set_description(self: S, description: str) -> S:
         """Describe the operator to who reads the program; Spark's UI shows the name."""
+        self._operator_node("set_description")
         return self
 
     def set_buffer_timeout(self: S, timeout_millis: int) -> S:
         """Accept it: records travel in frames, as many as there are."""
+        self._operator_node("set_buffer_timeout")
         return self
 
     def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
         """Accept it: Spark places its tasks."""
+        self._operator_node("slot_sharing_group")
         return self
 
-    def _as_it_is(self: S, *_: Any) -> S:
-        """Return the stream: where its records are is up to Spark, and the results are the same."""
-        return self
+    # --- which subtasks records go to ------------------------------------------------------------------
+
+    def forward(self) -> DataStream:
+        """Leave records in the subtask that they are in; the next operator must have as many subtasks.
+
+        That is checked when the job is built, and then raises ``ParallelismError``.
+        """
+        return self._partitioned(Partitioning.FORWARD)
+
+    def rebalance(self) -> DataStream:
+        """Send records to the subtasks of the next operator in turn, so that all get as many.
+
+        As with every call of this kind, an operator without state that follows, or a sink, has the
+        environment's parallelism if it has none of its own. An epoch that is run again sends each record
+        where it went before. Of several such calls in a row the last one counts.
+        """
+        return self._partitioned(Partitioning.REBALANCE)
+
+    def rescale(self) -> DataStream:
+        """Send records of a subtask in turn to some subtasks of the next operator: those that belong to it.
+
+        Of 2 subtasks and 4 the first sends to the first two, the second to the others; of 4 and 2 the first
+        two send to the first one.
+        """
+        return self._partitioned(Partitioning.RESCALE)
+
+    def shuffle(self) -> DataStream:
+        """Send each record to any subtask of the next operator, the same one when its epoch is run again."""
+        return self._partitioned(Partitioning.SHUFFLE)
+
+    def global_(self) -> DataStream:
+        """Send all records to the first subtask of the next operator (Java's ``global()``)."""
+        return self._partitioned(Partitioning.GLOBAL)
 
     def partition_custom(
-        self: S,
+        self,
         partitioner: Partitioner | Callable[[Any, int], int],
         key_selector: KeySelector | Callable[[Any], Any],
-    ) -> S:
-        """Return the stream: where its records are is up to Spark. Use ``key_by`` to have equal keys meet."""
+    ) -> DataStream:
+        """Send each record to the subtask of the next operator that ``partitioner`` names.
+
+        Args:
+            partitioner: is given the key and the number of subtasks; returns one of them, from 0.
+            key_selector: gives each record's key.
+
+        Raises:
+            ConfigurationError: one of the two is no function. A number that is none of a subtask's fails the
+                job with ``BadRecordError``.
+        """
         for function in (partitioner, key_selector):
             if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
                 raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
+            _refuse_checkpointed(function)
+        name = Partitioning.CUSTOM.value
+        node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
+        return DataStream(self._env, node)
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._env, PartitionNode(self._node, partitioning, partitioning.value))
+
+    # --- chaining ----------------------------------------------------------------------------------------
+
+    def start_new_chain(self: S) -> S:
+        """Accept it: what has no state runs with what precedes it, and the results are the same."""
+        self._operator_node("start_new_chain")
         return self
 
-    forward = rebalance = rescale = shuffle = _as_it_is
-    disable_chaining = start_new_chain = _as_it_is
+    def disable_chaining(self: S) -> S:
+        """Accept it; see :meth:`start_new_chain`."""
+        self._operator_node("disable_chaining")
+        return self
+
+    def _operator_node(self, method: str) -> Node:
+        """Return the operator whose results these are.
+
+        Raises:
+            ConfigurationError: there is none, so ``method`` would change one that somebody else added.
+        """
+        made_by = self._made_by()
+        if made_by is not None:
+            raise ConfigurationError(
+                f"{method}() is for an operator, and {made_by} adds none: call {method}() on the operator "
+                f"before {made_by}, or on the one after it, such as a map() or process() that follows"
+            )
+        is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
+        return self._node.parent if is_of_source else self._node  # type: ignore[union-attr]
+
+    def _made_by(self) -> str | None:
+        """Return the call that made the stream, if it added no operator."""
+        return f"{self._node.name}()" if isinstance(self._node, (UnionNode, PartitionNode)) else None
 
     # --- sinks -----------------------------------------------------------------------------------
 
@@ -416,6 +539,47 @@ class KeyedStream(DataStream):
     def as_input(self) -> Input:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
+
+    def _made_by(self) -> str | None:
+        return "key_by()"
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise ConfigurationError(
+            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
+            f"the stream behind the operator that follows"
+        )
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Refuse it: side outputs belong to the operator before ``key_by``."""
+        self._refuse("get_side_output")
+
+    def broadcast(self, *args: Any) -> NoReturn:
+        """Refuse it, as each of the calls that say where records go: the key says it."""
+        self._refuse("broadcast")
+
+    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("partition_custom")
+
+    def forward(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("forward")
+
+    def rebalance(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rebalance")
+
+    def rescale(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rescale")
+
+    def shuffle(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("shuffle")
+
+    def global_(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("global_")
 
     def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
@@ -507,11 +671,15 @@ class DataStreamSink:
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        """Say of how many subtasks ``print()`` is; any sink runs in the Spark tasks of what precedes it."""
+        """Set how many subtasks write; without it as many as what precedes the sink has partitions."""
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
-        if isinstance(self._node.sink, PrintSink):
-            self._node.sink.parallelism = parallelism
+        node = self._node
+        if isinstance(node.sink, PrintSink):
+            node.sink.parallelism = parallelism
+        is_text = isinstance(node.parent, ChainNode) and isinstance(node.parent.function, RecordText)
+        # What makes text of records is part of the sink: records go to its subtasks.
+        (node.parent if is_text else node).parallelism = parallelism  # type: ignore[union-attr]
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
@@ -547,6 +715,12 @@ def _name_of(func: Any, kind: str) -> str:
 def _check_callable(kind: str, func: Any) -> None:
     if not isinstance(func, _RICH[kind]) and not callable(func):
         raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
+
+
+def _is_non_parallel(node: Node) -> bool:
+    if isinstance(node, SourceNode):
+        return not node.source.is_parallel
+    return isinstance(node, (KeyedNode, ChainNode)) and node.is_non_parallel
 
 
 def _refuse_checkpointed(func: Any) -> None:

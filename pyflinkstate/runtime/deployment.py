@@ -48,6 +48,10 @@ class Deployments:
             for subtask, deployment in enumerate(self._of_operator(operator, attempt, epoch, restore))
         }
 
+    def slots(self) -> tuple[SlotId, ...]:
+        """Return the slots of the attempt."""
+        return tuple(self._slots)
+
     def of(self, slot: SlotId) -> DeploySlot:
         """Return what ``slot`` shall run."""
         return self._slots[slot]

@@ -15,6 +15,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
@@ -45,12 +46,10 @@ from pyflinkstate.runtime.spark_sources import (
 from pyflinkstate.runtime.storage import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
-    absolute,
-    check_spark_reaches,
-    child_uri,
     load_checkpoint,
 )
 from pyflinkstate.runtime.stream_types import converted_at_source
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -266,20 +265,24 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         records = list(collection)
         if type_info is not None:
             records = converted_at_source(records, type_info, "collection")
-        return self._stream(CollectionSource(records, records_per_epoch), "collection", type_info)
+        is_fresh = type_info is not None and rebuilds(type_info)
+        return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
 
     def from_rdd(self, rdd: RDD[Any], *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
 
         For an exact restart a partition must give the same records whenever it is computed.
         """
+        return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
+
+    def _from_rdd(self, rdd: RDD[Any], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream:
         if partitions_per_epoch is not None:
             _check_positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch), "rdd")
+        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
         """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`."""
-        return self.from_rdd(df.rdd, partitions_per_epoch=partitions_per_epoch).name("dataframe")
+        return self._from_rdd(df.rdd, partitions_per_epoch, is_fresh=True).name("dataframe")
 
     def from_files(
         self,
@@ -299,7 +302,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
             files_per_epoch: with checkpoints, how many files are one epoch.
             max_files: read just the first so many.
-            growing: go on with files that appear later, without end; names must come later too.
+            growing: go on with files that appear later, without end. Each must be whole when it appears:
+                write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
@@ -388,7 +392,11 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         storage = self._checkpoints.get_checkpoint_storage()
         assert storage is not None
         directory = storage.checkpoint_path
-        check_spark_reaches(directory, "from_streaming() with checkpoints in", "name a checkpoint_location")
+        check_spark_reaches(
+            directory,
+            "from_streaming() with checkpoints in",
+            "name a checkpoint_location that Spark reaches, such as s3a://...",
+        )
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
     def from_source(
@@ -411,7 +419,9 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         stream = self._stream(source, source_name, type_of_source(source, type_info))
         if watermark_strategy is None:
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
         """Read the lines of a file, or of all files below a folder."""
@@ -482,14 +492,16 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
-        endpoint = on_spark.driver_endpoint(self._context)
+        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
             return Job(
                 plan,
                 self._settings(name, storage is not None),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
-                lambda secret, events, deployments: ControlServer(endpoint, secret, events, deployments),
+                lambda secret, events, deployments: ControlServer(
+                    endpoint, secret, events, deployments, heartbeat
+                ),
                 SystemClock(),
                 storage,
                 restore,
@@ -562,7 +574,8 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             return None
         if path == LATEST:
             metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
+            uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+            return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
     def _restore_streaming(

@@ -14,6 +14,7 @@ from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
 from pyflinkstate.runtime.execution_config import RuntimeExecutionMode
+from pyflinkstate.runtime.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.restart import RestartStrategies, RestartStrategy
 from pyflinkstate.runtime.storage import (
     INLINE_THRESHOLD_BYTES,
@@ -152,6 +153,15 @@ def _check_no_unaligned(env: StreamExecutionEnvironment, setting: _Reader) -> No
         )
 
 
+def _set_heartbeat(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+    """Take interval and timeout together: only both can be checked."""
+    default = HeartbeatSettings()
+    env.set_heartbeat(
+        setting.milliseconds("heartbeat.interval", default.interval_ms),
+        setting.milliseconds("heartbeat.timeout", default.timeout_ms),
+    )
+
+
 _RETENTIONS = {
     retention.name.lower().replace("_", "-"): retention for retention in ExternalizedCheckpointRetention
 }
@@ -200,6 +210,8 @@ _OPTIONS: dict[str, _Apply] = {
         setting.text()
     ),
     "execution.checkpointing.unaligned.enabled": _check_no_unaligned,
+    "heartbeat.interval": _set_heartbeat,
+    "heartbeat.timeout": _set_heartbeat,
     "execution.state-recovery.path": lambda env, setting: env.restore_from(setting.text()),
     "state.backend.type": _check_backend,
     "restart-strategy.type": lambda env, setting: env.set_restart_strategy(_restart_strategy(setting)),

@@ -9,6 +9,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.checkpoint_config import CheckpointConfig, CheckpointingMode
 from pyflinkstate.runtime.environment_options import apply_configuration
 from pyflinkstate.runtime.execution_config import ExecutionConfig, RuntimeExecutionMode
+from pyflinkstate.runtime.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class EnvironmentSettings:
         self._configuration = Configuration()
         self._buffer_timeout_ms = 100
         self._is_chaining_enabled = True
+        self._heartbeat = HeartbeatSettings()
         self._default_job_name: str | None = None
 
     def get_config(self: E) -> ExecutionConfig:
@@ -39,7 +41,7 @@ class EnvironmentSettings:
         """Take the settings that are known here under Flink's keys; the others are kept.
 
         Known are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
-        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*`` and
+        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*`` and
         ``restart-strategy.*``.
 
         Raises:
@@ -55,6 +57,19 @@ class EnvironmentSettings:
     def set_default_job_name(self: E, job_name: str) -> E:
         """Name jobs that ``execute()`` gives no name (``pipeline.name``)."""
         self._default_job_name = job_name
+        return self
+
+    def set_heartbeat(self: E, interval_ms: int = 10_000, timeout_ms: int = 50_000) -> E:
+        """Choose how often driver and slots give each other a sign of life, and how long they wait for one.
+
+        Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that was silent
+        for the timeout is lost, and one that hears nothing from the driver ends its process. A function may
+        keep the interpreter lock for the timeout less the interval.
+
+        Raises:
+            ConfigurationError: the interval is not more than 0, or longer than the timeout.
+        """
+        self._heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
         return self
 
     # --- modes ---------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pyflinkstate.runtime.frames import Router
 from pyflinkstate.runtime.plan import (
     Branch,
     ChainNode,
+    Exchange,
     KeyedNode,
     KeyedOperator,
     SinkNode,
@@ -23,7 +24,15 @@ from pyflinkstate.runtime.plan import (
     Stage,
 )
 from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, StageTask
+from pyflinkstate.runtime.tasks import (
+    ChainTask,
+    MergeTask,
+    RouteTask,
+    SinkTask,
+    SlotTask,
+    SourceTask,
+    StageTask,
+)
 
 #: Partitions of something, as the engine has them.
 D = TypeVar("D")
@@ -100,6 +109,8 @@ class EpochGraph(ABC, Generic[D]):
     def _made(self, node: Stage) -> D:
         if isinstance(node, SourceNode):
             return self._source(node)
+        if isinstance(node, Exchange):
+            return self._exchanged(node)
         return self._keyed(node) if isinstance(node, KeyedNode) else self._shared(node)
 
     def _source(self, node: SourceNode) -> D:
@@ -108,7 +119,8 @@ class EpochGraph(ABC, Generic[D]):
         if epoch is None:
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
-        return self.transform(data, SourceTask(self.request.link, node.name, read), node.name)
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh)
+        return self.transform(data, task, node.name)
 
     def _shared(self, node: ChainNode) -> D:
         parts: list[D] = []
@@ -118,10 +130,13 @@ class EpochGraph(ABC, Generic[D]):
             parts.append(self.transform(data, task, node.name))
         return self._all(parts)
 
+    def _exchanged(self, exchange: Exchange) -> D:
+        watermarks = self.request.event_time.watermarks if self._plan.uses_event_time else None
+        task = MergeTask(self.request.link, exchange.operator_id, watermarks)
+        return self.transform(self._sent(exchange, exchange), task, exchange.name)
+
     def _keyed(self, node: KeyedNode) -> D:
         operator = self._plan.operator_of(node)
-        branches = enumerate(self._plan.branches(node))
-        routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
         task = SlotTask(
             self.request.link,
             operator.operator_id,
@@ -131,9 +146,15 @@ class EpochGraph(ABC, Generic[D]):
             self._plan.uses_event_time,
             self.request.is_final,
         )
-        return self.transform(self.shuffle(routed, operator.parallelism), task, operator.name)
+        return self.transform(self._sent(node, operator), task, operator.name)
 
-    def _routed(self, operator: KeyedOperator, branch: Branch, number: int) -> D:
+    def _sent(self, head: KeyedNode | Exchange, operator: KeyedOperator | Exchange) -> D:
+        """Return the frames of all that ``head`` reads, by subtask."""
+        branches = enumerate(self._plan.branches(head))
+        routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
+        return self.shuffle(routed, operator.parallelism)
+
+    def _routed(self, operator: KeyedOperator | Exchange, branch: Branch, number: int) -> D:
         data = self._stage(branch.stage)
         chain = self._chain(branch, data)
         assert branch.input is not None
@@ -147,6 +168,9 @@ class EpochGraph(ABC, Generic[D]):
             branch.input_number,
             number,
             chain.event_time,
+            operator.operator_id,
+            self.request.link.epoch,
+            chain.parallelism,
         )
         task = RouteTask(chain, operator.operator_id, router)
         return self.transform(data, task, f"{branch.stage.name} -> {operator.name}")

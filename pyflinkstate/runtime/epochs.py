@@ -55,11 +55,26 @@ class EpochRequest:
 
 
 @attrs.frozen
+class SlotsRequest:
+    """Slots that shall run, with their state restored, before any epoch does."""
+
+    link: TaskLink
+    slots: tuple[SlotId, ...]
+    description: str
+
+
+@attrs.frozen
 class EpochEnded:
-    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error."""
+    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error.
+
+    Of the job that starts slots, with no results.
+    ``run`` counts the epochs that this job has asked for. The job master sets it, to tell an epoch
+    that was given up from the one that it waits for.
+    """
 
     results: list[list[Any]] | None
     error: PyFlinkStateError | None
+    run: int = 0
 
 
 class EpochRunner:
@@ -69,6 +84,18 @@ class EpochRunner:
         """Begin; ``done`` is called from another thread, once."""
         raise NotImplementedError
 
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """Begin to start slots; ``done`` is called from another thread, once, when all of them run."""
+        raise NotImplementedError
+
     def cancel(self) -> None:
         """Make the running epoch end soon; its ``done`` is still called."""
+        raise NotImplementedError
+
+    def lost(self) -> PyFlinkStateError | None:
+        """Return why nothing will be heard of the epoch that was started last; None while something runs it.
+
+        It is asked again and again while the job master waits, and must not block. When it returns an error,
+        ``done`` has been called before, or need not be waited for any more.
+        """
         raise NotImplementedError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
+import logging
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -19,16 +20,20 @@ from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import SinkError
+from pyflinkstate.runtime.durable import make_folder
 from pyflinkstate.runtime.row_format import RowFormatBuilder
+from pyflinkstate.runtime.run_area import Change, RunArea, epoch_of, maker_of
+from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.sink_errors import ENCODING_ERRORS, sink_errors
+from pyflinkstate.runtime.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.uris import absolute, open_file_system
+
+_log = logging.getLogger("pyflinkstate")
 
 MARKER = "_pyflinkstate.json"
 #: Records that are written at once.
 RECORDS_PER_WRITE = 4096
-_EPOCH_FOLDER = re.compile(r"epoch=(\d+)")
-
 
 #: Names, or a schema; None leaves it to the records.
 Columns = Any
@@ -207,18 +212,21 @@ class FileWriter:
         name = f"part-{partition:05d}-{uuid.uuid4().hex}{suffix}"
         file_system, folder = _opened(self.folder_uri, self.file_system)
         path = f"{folder}/{name}"
-        with sink_errors(f"write {path}"):
-            file_system.create_dir(folder, recursive=True)
-            stream = file_system.open_output_stream(path)
-        encoder = make_encoder(stream, self.columns)
-        # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
-        while batch:
-            with sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
-                encoder.write(batch)
-            batch = list(islice(records, RECORDS_PER_WRITE))
-        with sink_errors(f"close {path}"):
-            encoder.close()
-            stream.close()
+        with ExitStack() as cleared:
+            file = OutputFile(file_system, path)
+            cleared.callback(file.abandon)
+            with sink_errors(f"write {path}"):
+                encoder = make_encoder(file.open(), self.columns)
+            cleared.callback(_abandon, encoder)
+            # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
+            while batch:
+                with sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
+                    encoder.write(batch)
+                batch = list(islice(records, RECORDS_PER_WRITE))
+            with sink_errors(f"close {path}"):
+                encoder.close()
+                file.close()
+            cleared.pop_all()
         yield name
 
     def _bad_record(self, encoder: _Encoder, batch: list[Any]) -> Any:
@@ -234,6 +242,12 @@ class FileWriter:
         return batch
 
 
+def _abandon(encoder: _Encoder) -> None:
+    """Close what would otherwise try to write when it is collected."""
+    with suppress(OSError, pa.ArrowException):
+        encoder.close()
+
+
 def _check_columns(format: str, columns: Columns) -> None:
     if columns is None:
         return
@@ -247,8 +261,12 @@ def _check_columns(format: str, columns: Columns) -> None:
 class FileSink:
     """Files below a directory, ``epoch=<n>/part-*``, each epoch visible at once or not at all.
 
-    Spark reads the directory as a table partitioned by ``epoch``; ``_pending`` and ``_prepared`` are
-    skipped by it, as all names with an underscore are.
+    Spark reads the directory as a table partitioned by ``epoch``; ``_runs`` is skipped by it, as all names
+    with an underscore are. What is there, and who may change it, is in ``run_area``. A job that goes back to
+    an older checkpoint finds the output as that checkpoint covers it; what came later is moved aside.
+
+    A directory belongs to one sink of one job. Two sinks of a job on one directory are refused when the job
+    is built. Of two jobs the second is refused; while nothing is visible yet it is the first that fails.
 
     Args:
         directory: a path or URI that every executor reaches.
@@ -281,6 +299,9 @@ class FileSink:
                 f"file sink: {directory}: an epoch is made visible by renaming a folder, which "
                 f"{self._fs.type_name} storage cannot do; write to a local or HDFS directory"
             )
+        self._root = self._root.rstrip("/")
+        legacy = {name: f"{self._root}/_{name}" for name in ("pending", "prepared", "dropped")}
+        self._area = RunArea(self._fs, self._root, {**legacy, "aside": f"{self._root}/_aside"})
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> RowFormatBuilder:
@@ -292,80 +313,151 @@ class FileSink:
         """
         return RowFormatBuilder(base_path, encoder)
 
+    @property
+    def owned_folder(self) -> str:
+        """The folder that no other sink may write to, the same however its path was written."""
+        return real_folder(self.directory, self._fs, self._root)
+
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Take the directory for this job.
+        """Begin where nobody knows the job's runs: a further one, behind what the directory has noted.
 
         Raises:
-            SinkError: it holds the output of another run, which would be mixed with this one's.
+            SinkError: see :meth:`open_run`.
         """
         with sink_errors(f"use {self.directory}"):
-            self._fs.create_dir(self._root, recursive=True)
-            owner = self._owner()
-            if self._epochs("") and (owner != job_id or restored_epoch is None):
-                raise SinkError(
-                    f"file sink: {self.directory} holds output of another run (job {owner}): give an "
-                    f"empty directory, or restore that run's checkpoint",
-                    directory=self.directory,
-                )
-            self._set_owner(job_id)
-            keep = restored_epoch if restored_epoch is not None and owner == job_id else 0
-            self.rewind(keep)
-            self.commit(keep)
+            history = self._area.next_history(job_id, restored_epoch or 0)
+        self.open_run(job_id, history, restored_epoch)
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        """Take the directory for a run of a job, and bring what is visible to its history.
+
+        Epochs that do not belong to it are moved aside; those that it needs and that were moved aside, or
+        were prepared, are made visible.
+
+        Raises:
+            JobSupersededError: a newer run of the job has it.
+            SinkError: the directory holds the output of another job, or output that the restored checkpoint
+                covers was moved aside, and is there no more.
+        """
+        restored = restored_epoch or 0
+        with sink_errors(f"use {self.directory}"):
+            make_folder(self._fs, self._root)
+            self._check_owner(job_id, restored_epoch)
+            self._area.claim(job_id, history.runs[-1][0])
+        with self._area.guarded(f"use {self.directory}"):
+            if self._check_owner(job_id, restored_epoch) != job_id:
+                self._forget_the_others(job_id)
+            change = self._area.change_to(history, restored)
+            self._retract(change)
+            self._area.sync(self._root, self._area.path("prepared"))
+            self._area.note(history)
+            self._area.bring_back(change, self._bring_back)
+            self._area.sync(self._root)
+            self._clear()
+
+    def _check_owner(self, job_id: str, restored_epoch: int | None) -> str | None:
+        owner = self._owner()
+        if self._visible() and (owner != job_id or restored_epoch is None):
+            raise SinkError(
+                f"file sink: {self.directory} holds output of another run (job {owner}): give an "
+                f"empty directory, or restore that run's checkpoint",
+                directory=self.directory,
+            )
+        return owner
+
+    def _forget_the_others(self, job_id: str) -> None:
+        for _, name in self._area.epochs("prepared"):
+            self._area.drop(self._area.path("prepared", name))
+        self._area.write_file(f"{self._root}/{MARKER}", json.dumps({"job_id": job_id}).encode())
+
+    def _retract(self, change: Change) -> None:
+        """Move aside what is not in the new history, and make visible what is prepared and in it."""
+        for epoch in self._visible():
+            if not change.stays(epoch):
+                self._put_aside(f"{self._root}/epoch={epoch}", maker_of(change.before, epoch), epoch)
+        for epoch, name in self._area.epochs("prepared"):
+            prepared = self._area.path("prepared", name)
+            if change.stays(epoch):
+                self._fs.move(prepared, f"{self._root}/epoch={epoch}")
+            elif (maker := maker_of(change.before, epoch)) == self._area.owner.run:
+                self._area.drop(prepared)
+            else:
+                self._put_aside(prepared, maker, epoch)
+
+    def _put_aside(self, folder: str, run: str, epoch: int) -> None:
+        aside = self._area.free_name_aside(run, f"epoch={epoch}")
+        self._fs.move(folder, aside)
+        self._area.sync(aside.rpartition("/")[0])
+        _log.info("file sink: moved epoch %d of %s to %s", epoch, self.directory, aside)
+
+    def _bring_back(self, run: str, name: str) -> None:
+        self._fs.move(self._area.path("aside", run, name), f"{self._root}/{name}")
+
+    def _clear(self) -> None:
+        for _, name in self._area.epochs("pending"):
+            self._area.drop(self._area.path("pending", name))
+        self._area.sweep()
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        folder = f"{self.directory}/_pending/epoch={epoch}"
+        with self._area.guarded(f"begin epoch {epoch}"):
+            self._area.make("pending", f"epoch={epoch}")
+        folder = "/".join([self.directory, self._area.below_parent("pending", f"epoch={epoch}")])
         return FileWriter(folder, self._format, self._columns, self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Any]) -> None:
         """Set the epoch aside: just the files of those task attempts that Spark counted."""
-        pending = f"{self._root}/_pending/epoch={epoch}"
-        with sink_errors(f"prepare epoch {epoch}"):
-            if not results:
-                return
-            prepared = f"{self._root}/_prepared/epoch={epoch}"
-            self._fs.create_dir(prepared, recursive=True)
-            for name in results:
-                self._fs.move(f"{pending}/{name}", f"{prepared}/{name}")
-            self._fs.delete_dir(pending)
+        pending = self._area.path("pending", f"epoch={epoch}")
+        with self._area.guarded(f"prepare epoch {epoch}"):
+            if results:
+                prepared = self._area.make("prepared", f"epoch={epoch}")
+                for name in results:
+                    self._fs.move(f"{pending}/{name}", f"{prepared}/{name}")
+                self._area.sync(prepared, self._area.path("prepared"))
+            if self._area.exists(pending):
+                self._fs.delete_dir(pending)
 
     def commit(self, epoch: int) -> None:
         """See :class:`Sink`. A commit that was interrupted is carried on by the next."""
-        with sink_errors(f"commit epoch {epoch}"):
-            for number in self._epochs("/_prepared"):
+        with self._area.guarded(f"commit epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
                 if number <= epoch:
-                    name = f"epoch={number}"
-                    self._fs.move(f"{self._root}/_prepared/{name}", f"{self._root}/{name}")
+                    self._fs.move(self._area.path("prepared", name), f"{self._root}/epoch={number}")
+            self._area.sync(self._root, self._area.path("prepared"))
 
     def rewind(self, epoch: int) -> None:
-        """See :class:`Sink`."""
-        with sink_errors(f"rewind to epoch {epoch}"):
-            for folder in ("/_pending", "/_prepared", ""):
-                for number in self._epochs(folder):
-                    if number > epoch or folder == "/_pending":
-                        self._drop(f"{self._root}{folder}/epoch={number}")
-            dropped = f"{self._root}/_dropped"
-            if self._fs.get_file_info(dropped).type != fs.FileType.NotFound:
-                self._fs.delete_dir(dropped)
+        """Throw away what was prepared after an epoch, and move aside what was even committed."""
+        with self._area.guarded(f"rewind to epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
+                if number > epoch:
+                    self._area.drop(self._area.path("prepared", name))
+            self._take_back(epoch)
+            self._clear()
 
-    def _drop(self, folder: str) -> None:
-        """Take a folder out of sight at once; deleting it may be interrupted half-way."""
-        self._fs.create_dir(f"{self._root}/_dropped", recursive=True)
-        self._fs.move(folder, f"{self._root}/_dropped/{uuid.uuid4().hex}")
-
-    def _set_owner(self, job_id: str) -> None:
-        unfinished = f"{self._root}/{MARKER}.{uuid.uuid4().hex}"
-        with self._fs.open_output_stream(unfinished) as stream:
-            stream.write(json.dumps({"job_id": job_id}).encode())
-        self._fs.move(unfinished, f"{self._root}/{MARKER}")
+    def _take_back(self, epoch: int) -> None:
+        later = [number for number in self._visible() if number > epoch]
+        noted = self._area.noted()
+        history = RunHistory() if noted is None else noted.history
+        for number in later:
+            self._put_aside(f"{self._root}/epoch={number}", maker_of(history, number), number)
+        if later:
+            self._area.sync(self._root)
+            self._area.note(history.continued(epoch, self._area.owner.run))
 
     def _owner(self) -> str | None:
-        if self._fs.get_file_info(f"{self._root}/{MARKER}").type == fs.FileType.NotFound:
+        """Return the job that the directory belongs to, by its mark."""
+        if not self._area.exists(f"{self._root}/{MARKER}"):
             return None
         with self._fs.open_input_stream(f"{self._root}/{MARKER}") as stream:
-            owner: str = json.loads(stream.read())["job_id"]
-        return owner
+            data = stream.read()
+        try:
+            return str(json.loads(data)["job_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("file sink: %s/%s is damaged, and passed over: %s", self._root, MARKER, error)
+            found = self._area.found()
+            return None if found is None else found.job_id
 
-    def _epochs(self, folder: str) -> list[int]:
-        infos = self._fs.get_file_info(fs.FileSelector(self._root + folder, allow_not_found=True))
-        return sorted(int(match[1]) for info in infos if (match := _EPOCH_FOLDER.fullmatch(info.base_name)))
+    def _visible(self) -> list[int]:
+        names = self._area.names_in(self._root)
+        numbers = {epoch_of(name): name for name in names}
+        return sorted(n for n, name in numbers.items() if n is not None and name == f"epoch={n}")

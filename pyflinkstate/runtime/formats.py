@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyflinkstate.errors import MalformedRecordError
-from pyflinkstate.runtime.storage import open_file_system
+from pyflinkstate.runtime.uris import open_file_system
 
 
 class OnMalformed(enum.Enum):
@@ -219,7 +219,7 @@ def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> No
     reject(attrs.evolve(rejected, keep=policy is OnMalformed.COLLECT))
 
 
-FORMATS: dict[str, Callable[..., Any]] = {
+FORMATS: dict[str, type[Any]] = {
     "csv": CsvFormat,
     "json": JsonFormat,
     "parquet": ParquetFormat,

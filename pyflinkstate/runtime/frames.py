@@ -20,6 +20,7 @@ from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.pickling import dumps, loads, unshipped
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, ChannelEvent, FrameTime, TaskTime
 
@@ -200,6 +201,25 @@ class Partitioning(enum.Enum):
     FORWARD = "forward"
     #: Each goes to every subtask.
     BROADCAST = "broadcast"
+    #: One after the other to all subtasks.
+    REBALANCE = "rebalance"
+    #: One after the other to those subtasks that belong to the partition.
+    RESCALE = "rescale"
+    #: Each to any subtask.
+    SHUFFLE = "shuffle"
+    #: All to the first subtask.
+    GLOBAL = "global_"
+    #: Each to the subtask that comes with it: "records" are pairs of a subtask and the record.
+    CUSTOM = "partition_custom"
+
+
+#: How the records of a partition are spread where neither a key nor they themselves say it.
+_SPREADS: dict[Partitioning, Callable[[Sender], Spread]] = {
+    Partitioning.REBALANCE: rebalance,
+    Partitioning.RESCALE: rescale,
+    Partitioning.SHUFFLE: shuffle,
+    Partitioning.GLOBAL: first_only,
+}
 
 
 @attrs.frozen
@@ -231,6 +251,10 @@ class Router:
     branch: int = 0
     #: None in a job without event time.
     event_time: EventTimeSettings | None = None
+    #: Of the operator; the epoch, and how many partitions the branch has: what spreads records evenly.
+    operator_id: str = ""
+    epoch: int = 1
+    partitions: int = 1
 
     def route(
         self, partition: int, records: Iterable[Any], time: TaskTime | None = None
@@ -302,6 +326,11 @@ class Router:
         if self.partitioning is Partitioning.KEY:
             groups_of, select_key = self._key_groups(), unshipped(self.select_key)
             return lambda batch, timestamps=None: self._split(batch, timestamps, select_key, groups_of)
+        if self.partitioning is Partitioning.CUSTOM:
+            return self._split_pairs
+        if self.partitioning in _SPREADS:
+            spread = _SPREADS[self.partitioning](self._sender(partition))
+            return lambda batch, timestamps=None: self._split_by(spread(len(batch)), batch, timestamps)
         if self.partitioning is Partitioning.FORWARD:
             subtasks: Sequence[int] = (partition % self.parallelism,)
         else:
@@ -309,6 +338,26 @@ class Router:
         return lambda batch, timestamps=None: (
             (subtask, KeyedFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
         )
+
+    def _sender(self, partition: int) -> Sender:
+        return Sender(self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism)
+
+    def _split_pairs(
+        self, pairs: Sequence[tuple[int, Any]], timestamps: Sequence[int | None] | None = None
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        subtasks, batch = zip(*pairs, strict=True)
+        return self._split_by(subtasks, batch, timestamps)
+
+    def _split_by(
+        self, subtasks: Sequence[int], batch: Sequence[Any], timestamps: Sequence[int | None] | None
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        places: dict[int, list[int]] = {}
+        for place, subtask in enumerate(subtasks):
+            places.setdefault(subtask, []).append(place)
+        for subtask in sorted(places):
+            pick = _picker(places[subtask])
+            times = None if timestamps is None else pick(timestamps)
+            yield subtask, KeyedFrame(b"", (), pick(batch), self.input, times)
 
     def _key_groups(self) -> _KeyGroups:
         identity = (self.key_type, self.max_parallelism)

@@ -18,14 +18,20 @@ import queue
 import secrets
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import attrs
 
 from pyflinkstate.errors import (
     CheckpointError,
     ConfigurationError,
     CorruptCheckpointError,
+    DriverUnreachableError,
+    IncompatibleCheckpointError,
     JobCancelledError,
     JobFailedError,
+    JobSupersededError,
     PyFlinkStateError,
     RuntimeFailure,
 )
@@ -40,7 +46,7 @@ from pyflinkstate.runtime.checkpointing import (
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.control import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.deployment import Deployments, fit
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.guarded_source import GuardedSource
 from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.messages import (
@@ -61,8 +67,9 @@ from pyflinkstate.runtime.observe import (
 )
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step, track_event_time
+from pyflinkstate.runtime.runs import RunHistory, run_id_after
 from pyflinkstate.runtime.shipping import CodeBook
-from pyflinkstate.runtime.sinks import ForeachEpochSink
+from pyflinkstate.runtime.sinks import ForeachEpochSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slot_client import DriverLink
 from pyflinkstate.runtime.sources import Epoch
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -107,7 +114,7 @@ class Job(JobView):
         self._make_control = control
         self._clock = clock
         self._restore = restore
-        self._plan = plan
+        self._program = self._plan = plan
         if restore is not None:
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self._code = CodeBook(self._plan)
@@ -124,7 +131,7 @@ class Job(JobView):
             None
             if storage is None
             else Checkpointing(
-                self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self, restore
+                self.job_id, settings.name, self._plan, settings.checkpoints, storage, clock, self
             )
         )
         self._restarts = settings.restart.tracker()
@@ -132,6 +139,8 @@ class Job(JobView):
         self._attempt = 0
         self._epoch = 0
         self._committed = 0
+        #: Up to this epoch it was said that epochs are committed, or will be: these are ``_unannounced``.
+        self._announced = 0
         self._unannounced: list[int] = []
         #: Epochs are cut the same way also after a crash of this program, where a sink goes by their numbers.
         self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
@@ -145,7 +154,12 @@ class Job(JobView):
         self._initial: Any = None
         self._timers = NextTimers(self._plan)
         self._last_duration_ms = 0
+        #: The slots have restored their state, and the sinks are open, for the run that began last.
+        self._has_taken_over = False
+        self._are_sinks_open = False
         self._running = False
+        #: Counts the epochs that were asked for.
+        self._epoch_run = 0
         self._ended: EpochEnded | None = None
         self._failure: PyFlinkStateError | None = None
         self._cancelled: JobCancelledError | None = None
@@ -202,13 +216,15 @@ class Job(JobView):
         """
         self._control = self._make_control(self._secret, self._events, self._deployments)
         try:
-            self._open()
+            self._source.open(self.wake_up)
             failure, delay_ms = None, 0
             while True:
                 try:
                     self._begin_attempt()
                     if failure is not None:
                         self._go_back(failure, delay_ms)
+                    if not self._has_taken_over:
+                        self._take_over()
                     yield from self._run_attempt()
                     break
                 except PyFlinkStateError as error:
@@ -227,15 +243,78 @@ class Job(JobView):
             if self._running:
                 self._runner.cancel()
 
-    def _open(self) -> None:
-        self._source.open(self.wake_up)  # before anything is deleted: where it cannot, nothing has happened
-        if self._checkpointing is not None and self._restore is not None:
-            self._checkpointing.forget_later(self._restore)
+    # --- the beginning of a run ------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Begin a run: nothing that is there is touched before every slot has restored its state.
+
+        What goes wrong before leaves all checkpoints and all output as they were.
+        """
+        self._claim()
+        if self._restore is not None:
+            self._start_slots()
+        line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
+        if self._checkpointing is not None:
+            self._checkpointing.take_over()
+            line = self._checkpointing.line
+        self._open_sinks(line)
+        self._announced = self._epoch
         restored = None if self._restore is None else self._restore.metadata.epoch
-        for sink in self._plan.sinks:
-            sink.sink.open(self.job_id, restored)
         if self._logs_epochs and restored is not None and self._checkpointing is not None:
             self._planner.remember(self._checkpointing.planned(restored))
+        self._has_taken_over = True
+
+    def _claim(self) -> None:
+        """Have any older driver of the job end; what it has completed until then is restored."""
+        if self._checkpointing is None:
+            return
+        newest = self._checkpointing.claim(self._restore)
+        if newest is None or newest is self._restore:
+            return
+        settings = self._settings
+        plan = fit(self._program, settings.name, newest.metadata, settings.allow_non_restored_state)
+        if [op.max_parallelism for op in plan.operators] != [
+            op.max_parallelism for op in self._plan.operators
+        ]:
+            raise IncompatibleCheckpointError(
+                f"{newest.uri}, which another driver has just completed, has other max parallelisms than the "
+                f"checkpoint before it: start the program again"
+            )
+        self._restore = newest
+        self._begin_from(newest)
+
+    def _start_slots(self) -> None:
+        """Have every slot restore its state; no record is read."""
+        slots = self._deployments.slots()
+        if not slots:
+            return
+        request = SlotsRequest(
+            TaskLink(self._driver_link(), self._epoch), slots, f"{self._settings.name}: restore"
+        )
+        self._start(partial(self._runner.start_slots, request))
+        self._wait_until(lambda: not self._running)
+        self._raise_failure()
+        if self._ended is not None and self._ended.error is not None:
+            raise self._ended.error
+
+    def _open_sinks(self, line: RunHistory) -> None:
+        """Open the sinks for a new run; one that does not know of runs is opened just once."""
+        restored = None if self._restore is None else self._restore.metadata.epoch
+        for sink in self._plan.sinks:
+            self._check_run()
+            if not self._are_sinks_open or isinstance(sink.sink, RunAwareSink):
+                open_sink(sink.sink, self.job_id, line, restored)
+            else:
+                sink.sink.rewind(self._epoch)
+                sink.sink.commit(self._epoch)
+        self._are_sinks_open = True
+
+    def _check_run(self) -> None:
+        """Raise ``JobSupersededError`` if another driver has taken the job over."""
+        if self._checkpointing is not None:
+            self._checkpointing.check_run()
+
+    # --- the end of a job ------------------------------------------------------------------------
 
     def _close_slots(self) -> None:
         """Close the functions. What ``close`` raises is logged: the results are committed."""
@@ -252,8 +331,10 @@ class Job(JobView):
         began, self.status = self.status is not JobStatus.CREATED, status
         if self._registry is not None:
             self._registry.end()
-        self._source.close(cause)
-        self._end_checkpoints(status, began)
+        try:
+            self._source.close(cause)
+        finally:  # where Spark is gone a streaming query cannot even be stopped
+            self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
 
@@ -272,11 +353,18 @@ class Job(JobView):
         if began and deletes_checkpoints(self._settings.retention, status):
             self._checkpointing.discard_all()
         else:
-            self._checkpointing.end(status is JobStatus.FINISHED)
+            self._checkpointing.end()
 
     def _begin_attempt(self) -> None:
         assert self._control is not None
-        metadata = None if self._restore is None else self._restore.metadata
+        self._registry = self._control.new_attempt(self._attempt)
+        if self._checkpointing is not None:
+            self._checkpointing.begin_attempt()
+        self._failure = self._cancelled
+        self._begin_from(self._restore)
+
+    def _begin_from(self, restore: RestorePoint | None) -> None:
+        metadata = None if restore is None else restore.metadata
         self._epoch = self._committed = 0 if metadata is None else metadata.epoch
         if metadata is not None:
             position = metadata.source_position
@@ -289,11 +377,7 @@ class Job(JobView):
         self._event_time.begin(self._epoch, {} if metadata is None else metadata.watermarks)
         self._is_final = False
         self._accumulators.reset(self._epoch, {} if metadata is None else metadata.counters)
-        self._registry = self._control.new_attempt(self._attempt)
-        self._deployments.begin_attempt(self._attempt, self._epoch, self._restore)
-        if self._checkpointing is not None:
-            self._checkpointing.begin_attempt()
-        self._failure = self._cancelled
+        self._deployments.begin_attempt(self._attempt, self._epoch, restore)
         self._timers.begin_attempt(are_restored=metadata is not None)
 
     def _end_attempt(self, error: PyFlinkStateError) -> int:
@@ -301,17 +385,32 @@ class Job(JobView):
         if self.status is not JobStatus.CREATED:
             self.status = JobStatus.RESTARTING
         self._await_end_of_epoch()
+        error = self._reason_of(error)
         if self._checkpointing is not None:
             self._checkpointing.abort_pending(error)
         delay_ms = 0 if self._falls_back(error) else self._delay_after(error)
         self._attempt += 1
         return delay_ms
 
+    def _reason_of(self, error: PyFlinkStateError) -> PyFlinkStateError:
+        """Return why an attempt has failed: most likely because of another driver, if there is one."""
+        try:
+            self._check_run()
+        except JobSupersededError as superseded:
+            superseded.__cause__ = error if error is not superseded else None
+            return superseded
+        except CheckpointError:
+            return error
+        return error
+
     def _go_back(self, error: PyFlinkStateError, delay_ms: int) -> None:
         """Have sinks and listeners know that an attempt begins after a failure, and wait."""
-        for sink in self._plan.sinks:
-            sink.sink.rewind(self._epoch)
-            sink.sink.commit(self._epoch)  # again, if it was the commit that failed
+        if self._has_taken_over:
+            self._check_run()
+            for sink in self._plan.sinks:
+                sink.sink.rewind(self._epoch)
+                sink.sink.commit(self._epoch)  # again, if it was the commit that failed
+            self._announce(self._epoch)
         for listener in self._settings.listeners:
             listener.on_restart(self._attempt, error)
         self._pause(delay_ms)
@@ -351,9 +450,8 @@ class Job(JobView):
             return False
         _log.warning("%s; going back to %s", error, older.uri)
         self._restore = older
+        self._has_taken_over = False
         self._planner.remember({})
-        if self._logs_epochs:
-            self._checkpointing.forget_all_planned()
         return True
 
     def _await_end_of_epoch(self) -> None:
@@ -363,8 +461,7 @@ class Job(JobView):
             self._registry.end()
             self._runner.cancel()
         while self._running:
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
 
     # --- epochs ----------------------------------------------------------------------------------
 
@@ -409,8 +506,7 @@ class Job(JobView):
 
     def _rest(self) -> None:
         """Wait for mail, a little while."""
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=self._source.poll_s))
+        self._receive(self._source.poll_s)
         if self._checkpointing is not None:
             self._checkpointing.tick()
 
@@ -420,15 +516,14 @@ class Job(JobView):
         if step.is_last:
             self._wait_until(self._nothing_pending)
         barrier = self._barrier(number, started_ms, step.is_last)
-        self._ended = None
         is_final = step.is_last or (self._stopping is not None and self._stopping.drains)
-        self._runner.start(self._request(number, step.epoch, barrier, is_final), self._events.put)
-        self._running = True
+        self._start(partial(self._runner.start, self._request(number, step.epoch, barrier, is_final)))
         self._wait_until(lambda: not self._running)
         self._epoch_ended(number, started_ms)
         self._is_final = is_final
         if barrier is not None and self._checkpointing is not None:
-            self._checkpointing.barrier_aligned(barrier.checkpoint_id)
+            for trigger in reversed(barrier.all()):  # the savepoint waits for the checkpoint
+                self._checkpointing.barrier_aligned(trigger.checkpoint_id)
         if self._checkpointing is None:
             self._commit(self._epoch)
         elif step.is_last or self._stopping is not None:
@@ -436,12 +531,22 @@ class Job(JobView):
             if is_final and not step.is_last and not self._stopped:
                 raise RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
 
+    def _start(self, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
+        """Have the runner begin something; its end is told from that of what was given up before."""
+        self._ended = None
+        self._epoch_run += 1
+        run = self._epoch_run
+        begin(lambda ended: self._events.put(attrs.evolve(ended, run=run)))
+        self._running = True
+
     def _epoch_ended(self, number: int, started_ms: int) -> None:
         ended = self._ended
         assert ended is not None
         if ended.error is not None:
             raise self._failure or ended.error
         assert ended.results is not None
+        if self._logs_epochs:  # it writes where nobody can tell an older driver's output from a newer one's
+            self._check_run()
         for sink, results in zip(self._plan.sinks, ended.results, strict=True):
             sink.sink.prepare(number, results)
         self._planner.ended(number)
@@ -456,12 +561,10 @@ class Job(JobView):
     def _request(
         self, number: int, epoch: Epoch | None, barrier: CheckpointTrigger | None, is_final: bool
     ) -> EpochRequest:
-        assert self._control is not None
         assert self._registry is not None
-        driver = DriverLink(self._control.address, self._secret, self._attempt)
         return EpochRequest(
             self._plan,
-            TaskLink(driver, number),
+            TaskLink(self._driver_link(), number),
             epoch,
             barrier,
             self._registry.addresses(),
@@ -471,8 +574,12 @@ class Job(JobView):
             is_final,
         )
 
+    def _driver_link(self) -> DriverLink:
+        assert self._control is not None
+        return DriverLink(self._control.address, self._secret, self._attempt)
+
     def _barrier(self, number: int, now_ms: int, is_last: bool) -> CheckpointTrigger | None:
-        """Return the barrier at the end of the epoch: a savepoint's, or that of a checkpoint due by then."""
+        """Return the barrier at the end of the epoch: with a savepoint, or of a checkpoint due by then."""
         checkpointing = self._checkpointing
         self._stopping = None
         if checkpointing is None:
@@ -489,15 +596,20 @@ class Job(JobView):
         return None
 
     def _commit(self, epoch: int) -> None:
+        self._check_run()
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
         self._planner.commit(epoch)
         self._event_time.commit(epoch)
         self._accumulators.fold(epoch)
-        self._unannounced.extend(range(self._committed + 1, epoch + 1))
+        self._announce(epoch)
         self._committed = epoch
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
+
+    def _announce(self, epoch: int) -> None:
+        self._unannounced.extend(range(self._announced + 1, epoch + 1))
+        self._announced = max(self._announced, epoch)
 
     def _newly_committed(self) -> Iterator[int]:
         while self._unannounced:
@@ -515,10 +627,27 @@ class Job(JobView):
     def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self._raise_failure()
-            with contextlib.suppress(queue.Empty):
-                self._handle(self._events.get(timeout=TICK_S))
+            self._receive(TICK_S)
             if self._checkpointing is not None:
                 self._checkpointing.tick()
+
+    def _receive(self, timeout_s: float) -> None:
+        """Handle the next event if one comes, and see whether those who owe one are still there."""
+        with contextlib.suppress(queue.Empty):
+            self._handle(self._events.get(timeout=timeout_s))
+        self._check_runner()
+        assert self._control is not None
+        if not self._control.is_alive():
+            self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
+
+    def _check_runner(self) -> None:
+        error = self._runner.lost() if self._running else None
+        if error is None:
+            return
+        self._take_mail()  # it may have said so in the meantime
+        if self._running:
+            self._handle(EpochEnded(None, error, self._epoch_run))
+            self._epoch_run += 1
 
     def _take_mail(self) -> None:
         while not self._events.empty():
@@ -530,8 +659,7 @@ class Job(JobView):
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, EpochEnded):
-            self._running = False
-            self._ended = event
+            self._handle_end(event)
         elif isinstance(event, TaskReport):
             self._handle_report(event)
         elif isinstance(event, SlotLost):
@@ -543,6 +671,10 @@ class Job(JobView):
             self._handle_request(event)
         elif self._checkpointing is not None:
             self._checkpointing.handle(event)
+
+    def _handle_end(self, ended: EpochEnded) -> None:
+        if ended.run == self._epoch_run:
+            self._running, self._ended = False, ended
 
     def _handle_request(self, request: CancelJob | SavepointRequest) -> None:
         if isinstance(request, CancelJob):
@@ -581,7 +713,8 @@ class Job(JobView):
         self._restore = restore
         self._restarts.notify_progress()
         self._stopped = self._stopped or stops_job
-        self._commit(restore.metadata.epoch)
+        if restore.metadata.epoch > self._committed:
+            self._commit(restore.metadata.epoch)
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""

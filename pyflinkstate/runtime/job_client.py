@@ -12,6 +12,7 @@ from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.messages import SlotId
 from pyflinkstate.runtime.observe import JobExecutionResult, JobStatus
+from pyflinkstate.runtime.uris import absolute
 
 
 class JobClient:
@@ -30,10 +31,11 @@ class JobClient:
     def _run(self) -> None:
         try:
             deque(self._job.run(), maxlen=0)
+            result = self._job.result()
         except BaseException as error:  # noqa: BLE001 - it is the result
             self._result.set_exception(error)
         else:
-            self._result.set_result(self._job.result())
+            self._result.set_result(result)
 
     def get_job_id(self) -> str:
         """Return the job's id."""
@@ -95,7 +97,7 @@ class JobClient:
             raise ConfigurationError(
                 "name a directory for the savepoint, or set_default_savepoint_directory() before"
             )
-        request = SavepointRequest(str(directory), stops_job, drains=drains)
+        request = SavepointRequest(absolute(str(directory)), stops_job, drains=drains)
         self._job.request_savepoint(request)
         self._result.add_done_callback(lambda _: _fail_if_open(request.done))
         return request.done

@@ -14,7 +14,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
+from pyflinkstate.runtime.uris import absolute, check_spark_reaches, child_uri, open_file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,14 +79,20 @@ def keyed_process(
             of its fields counts.
         key_type: see :meth:`DataStream.key_by`.
         parallelism: how many subtasks hold the state. Default: Spark's default parallelism.
-        checkpoint_directory: a path or URI that driver and executors reach; needed for a streaming DataFrame,
-            whose results lie there too, as Parquet. Spark must reach it under the same URI, so it cannot
-            be on S3.
+        checkpoint_directory: of a streaming DataFrame, which needs it: a path or URI that driver and
+            executors reach. The results lie there too, as Parquet. Spark must reach it under the same URI,
+            so it cannot be on S3. A batch DataFrame has none: see below.
         job_name: what checkpoints know the job by.
 
+    With a batch DataFrame there are no checkpoints, as an exact restart could not be promised: its
+    partitions may have other records when they are computed again, and results that were kept on the
+    cluster are gone with the program. What fails raises, and may be called again.
+
     Raises:
-        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3.
+        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3; a batch
+            DataFrame with one.
     """
+    _check_directory(df, checkpoint_directory)
     env = StreamExecutionEnvironment(df.sparkSession)
     if parallelism is not None:
         env.set_parallelism(parallelism)
@@ -95,9 +101,20 @@ def keyed_process(
         stream = env.from_dataframe(df).key_by(select, key_type).process(function).uid(job_name)
         result: DataFrame = stream.to_dataframe(schema, job_name)
         return result
-    if checkpoint_directory is None:
-        raise ConfigurationError("keyed_process() on a streaming DataFrame needs checkpoint_directory")
+    assert checkpoint_directory is not None
     return _streaming(env, df, select, function, schema, key_type, checkpoint_directory, job_name)
+
+
+def _check_directory(df: DataFrame, checkpoint_directory: str | None) -> None:
+    if df.isStreaming and checkpoint_directory is None:
+        raise ConfigurationError("keyed_process() on a streaming DataFrame needs checkpoint_directory")
+    if not df.isStreaming and checkpoint_directory is not None:
+        raise ConfigurationError(
+            "keyed_process() on a batch DataFrame takes no checkpoint_directory: its partitions may have "
+            "other records when they are computed again, so no restart from a checkpoint would be exact. "
+            "Leave it out; or read the input as a stream, with spark.readStream; or write it to files, and "
+            "read them with from_files() of an environment that has checkpoints"
+        )
 
 
 def _selector(df: DataFrame, columns: list[str]) -> Callable[[Any], Any]:
@@ -120,7 +137,9 @@ def _streaming(
     job_name: str,
 ) -> DataFrame:
     base = absolute(checkpoint_directory)
-    check_spark_reaches(base, "keyed_process() with checkpoint_directory", "choose a directory")
+    check_spark_reaches(
+        base, "keyed_process() with checkpoint_directory", "choose one that both reach, such as hdfs://..."
+    )
     output = child_uri(base, f"{job_name}-output")
     empty = df.sparkSession.createDataFrame([], schema)
     env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)

@@ -128,6 +128,13 @@ class DeploySlot:
     incremental: bool = False
     memory_bytes: int | None = None
     watermark: int = NO_WATERMARK
+    #: A slot that hears nothing from the driver for so long ends its process.
+    heartbeat_timeout_ms: int = 50_000
+
+
+@attrs.frozen
+class Heartbeat:
+    """The driver lives; the slot answers with the same message."""
 
 
 @attrs.frozen
@@ -220,6 +227,7 @@ class CheckpointTrigger:
         is_incremental: keyed state goes to the job's shared folder, and later checkpoints may build on it.
         base_id: write what changed since that checkpoint; None, or one that the slot does not know: all.
         materialize: after that, write all of it as well.
+        savepoint: another snapshot of the same barrier, taken after this one.
     """
 
     checkpoint_id: int
@@ -228,6 +236,11 @@ class CheckpointTrigger:
     is_incremental: bool = False
     base_id: int | None = None
     materialize: bool = False
+    savepoint: CheckpointTrigger | None = None
+
+    def all(self) -> tuple[CheckpointTrigger, ...]:
+        """Return this one, and the savepoint's if there is one."""
+        return (self,) if self.savepoint is None else (self, self.savepoint)
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap.isolation import take_isolated
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.runtime.context import OperatorContext
@@ -34,7 +35,10 @@ class OperatorSetup:
 
 
 class Output:
-    """Where an operator's results go: columns of values and their timestamps, side outputs apart."""
+    """Where an operator's results go: columns of values and their timestamps, side outputs apart.
+
+    A result is isolated when it is emitted, as it waits here while the function goes on.
+    """
 
     __slots__ = ("side", "timestamps", "values")
 
@@ -52,7 +56,7 @@ class Output:
         if results is None:
             return
         begin = len(self.values)
-        self.values.extend(results)
+        take_isolated(self.values, results)
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:
@@ -69,7 +73,7 @@ class Output:
                 self.collect_side(tag, value, timestamp)
 
     def collect_side(self, tag: OutputTag, value: Any, timestamp: int | None) -> None:
-        """Take one result of a side output."""
+        """Take one result of a side output, which is isolated already."""
         values, timestamps = self.side.setdefault(tag.tag_id, ([], []))
         values.append(value)
         timestamps.append(timestamp)

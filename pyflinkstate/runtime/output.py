@@ -45,6 +45,10 @@ class OutputForwarder:
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
         logging.getLogger().setLevel(logging.INFO)
+        self.start()
+
+    def start(self) -> None:
+        """Begin to send."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def add(self, level: int, line: str) -> None:
@@ -80,9 +84,19 @@ class OutputForwarder:
                 self._something.wait()
                 pause.wait(INTERVAL_S)
                 self._something.clear()
-                self._send_waiting()
+                self._send_or_count()
         except OSError:
-            return
+            return  # the driver is gone, and the slot is about to hear of it
+
+    def _send_or_count(self) -> None:
+        """Send; what cannot be sent is counted as dropped, and the lines after it still come."""
+        try:
+            self._send_waiting()
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, output must not end with it
+            with self._lock:
+                self._dropped += 1
 
 
 class _Tee(io.TextIOBase):

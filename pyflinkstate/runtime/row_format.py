@@ -2,13 +2,19 @@
 
 ::
 
-    <base path>/<bucket>/<prefix>-<id>-<n><suffix>        what is committed
-    <base path>/_pyflinkstate/<job id>/pending/...        what tasks write
-    <base path>/_pyflinkstate/<job id>/prepared/epoch=<n> a list of files that a commit moves, in JSON
-    <base path>/_pyflinkstate/<job id>/committed/epoch=<n> the same list, for a job that goes back
+    <base path>/<bucket>/<prefix>-<id>-<n><suffix>               what is committed
+    <base path>/_pyflinkstate/<job id>/_runs/<job id>.<run>/     the run's area, see ``run_area``
+        pending/epoch=<n>/<prefix>-<id>-<n><suffix>              what tasks write
+        prepared/epoch=<n>-<id>                                  a list of files that a commit moves
+        committed/epoch=<n>-<id>                                 the same list, for a job that goes back
+        aside/<run>/epoch=<n>-<id>, epoch=<n>-<id>.files/        list and files, when it has gone back
 
-A job touches none of another's files, so several may write below one path. Readers skip names that begin
+A job touches none of another's files, so several may write below one path. All sinks of a job below one path
+share its area: each prepares lists of its own, and a commit takes all of them. Readers skip names that begin
 with an underscore. A commit moves an epoch's files one by one: each appears whole, all of them not at once.
+
+A list, in JSON, says where its files belong. Where moving them is cut short, the list stays, and the next
+commit, or the next run, finds the files on both sides and carries on.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import datetime, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -27,13 +34,15 @@ from pyarrow import fs
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.durable import make_folder
+from pyflinkstate.runtime.run_area import Change, RunArea, maker_of
+from pyflinkstate.runtime.runs import RunHistory
 from pyflinkstate.runtime.sink_errors import sink_errors
-from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.storage import absolute, open_file_system
+from pyflinkstate.runtime.sink_files import OutputFile
+from pyflinkstate.runtime.sinks import SeveralStreams, SinkWriter
+from pyflinkstate.runtime.uris import absolute, open_file_system
 
 OWN_FOLDER = "_pyflinkstate"
-_EPOCH = re.compile(r"epoch=(\d+)")
-
 #: What Java's letters of a date are to ``strftime``.
 _DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 
@@ -194,22 +203,30 @@ class RowFormatWriter:
     pending_uri: str
     settings: RowFormatSettings
     now_ms: Callable[[], int] = SystemClock().now_ms
+    file_system: fs.FileSystem | None = None
 
     def write(self, partition: int, records: Iterator[str]) -> Iterator[Any]:
-        """See :class:`SinkWriter`; yields what each file is called below the base path."""
-        file_system, folder = open_file_system(self.pending_uri)
+        """See :class:`SinkWriter`; yields what each file is to be called below the base path."""
+        file_system, folder = _opened(self.pending_uri, self.file_system)
         own_id, count, part = uuid.uuid4(), 0, None
-        for text in records:
-            line = self.settings.encoded(text)
-            if part is not None and part.is_full(len(line), self.settings.rolling_policy.part_size):
+        with ExitStack() as cleared:
+            for text in records:
+                line = self.settings.encoded(text)
+                if part is not None and part.is_full(len(line), self.settings.rolling_policy.part_size):
+                    yield part.close()
+                    part = None
+                if part is None:
+                    name = self.settings.path_of(self.now_ms(), f"{own_id}-{count}")
+                    part, count = _Part(file_system, folder, name), count + 1
+                    cleared.callback(part.abandon)
+                part.write(line)
+            if part is not None:
                 yield part.close()
-                part = None
-            if part is None:
-                name = self.settings.path_of(self.now_ms(), f"{own_id}-{count}")
-                part, count = _Part(file_system, folder, name), count + 1
-            part.write(line)
-        if part is not None:
-            yield part.close()
+            cleared.pop_all()
+
+
+def _opened(uri: str, file_system: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
+    return open_file_system(uri) if file_system is None else (file_system, uri)
 
 
 class _Part:
@@ -217,11 +234,11 @@ class _Part:
 
     def __init__(self, file_system: fs.FileSystem, folder: str, name: str) -> None:
         self._name = name
-        self._path = f"{folder}/{name}"
+        self._path = f"{folder}/{_base_name(name)}"
         self._size = 0
+        self._file = OutputFile(file_system, self._path)
         with sink_errors(f"write {self._path}"):
-            file_system.create_dir(self._path.rpartition("/")[0], recursive=True)
-            self._stream = file_system.open_output_stream(self._path)
+            self._stream = self._file.open()
 
     def is_full(self, more: int, part_size: int | None) -> bool:
         return part_size is not None and self._size + more > part_size
@@ -233,8 +250,15 @@ class _Part:
 
     def close(self) -> str:
         with sink_errors(f"close {self._path}"):
-            self._stream.close()
+            self._file.close()
         return self._name
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 @attrs.frozen
@@ -259,104 +283,206 @@ class RowFormatSettings:
         return f"{bucket}/{name}" if bucket else name
 
 
-class RowFormatFileSink:
+class RowFormatFileSink(SeveralStreams):
     """Lines of text in files below a path; made by ``FileSink.for_row_format(...).build()``.
+
+    Several may write below one path: sinks of one job and of several, and one sink for several streams.
 
     Args:
         base_path: a path or URI that driver and executors reach, on a file system that can rename.
         settings: names, folders, charset.
+        file_system: where ``base_path`` is a path on it, and not a URI.
     """
 
-    def __init__(self, base_path: str, settings: RowFormatSettings) -> None:
+    def __init__(
+        self, base_path: str, settings: RowFormatSettings, file_system: fs.FileSystem | None = None
+    ) -> None:
         self._settings = settings
-        self._base_uri = absolute(base_path).rstrip("/")
+        self._base_uri = (absolute(base_path) if file_system is None else base_path).rstrip("/")
         with sink_errors(f"open {base_path}"):
-            self._fs, self._base = open_file_system(self._base_uri)
-        if not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+            self._fs, base = _opened(self._base_uri, file_system)
+        self._base = base.rstrip("/")
+        self._own_file_system = file_system
+        if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
             raise SinkError(
                 f"file sink: {base_path}: a file is made visible by renaming it, which {self._fs.type_name} "
                 f"storage cannot do; write to a local or HDFS directory"
             )
-        self._own = ""
-        self._own_uri = ""
+        self._job_id = ""
+        self._area = self._area_of("")
+
+    def _area_of(self, job_id: str) -> RunArea:
+        own = f"{self._base}/{OWN_FOLDER}/{job_id}"
+        legacy = {name: f"{own}/{name}" for name in ("pending", "prepared", "committed")}
+        return RunArea(self._fs, own, {**legacy, "aside": f"{own}/aside"})
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Take over what an earlier run of the job left: commit what is final, delete what is not."""
-        self._own = f"{self._base}/{OWN_FOLDER}/{job_id}"
-        self._own_uri = f"{self._base_uri}/{OWN_FOLDER}/{job_id}"
+        """Begin where nobody knows the job's runs: a further one, behind what the folder has noted."""
         with sink_errors(f"use {self._base_uri}"):
-            for folder in ("prepared", "committed"):
-                self._fs.create_dir(f"{self._own}/{folder}", recursive=True)
-        self.rewind(restored_epoch or 0)
-        self.commit(restored_epoch or 0)
+            history = self._area_of(job_id).next_history(job_id, restored_epoch or 0)
+        self.open_run(job_id, history, restored_epoch)
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        """Take over what earlier runs of the job left, and bring what is visible to the run's history.
+
+        Raises:
+            JobSupersededError: a newer run of the job has it.
+            SinkError: output that the restored checkpoint covers was moved aside, and is there no more.
+        """
+        restored = restored_epoch or 0
+        self._job_id, self._area = job_id, self._area_of(job_id)
+        with sink_errors(f"use {self._base_uri}"):
+            make_folder(self._fs, f"{self._base}/{OWN_FOLDER}/{job_id}")
+            self._area.claim(job_id, history.runs[-1][0])
+        with self._area.guarded(f"use {self._base_uri}"):
+            change = self._area.change_to(history, restored)
+            self._retract(change)
+            self._area.note(history)
+            self._area.bring_back(change, self._bring_back)
+            for _, name in self._area.epochs("committed"):
+                self._finish_bringing_back(change, name)
+            self._clear(None)
+
+    def _retract(self, change: Change) -> None:
+        for epoch, name in self._area.epochs("committed"):
+            if not change.stays(epoch):
+                self._put_aside("committed", name, maker_of(change.before, epoch))
+        for epoch, name in self._area.epochs("prepared"):
+            maker = maker_of(change.before, epoch)
+            if change.stays(epoch):
+                self._publish(epoch, name)
+            elif maker == self._area.owner.run:
+                self._drop(epoch, name)
+            else:
+                self._put_aside("prepared", name, maker)
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`~pyflinkstate.runtime.sinks.Sink`."""
-        return RowFormatWriter(f"{self._own_uri}/pending/epoch={epoch}", self._settings)
+        with self._area.guarded(f"begin epoch {epoch}"):
+            self._area.make("pending", f"epoch={epoch}")
+        below = self._area.below_parent("pending", f"epoch={epoch}")
+        uri = "/".join([self._base_uri, OWN_FOLDER, self._job_id, below])
+        return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Any]) -> None:
         """Write down the epoch's files: just those of the task attempts that Spark counted."""
-        if results:
-            with sink_errors(f"prepare epoch {epoch}"):
-                self._write_list(f"{self._own}/prepared/epoch={epoch}", sorted(results))
+        with self._area.guarded(f"prepare epoch {epoch}"):
+            if results:
+                self._area.sync(self._area.path("pending", f"epoch={epoch}"), self._area.path("pending"))
+                name = f"epoch={epoch}-{uuid.uuid4().hex[:8]}"
+                self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
 
     def commit(self, epoch: int) -> None:
         """See :class:`~pyflinkstate.runtime.sinks.Sink`. An interrupted one is carried on by the next."""
-        for number in self._epochs("prepared"):
-            if number <= epoch:
-                with sink_errors(f"commit epoch {number}"):
-                    self._commit(number)
-
-    def _commit(self, epoch: int) -> None:
-        prepared, pending = f"{self._own}/prepared/epoch={epoch}", f"{self._own}/pending/epoch={epoch}"
-        names = self._read_list(prepared)
-        self._write_list(f"{self._own}/committed/epoch={epoch}", names)
-        for folder in {name.rpartition("/")[0] for name in names}:
-            self._fs.create_dir(f"{self._base}/{folder}", recursive=True)
-        for name in names:
-            if self._is_there(f"{pending}/{name}"):
-                self._fs.move(f"{pending}/{name}", f"{self._base}/{name}")
-        self._fs.delete_file(prepared)
-        self._fs.delete_dir(pending)
+        with self._area.guarded(f"commit epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
+                if number <= epoch:
+                    self._publish(number, name)
+            self._clear(epoch)
 
     def rewind(self, epoch: int) -> None:
-        """See :class:`~pyflinkstate.runtime.sinks.Sink`."""
-        with sink_errors(f"rewind to epoch {epoch}"):
-            for number in self._epochs("committed"):
+        """Throw away what was prepared after an epoch, and move aside what was even committed."""
+        with self._area.guarded(f"rewind to epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
                 if number > epoch:
-                    self._take_back(number)
-            for number in self._epochs("prepared"):
-                if number > epoch:
-                    self._fs.delete_file(f"{self._own}/prepared/epoch={number}")
-            kept = set(self._epochs("prepared"))
-            for number in self._epochs("pending"):
-                if number not in kept:
-                    self._fs.delete_dir(f"{self._own}/pending/epoch={number}")
+                    self._drop(number, name)
+            self._take_back(epoch)
+            self._clear(None)
 
     def _take_back(self, epoch: int) -> None:
-        committed = f"{self._own}/committed/epoch={epoch}"
-        for name in self._read_list(committed):
-            if self._is_there(f"{self._base}/{name}"):
-                self._fs.delete_file(f"{self._base}/{name}")
-        self._fs.delete_file(committed)
+        later = [(number, name) for number, name in self._area.epochs("committed") if number > epoch]
+        noted = self._area.noted()
+        history = RunHistory() if noted is None else noted.history
+        for number, name in later:
+            self._put_aside("committed", name, maker_of(history, number))
+        if later:
+            self._area.note(history.continued(epoch, self._area.owner.run))
 
-    def _is_there(self, path: str) -> bool:
-        return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
+    def _clear(self, up_to: int | None) -> None:
+        """Delete what tasks wrote in epochs up to one, or in any, but what a list speaks of."""
+        kept = {epoch for epoch, _ in self._area.epochs("prepared")}
+        for epoch, name in self._area.epochs("pending"):
+            if epoch not in kept and (up_to is None or epoch <= up_to):
+                self._area.drop(self._area.path("pending", name))
+        self._area.sweep()
 
-    def _write_list(self, path: str, names: list[str]) -> None:
-        unfinished = f"{self._own}/{uuid.uuid4().hex}"
-        with self._fs.open_output_stream(unfinished) as stream:
-            stream.write(json.dumps(names).encode())
-        self._fs.move(unfinished, path)
+    # --- a list and its files --------------------------------------------------------------------------
+
+    def _publish(self, epoch: int, name: str) -> None:
+        """Move a prepared list's files to where they are seen, and then the list."""
+        names = self._read_list(self._area.path("prepared", name))
+        self._move_to_base(names, self._pending_of(epoch))
+        self._fs.move(self._area.path("prepared", name), self._area.path("committed", name))
+        self._area.sync(self._area.path("prepared"), self._area.path("committed"))
+
+    def _pending_of(self, epoch: int) -> Callable[[str], list[str]]:
+        """Return where a file of an epoch may be before it is committed; an older version kept the bucket."""
+        folder = self._area.path("pending", f"epoch={epoch}")
+        return lambda file: [f"{folder}/{_base_name(file)}", f"{folder}/{file}"]
+
+    def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
+        for folder in sorted({name.rpartition("/")[0] for name in names}):
+            make_folder(self._fs, f"{self._base}/{folder}")
+        for name in names:
+            self._move_from(places(name), f"{self._base}/{name}")
+        self._area.sync(*{f"{self._base}/{name}".rpartition("/")[0] for name in names})
+
+    def _move_from(self, places: list[str], target: str) -> None:
+        found = next((place for place in places if self._area.exists(place)), None)
+        if found is not None:
+            self._fs.move(found, target)
+
+    def _put_aside(self, folder: str, name: str, run: str) -> None:
+        """Move a list's files aside, wherever they are, and then the list."""
+        epoch = int(name.partition("=")[2].partition("-")[0])
+        self._area.make("aside", run)
+        self._area.sync(self._area.path("aside"))
+        files = self._area.make("aside", run, f"{name}.files")
+        path = self._area.path(folder, name)
+        for file in self._read_list(path):
+            places = [f"{self._base}/{file}", *self._pending_of(epoch)(file)]
+            self._move_from(places, f"{files}/{_base_name(file)}")
+        self._fs.move(path, self._area.path("aside", run, name))
+        self._area.sync(files, self._area.path("aside", run), self._area.path(folder))
+
+    def _bring_back(self, run: str, name: str) -> None:
+        """Move a list back first: should the rest be cut short, its files are known to belong here."""
+        self._fs.move(self._area.path("aside", run, name), self._area.path("committed", name))
+
+    def _finish_bringing_back(self, change: Change, name: str) -> None:
+        epoch = int(name.partition("=")[2].partition("-")[0])
+        files = self._area.path("aside", maker_of(change.after, epoch), f"{name}.files")
+        if self._area.exists(files):
+            names = self._read_list(self._area.path("committed", name))
+            self._move_to_base(names, lambda file: [f"{files}/{_base_name(file)}"])
+            self._area.drop(files)
+
+    def _drop(self, epoch: int, name: str) -> None:
+        """Throw away a prepared list, and what an interrupted commit has moved of its files."""
+        path = self._area.path("prepared", name)
+        for file in self._read_list(path):
+            if self._area.exists(f"{self._base}/{file}"):
+                self._area.drop(f"{self._base}/{file}")
+        self._area.drop(path)
 
     def _read_list(self, path: str) -> list[str]:
         with self._fs.open_input_stream(path) as stream:
-            names: list[str] = json.loads(stream.read())
-        return names
+            data = stream.read()
+        try:
+            return [_checked(name) for name in json.loads(data)]
+        except (ValueError, TypeError) as error:
+            raise SinkError(
+                f"file sink: {path} is damaged, and it alone says which files an epoch has: {error}; "
+                f"restore a checkpoint of before that epoch and delete the list, or give another path",
+                file=path,
+            ) from error
 
-    def _epochs(self, folder: str) -> list[int]:
-        infos = self._fs.get_file_info(fs.FileSelector(f"{self._own}/{folder}", allow_not_found=True))
-        return sorted(int(match[1]) for info in infos if (match := _EPOCH.fullmatch(info.base_name)))
+
+def _checked(name: Any) -> str:
+    """Return the name of a file below the base path; raises ``ValueError`` for what leads elsewhere."""
+    if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"no file below the path can be called {name!r}")
+    return name
 
 
 class RowFormatBuilder:

@@ -41,6 +41,11 @@ def newest_run(runs: list[str]) -> str | None:
     return max(runs, key=_age, default=None)
 
 
+def sorted_runs(runs: list[str], newest_first: bool = False) -> list[str]:
+    """Return runs in their order, the oldest first unless told otherwise."""
+    return sorted(runs, key=_age, reverse=newest_first)
+
+
 def _age(run: str) -> tuple[int, str]:
     number, _, token = run.partition("-")
     return int(number), token
@@ -64,6 +69,16 @@ class RunHistory:
     def run_of(self, epoch: int) -> str | None:
         """Return the run that made ``epoch``; None where the history does not reach back to it."""
         return next((run for run, began in reversed(self.runs) if began < epoch), None)
+
+    def holds(self, other: RunHistory, epoch: int) -> bool:
+        """Return whether ``epoch``, as ``other`` ends with it, is an epoch of this history too.
+
+        A run that is newer than all of this history has gone on from it, whatever is known of that here.
+        """
+        if not self.runs or (other.runs and _age(other.runs[-1][0]) > _age(self.runs[-1][0])):
+            return True
+        shared = self.shared_with(other)
+        return shared is None or epoch <= shared
 
     def shared_with(self, other: RunHistory) -> int | None:
         """Return the last epoch up to which both tell the same; None where one is the other's beginning."""

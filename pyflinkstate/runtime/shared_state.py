@@ -39,6 +39,8 @@ class SharedStateRegistry:
         #: By completed checkpoint: the state of each subtask, while the attempt that wrote it goes on.
         self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
         self._files: dict[int, set[str]] = {}
+        #: Of checkpoints that were set aside.
+        self._superseded: set[str] = set()
         self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
         #: Files that were written, and that no chain may ever take up: a newer file overtook them.
         self._heard_of: set[str] = set()
@@ -97,8 +99,15 @@ class SharedStateRegistry:
 
     def register_restored(self, metadata: CheckpointMetadata) -> None:
         """A checkpoint of an earlier run is kept: its files are needed, and no chain goes on from it."""
-        subtasks = (subtask for operator in metadata.operators for subtask in operator.subtasks)
-        self._files[metadata.checkpoint_id] = shared_files(subtasks)
+        self._files[metadata.checkpoint_id] = _files_of(metadata)
+
+    def keep_superseded(self, metadata: CheckpointMetadata) -> None:
+        """A checkpoint was set aside, and may be gone back to: its files are needed."""
+        self._superseded |= _files_of(metadata)
+
+    def forget_superseded(self) -> None:
+        """Those that were set aside are deleted."""
+        self._superseded.clear()
 
     def keep(self, checkpoint_id: int, states: Iterable[OperatorSubtaskState]) -> None:
         """A checkpoint that was given up could not be deleted: its own files stay with it."""
@@ -115,7 +124,11 @@ class SharedStateRegistry:
     def needed(self) -> set[str]:
         """Return the shared files that must stay."""
         on_the_way = shared_files(map(OperatorSubtaskState, self._materialized.values()))
-        return on_the_way.union(*self._files.values())
+        return on_the_way.union(self._superseded, *self._files.values())
+
+
+def _files_of(metadata: CheckpointMetadata) -> set[str]:
+    return shared_files(subtask for operator in metadata.operators for subtask in operator.subtasks)
 
 
 def _written(handle: KeyGroupsStateHandle) -> int:

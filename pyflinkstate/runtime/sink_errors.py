@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
 from pyflinkstate.runtime.failures import shorten
 
 #: What encoding a record may raise.
@@ -23,7 +23,7 @@ def sink_errors(what: str, culprit: Callable[[], Any] | None = None) -> Iterator
     except PyFlinkStateError:
         raise
     except OSError as error:
-        raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
+        raise SinkStorageError(f"file sink: cannot {what}: {error}", what=what) from error
     except ENCODING_ERRORS as error:
         if culprit is None:
             raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
 from pyflinkstate.runtime.frames import RECORDS_PER_FRAME, decode_values, encode_values
 from pyflinkstate.runtime.runs import RunHistory
@@ -67,6 +67,46 @@ def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int 
         sink.open_run(job_id, history, restored_epoch)
     else:
         sink.open(job_id, restored_epoch)
+
+
+class SeveralStreams:
+    """A sink that may be given to several streams, and may share its folder with others."""
+
+
+@runtime_checkable
+class FolderSink(Protocol):
+    """A sink that needs a folder for itself."""
+
+    @property
+    def owned_folder(self) -> str:
+        """The folder, under the one name that it has however its path was written."""
+
+
+def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
+    """Check that no two sinks of a job, which have names, would overwrite each other's output.
+
+    Raises:
+        ConfigurationError: one object is the sink of two streams, or two sinks have one folder.
+    """
+    objects: set[int] = set()
+    folders: set[str] = set()
+    for name, sink in sinks:
+        if id(sink) in objects and not isinstance(sink, SeveralStreams):
+            raise ConfigurationError(
+                f"sink {name!r}: one object is the sink of two streams, and one's output would replace the "
+                f"other's: make a sink for each stream, or unite the streams by union()",
+                sink=name,
+            )
+        objects.add(id(sink))
+        folder = sink.owned_folder if isinstance(sink, FolderSink) else None
+        if folder in folders:
+            raise ConfigurationError(
+                f"sink {name!r}: another sink of the job writes to {folder} too: give each a directory of "
+                f"its own, or unite the streams by union()",
+                sink=name,
+                directory=folder,
+            )
+        folders |= set() if folder is None else {folder}
 
 
 # --- results in the driver -----------------------------------------------------------------------

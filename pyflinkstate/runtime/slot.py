@@ -2,7 +2,8 @@
 
 PySpark gives a task any idle worker and closes idle ones after a minute, so state cannot live in a
 worker. A slot is started by the first task that needs it and ends with the application: it keeps a
-control connection to the driver, and exits when that breaks, however the driver ended.
+control connection to the driver, and exits when that breaks, however the driver ended. When the driver is
+silent for too long the watchdog ends the process, also while user code keeps every thread waiting.
 
 Threads: one does nothing but listen to the driver, so that its end is noticed whatever user code is
 doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
@@ -18,16 +19,16 @@ import gc
 import json
 import os
 import queue
-import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import NoReturn
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.messages import (
     BeginEpoch,
@@ -36,6 +37,7 @@ from pyflinkstate.runtime.messages import (
     EpochDone,
     EpochFailed,
     EpochRefused,
+    Heartbeat,
     RegisterSlot,
     SlotFailed,
     SlotId,
@@ -44,7 +46,16 @@ from pyflinkstate.runtime.messages import (
 )
 from pyflinkstate.runtime.output import OutputForwarder
 from pyflinkstate.runtime.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.transport import Address, Server, connect, listen_on_tcp, listen_on_unix
+from pyflinkstate.runtime.transport import (
+    DRIVER,
+    Address,
+    Server,
+    ServerName,
+    connect,
+    listen_on_tcp,
+    listen_on_unix,
+)
+from pyflinkstate.runtime.watchdog import watchdog
 
 #: A slot that nobody tells what to run ends after so long.
 DEPLOYMENT_TIMEOUT_S = 60
@@ -84,8 +95,10 @@ class StateSlot:
 
     def __init__(self, bootstrap: SlotBootstrap) -> None:
         self._bootstrap = bootstrap
-        self._driver = connect(bootstrap.driver, bootstrap.secret)
-        self._driver_lock = threading.Lock()
+        self._watchdog = watchdog()
+        self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
+        self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
+        self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
         host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
         self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
@@ -95,7 +108,7 @@ class StateSlot:
     def run(self) -> None:
         """Register, deploy, and serve until the driver says so or is gone."""
         try:
-            server = Server(self._listen(), self._bootstrap.secret, self._serve_task)
+            server = self._listen()
             deployment = self._await_deployment()
             threading.Thread(target=self._listen_to_driver, daemon=True).start()
             self._output.install()
@@ -113,6 +126,8 @@ class StateSlot:
                 self._tell_driver(closed)
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
+        except BaseException:  # noqa: BLE001 - the process ends, and says why where its output goes
+            traceback.print_exc()
         finally:
             self._exit()
 
@@ -127,34 +142,42 @@ class StateSlot:
 
     # --- the driver ----------------------------------------------------------------------------
 
-    def _listen(self) -> list[socket.socket]:
-        own_host = _local_host_of(self._driver)
+    def _listen(self) -> Server:
+        own_host = self._driver.host()
         listeners = [listen_on_tcp(own_host)]
         with contextlib.suppress(OSError):  # a temp folder with a long name, or of somebody else
             unix, self._unix_path = listen_on_unix()
             listeners.append(unix)
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
-        self._tell_driver(RegisterSlot(self._bootstrap.attempt, self._bootstrap.slot, os.getpid(), address))
-        return listeners
+        slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
+        self._tell_driver(RegisterSlot(attempt, slot, os.getpid(), address))
+        name = ServerName.of_slot(slot, attempt)
+        return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
 
     def _await_deployment(self) -> DeploySlot:
         if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
             raise EOFError("the driver does not say what to run")
         deployment = self._driver.recv()
         assert isinstance(deployment, DeploySlot)
+        self._heartbeat_timeout_ms = deployment.heartbeat_timeout_ms
+        self._watchdog.feed(self._heartbeat_timeout_ms)
         return deployment
 
     def _listen_to_driver(self) -> None:
         try:
             while True:
-                # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
-                self._mail.put(self._driver.recv())
-        except (EOFError, OSError):
-            self._exit()
+                message = self._driver.recv()
+                self._watchdog.feed(self._heartbeat_timeout_ms)
+                if isinstance(message, Heartbeat):
+                    self._tell_driver(message)
+                else:
+                    # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
+                    self._mail.put(message)
+        finally:
+            self._exit()  # whatever ended this: nobody would notice the driver's end any more
 
     def _tell_driver(self, message: object) -> None:
-        with self._driver_lock:
-            self._driver.send(message)
+        self._driver.send(message)
 
     def _exit(self) -> NoReturn:
         """End at once: user code may be busy, or have left threads that would keep the process."""
@@ -165,7 +188,7 @@ class StateSlot:
 
     # --- tasks -----------------------------------------------------------------------------------
 
-    def _serve_task(self, task: Connection) -> None:
+    def _serve_task(self, task: Channel) -> None:
         begin = task.recv()
         assert isinstance(begin, BeginEpoch)
         answer = self._service.begin(begin)
@@ -178,7 +201,7 @@ class StateSlot:
         if isinstance(outcome, EpochFailed):
             _drain(task)
 
-    def _feed(self, task: Connection) -> EpochDone | EpochFailed:
+    def _feed(self, task: Channel) -> EpochDone | EpochFailed:
         """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
         try:
             while data := task.recv_bytes():
@@ -201,17 +224,11 @@ def _in_a_thread(run: Callable[[], None]) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-def _drain(task: Connection) -> None:
+def _drain(task: Channel) -> None:
     """Read what still comes: closing over unread bytes would reset TCP, and lose the answer."""
     with contextlib.suppress(EOFError, OSError):
         while task.recv_bytes():
             pass
-
-
-def _local_host_of(connection: Connection) -> str:
-    with socket.socket(fileno=os.dup(connection.fileno())) as sock:
-        host: str = sock.getsockname()[0]
-    return host
 
 
 def main() -> None:

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
     BeginEpoch,
@@ -28,7 +28,7 @@ from pyflinkstate.runtime.messages import (
     TaskReport,
 )
 from pyflinkstate.runtime.slot import SlotBootstrap
-from pyflinkstate.runtime.transport import Address, connect, shut_down
+from pyflinkstate.runtime.transport import DRIVER, Address, ServerName, connect
 
 _POLL_S = 0.2
 #: The driver's answer may come after the end of the process that it is about.
@@ -45,13 +45,13 @@ class DriverLink:
 
     def report(self, report: TaskReport) -> None:
         """Tell the driver; returns when it has heard."""
-        with connect(self.address, self.secret) as driver:
+        with connect(self.address, DRIVER, self.secret) as driver:
             driver.send(report)
             driver.recv()
 
     def acquire_slot(self, slot: SlotId) -> Address:
         """Return where ``slot`` listens, after starting it on this host if it runs nowhere."""
-        with connect(self.address, self.secret) as driver, contextlib.ExitStack() as stack:
+        with connect(self.address, DRIVER, self.secret) as driver, contextlib.ExitStack() as stack:
             driver.send(AcquireSlot(self.attempt, slot))
             answer = _receive(driver, slot)
             if isinstance(answer, StartSlot):
@@ -81,7 +81,7 @@ class DriverLink:
         return process
 
 
-def _receive(driver: Connection, slot: SlotId) -> Any:
+def _receive(driver: Channel, slot: SlotId) -> Any:
     try:
         return driver.recv()
     except (EOFError, OSError) as error:
@@ -106,9 +106,9 @@ def run_epoch(
         PyFlinkStateError: what the slot refused or failed with.
     """
     writer: _FrameWriter | None = None
-    connection: Connection | None = None
+    connection: Channel | None = None
     try:
-        connection = connect(address, secret)
+        connection = connect(address, ServerName.of_slot(slot, begin.attempt), secret)
         connection.send(begin)
         answer = connection.recv()
         if isinstance(answer, EpochRefused):
@@ -131,7 +131,7 @@ def run_epoch(
     finally:
         if connection is not None:
             # Not close(): the writer may be using it. Shut down, its next send fails, and it lets go.
-            shut_down(connection)
+            connection.shut_down()
     assert isinstance(outcome, EpochDone)
     yield outcome
 
@@ -139,7 +139,7 @@ def run_epoch(
 class _FrameWriter(threading.Thread):
     """Writes all frames, then the empty one. ``input_error`` is what reading them raised."""
 
-    def __init__(self, connection: Connection, frames: Iterable[bytes]) -> None:
+    def __init__(self, connection: Channel, frames: Iterable[bytes]) -> None:
         super().__init__(daemon=True)
         self._connection = connection
         self._frames = iter(frames)
@@ -148,12 +148,20 @@ class _FrameWriter(threading.Thread):
     def run(self) -> None:
         # A failed send needs no report: the reader finds out why the slot is gone.
         with contextlib.suppress(OSError):
-            while (frame := self._next_frame()) is not None:
-                self._connection.send_bytes(frame)
-            if self.input_error is None:
-                self._connection.send_bytes(b"")
-            else:
-                shut_down(self._connection)
+            try:
+                self._write()
+            except OSError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the reader would wait for ever
+                self.input_error = error
+            if self.input_error is not None:
+                self._connection.shut_down()
+
+    def _write(self) -> None:
+        while (frame := self._next_frame()) is not None:
+            self._connection.send_bytes(frame)
+        if self.input_error is None:
+            self._connection.send_bytes(b"")
 
     def _next_frame(self) -> bytes | None:
         try:

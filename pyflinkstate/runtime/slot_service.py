@@ -241,8 +241,8 @@ class SlotService:
         assert begin is not None
         try:
             with self._user_code:
-                if begin.barrier is not None:
-                    self._begin_snapshot(begin.barrier)
+                for trigger in () if begin.barrier is None else begin.barrier.all():
+                    self._begin_snapshot(trigger)
                 metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
                 done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
         except PyFlinkStateError as error:
@@ -306,7 +306,12 @@ class SlotService:
             return
         sync_ms = (self._host.perf_s() - started) * 1000
         self._snapshots[trigger.checkpoint_id] = snapshot
-        self._host.spawn(lambda: self._write_snapshot(trigger, snapshot, sync_ms))
+        try:
+            self._host.spawn(lambda: self._write_snapshot(trigger, snapshot, sync_ms))
+        except RuntimeError as error:  # no more threads can be started
+            del self._snapshots[trigger.checkpoint_id]
+            snapshot.cancel()
+            self._decline(trigger, error)
 
     def _streams(
         self, trigger: CheckpointTrigger

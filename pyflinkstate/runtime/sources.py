@@ -8,6 +8,7 @@ offsets must give the same records again, in the same order. That is what makes 
 from __future__ import annotations
 
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,8 +18,12 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.formats import RecordFormat, Reject
-from pyflinkstate.runtime.storage import absolute, child_uri, open_file_system
+from pyflinkstate.runtime.failures import shorten
+from pyflinkstate.runtime.formats import FORMATS, RecordFormat, Reject
+from pyflinkstate.runtime.seen_files import SeenFiles
+from pyflinkstate.runtime.uris import absolute, child_uri, is_uri, open_file_system
+
+_log = logging.getLogger("pyflinkstate")
 
 #: Records of a collection in an epoch, unless the user says otherwise.
 RECORDS_PER_EPOCH = 10_000
@@ -26,18 +31,30 @@ RECORDS_PER_EPOCH = 10_000
 
 @attrs.frozen
 class SplitEpoch:
-    """An epoch of splits, each read by one Spark task with ``read``."""
+    """An epoch of splits, each read by one Spark task with ``read``.
+
+    Attributes:
+        splits: what is read.
+        read: called with a split and a function that takes rejected records; gives the split's records.
+        is_fresh: each record is made anew, and nothing of it that can change is used for another. Else what
+            can change is copied as it is read.
+    """
 
     splits: Sequence[Any]
     read: Callable[[Any, Reject], Iterable[Any]]
+    is_fresh: bool = attrs.field(default=False, eq=False)
 
 
 @attrs.frozen
 class RddEpoch:
-    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None."""
+    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None.
+
+    ``is_fresh`` is as for :class:`SplitEpoch`; of an RDD that Python has made nothing is known.
+    """
 
     rdd: Any
     partitions: range | None = None
+    is_fresh: bool = attrs.field(default=False, eq=False)
 
 
 @attrs.frozen
@@ -78,6 +95,8 @@ class Source(ABC):
     is_rewindable = True
     #: It ends by itself.
     is_bounded = False
+    #: An epoch may have more than one split.
+    is_parallel = True
     #: How long a job that has nothing to do waits before it asks again, in seconds.
     poll_s = 0.1
 
@@ -122,18 +141,20 @@ def check_position(position: Any, expected: dict[str, Any], source: str) -> None
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
         raise IncompatibleCheckpointError(
-            f"the checkpoint's source position {position!r} does not fit {source} with {expected!r}: "
+            f"the checkpoint's source position {shorten(position)} does not fit {source} with {expected!r}: "
             f"restore with the input that the checkpoint was taken with"
         )
 
 
 @attrs.frozen
 class CollectionSource(Source):
-    """A list of records, in its order."""
+    """A list of records, in its order; ``is_fresh`` says that they share nothing that can change."""
 
     records: Sequence[Any]
     records_per_epoch: int = RECORDS_PER_EPOCH
+    is_fresh: bool = False
     is_bounded = True
+    is_parallel = False
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
@@ -148,7 +169,7 @@ class CollectionSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list)
+        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list, self.is_fresh)
 
     def _offset(self, index: int) -> Any:
         return {"index": index, "length": len(self.records)}
@@ -165,6 +186,7 @@ class RddSource(Source):
     rdd: Any
     partitions: int
     partitions_per_epoch: int
+    is_fresh: bool = False
     is_bounded = True
 
     def initial_offset(self) -> Any:
@@ -181,7 +203,7 @@ class RddSource(Source):
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        return RddEpoch(self.rdd, range(start["partition"], end["partition"]))
+        return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh)
 
     def _offset(self, partition: int) -> Any:
         return {"partition": partition, "partitions": self.partitions}
@@ -218,7 +240,7 @@ class RateSource(Source):
         splits = [
             (start["start_ms"], self.rows_per_second, begin, stop) for begin, stop in itertools.pairwise(cuts)
         ]
-        return SplitEpoch(splits, _read_rate)
+        return SplitEpoch(splits, _read_rate, is_fresh=True)
 
 
 def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
@@ -231,10 +253,11 @@ def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
 class FileSource(Source):
     """The files of a directory in the order of their names, ``files_per_epoch`` at a time.
 
-    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The offset is
-    the last name read, so files may be added while the job is down, as long as their names come later; of
-    a ``growing`` directory also while it runs, and then the source never ends. A file that appears must be
-    whole: write it under another name and rename it.
+    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The offset knows
+    which files were read (:class:`SeenFiles`), so files may be added while the job is down, whatever their
+    names; of a ``growing`` directory also while it runs, and then the source never ends. A file that appears
+    must be whole: write it under another name and rename it. One that was read may go; if its size changes
+    that is logged once, and it is not read again.
     """
 
     directory: str = attrs.field(converter=absolute)
@@ -249,73 +272,117 @@ class FileSource(Source):
         """It ends by itself."""
         return not self.growing
 
-    #: The names seen so far: one that appears among them later is late.
-    _seen: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
+    #: The files whose change has been told.
+    _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
+    #: What an offset of an earlier version was taken for, by its last name.
+    _converted: dict[str, tuple[int, SeenFiles]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     def initial_offset(self) -> Any:
         """See :class:`Source`."""
-        return self._offset("", 0, 0)
+        return self._offset(0, {}, SeenFiles())
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         """See :class:`Source`."""
-        names = self._names()
         check_position(start, {"format": self.record_format.name}, "this directory")
-        self._check_start(start, names)
-        later = [name for name in names if name > start["last"]]
-        chosen = later if whole and not self.growing else later[: self.files_per_epoch]
+        listing = self._listing()
+        count, seen = self._seen_at(start, listing)
+        self._tell_of_changes(seen.changed(listing))
+        new = [name for name in listing if name not in seen][: self._left(count)]
+        chosen = new if whole and not self.growing else new[: self.files_per_epoch]
         if not chosen:
             return Available(start, is_last=not self.growing)
-        end = self._offset(chosen[-1], len(names) - len(later) + len(chosen), len(chosen))
-        return Available(end, is_last=not self.growing and len(chosen) == len(later))
+        read = {name: listing[name] for name in chosen}
+        end = self._offset(count + len(chosen), read, seen.plus(read, listing))
+        return Available(end, is_last=not self.growing and len(chosen) == len(new))
 
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
-        names = [name for name in self._names() if start["last"] < name <= end["last"]]
-        if len(names) != end.get("files", len(names)):
+        listing = self._listing()
+        for name, size in end["files"]:
+            self._check_unchanged(name, size, listing.get(name))
+        is_fresh = isinstance(self.record_format, tuple(FORMATS.values()))
+        splits = [self._path_of(name) for name, _ in end["files"]]
+        return SplitEpoch(splits, self.record_format.read, is_fresh)
+
+    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Any:
+        """Return an offset: how many files were read, those of the epoch that ends there, and all."""
+        return {
+            "format": self.record_format.name,
+            "count": count,
+            "files": [[name, size] for name, size in files.items()],
+            "seen": seen.encode(),
+        }
+
+    def _seen_at(self, start: Any, listing: dict[str, int]) -> tuple[int, SeenFiles]:
+        """Return how many files were read at an offset, and which."""
+        if "last" in start:
+            return self._seen_up_to(start["last"], start.get("count"), listing)
+        if self.max_files is not None and start["count"] > self.max_files:
+            raise IncompatibleCheckpointError(
+                f"the checkpoint was taken after {start['count']} files, the last of them "
+                f"{start['files'][-1][0]!r}, and max_files is {self.max_files}"
+            )
+        return start["count"], SeenFiles.decode(start["seen"])
+
+    def _seen_up_to(self, last: str, count: int | None, listing: dict[str, int]) -> tuple[int, SeenFiles]:
+        """Return the files up to the last name that was read: all that earlier versions kept.
+
+        What is there at the first look counts as read; later ones are new, whatever their names.
+        """
+        if last in self._converted:
+            return self._converted[last]
+        read = {name: size for name, size in listing.items() if name <= last}
+        if count is not None and len(read) > count:
+            raise IncompatibleCheckpointError(
+                f"{self.directory} has {len(read)} files up to {last!r}, and had {count} when that was read; "
+                f"the checkpoint is of an earlier version and does not tell which: move the new ones away, "
+                f"restore, and move them back when the job has taken a checkpoint"
+            )
+        self._converted[last] = max(len(read), count or 0), SeenFiles().plus(read, listing)
+        return self._converted[last]
+
+    def _left(self, count: int) -> int | None:
+        return None if self.max_files is None else max(0, self.max_files - count)
+
+    def _tell_of_changes(self, changed: Iterable[tuple[str, int, int]]) -> None:
+        for name, was, size in changed:
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning(
+                    "file %r of %s had %d bytes when it was read, and has %d: it is not read again; a file "
+                    "must be whole when it appears",
+                    name,
+                    self.directory,
+                    was,
+                    size,
+                )
+
+    def _check_unchanged(self, name: str, size: int, now: int | None) -> None:
+        if now != size:
+            has = "is gone" if now is None else f"has {now}"
             raise SourceError(
-                f"{self.directory} has {len(names)} files after {start['last']!r} and up to {end['last']!r}, "
-                f"and had {end['files']}: files of an epoch must stay as they are until it is committed"
-            )
-        return SplitEpoch([self._path_of(name) for name in names], self.record_format.read)
-
-    def _offset(self, last: str, count: int, files: int) -> Any:
-        """Return an offset: ``count`` files up to ``last``, and ``files`` in the epoch that ends there."""
-        return {"last": last, "format": self.record_format.name, "count": count, "files": files}
-
-    def _check_start(self, start: Any, names: list[str]) -> None:
-        last = start["last"]
-        if last and last not in names:
-            raise IncompatibleCheckpointError(
-                f"the checkpoint was taken after file {last!r}, which is not in "
-                f"{self.directory}: restore with the input that the checkpoint was taken with"
-            )
-        before = [name for name in names if name <= last]
-        late = [name for name in before if name not in self._seen] if self._seen else []
-        self._seen.update(names)
-        if late or len(before) > start.get("count", len(before)):
-            raise IncompatibleCheckpointError(
-                f"{self.directory} has {len(before)} files up to {last!r}, and had {start.get('count')} when "
-                f"that was read: {', '.join(late) or 'the others'} would never be read; give new files names "
-                f"that come later"
+                f"file {name!r} of {self.directory} had {size} bytes when its epoch was planned, and {has}: "
+                f"files of an epoch must stay as they are until it is committed"
             )
 
     def _path_of(self, name: str) -> str:
-        return child_uri(self.directory, quote(name) if "://" in self.directory else name)
+        return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
 
     def check(self) -> None:
         """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""
         try:
-            names = self._names()
+            listing = self._listing()
         except SourceError as error:
             raise ConfigurationError(str(error)) from error
-        if not names and not self.growing:
+        if not listing and not self.growing:
             raise ConfigurationError(f"{self.directory} holds no files to read")
 
-    def _names(self) -> list[str]:
+    def _listing(self) -> dict[str, int]:
+        """Return the files that there are, in the order of their names, with their sizes in bytes."""
         try:
             file_system, path = open_file_system(self.directory)
             infos = file_system.get_file_info(fs.FileSelector(path))
         except OSError as error:
             raise SourceError(f"cannot list {self.directory}: {error}") from error
-        files = (info.base_name for info in infos if info.type == fs.FileType.File)
-        return sorted(name for name in files if not name.startswith((".", "_")))[: self.max_files]
+        files = ((info.base_name, info.size) for info in infos if info.type == fs.FileType.File)
+        return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))

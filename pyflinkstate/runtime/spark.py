@@ -10,17 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from pyspark import RDD, InheritableThread, SparkContext, StorageLevel
+from py4j.clientserver import ClientServer
+from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
 from pyflinkstate.errors import (
     ConfigurationError,
+    PyFlinkStateError,
     RuntimeFailure,
     SourceError,
     SparkJobError,
@@ -29,11 +32,12 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.tasks import StartSlotsTask
 
 
 def local_session() -> SparkSession:
@@ -134,12 +138,12 @@ class SparkQueryFiles:
             ) from error
 
 
-def rdd_source(rdd: Any, partitions_per_epoch: int | None) -> RddSource:
-    """Return a source over the partitions of ``rdd``."""
+def rdd_source(rdd: Any, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
+    """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
     partitions = rdd.getNumPartitions()
-    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism)
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
 
 
 def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
@@ -170,41 +174,112 @@ class SparkRunner(EpochRunner):
         self._context = context
         self._group = group
         self._codes: Any = None
+        self._description = ""
+        self._thread: threading.Thread | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
+        self._begin(request.description, lambda: self._results(request), done)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`: one task for each slot."""
+        self._begin(request.description, lambda: self._started(request), done)
+
+    def _begin(
+        self, description: str, job: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]
+    ) -> None:
+        """Run ``job`` in a thread of its own.
+
+        The thread is not PySpark's ``InheritableThread``, which copies the local properties before it calls
+        its target: if the JVM is gone by then, that thread ends and nobody hears of it.
+        """
         try:
-            thread = InheritableThread(target=lambda: done(self._run(request)))
-            thread.daemon = True
-            thread.start()
+            properties = _local_properties(self._context)
+            self._description = description
+            self._thread = threading.Thread(
+                target=self._run_and_tell, args=(description, properties, job, done), daemon=True
+            )
+            self._thread.start()
         except Exception as error:
-            raise self._failure(request, error) from error
+            raise self._failure(description, error) from error
+
+    def lost(self) -> PyFlinkStateError | None:
+        """See :class:`EpochRunner`."""
+        if self._thread is None:
+            return None
+        if _has_ended(self._context):
+            return _unavailable(self._description)
+        if self._thread.is_alive():
+            return None
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a word")
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
         with suppress(Exception):  # where Spark is gone there is nothing to cancel
             self._context.cancelJobGroup(self._group)
 
-    def _run(self, request: EpochRequest) -> EpochEnded:
+    def _run_and_tell(
+        self,
+        description: str,
+        properties: Any,
+        job: Callable[[], list[list[Any]]],
+        done: Callable[[EpochEnded], None],
+    ) -> None:
+        ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
         try:
-            self._context.setJobGroup(self._group, request.description, interruptOnCancel=True)
-            if self._codes is None:
-                self._codes = self._context.broadcast(request.code.codes)
-            with closing(_SparkGraph(self._context, request, self._codes)) as graph:
-                return EpochEnded([graph.run(sink) for sink in request.plan.sinks], None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
-            return EpochEnded(None, self._failure(request, error))
+            ended = self._run(description, properties, job)
+        finally:
+            done(ended)
 
-    def _failure(self, request: EpochRequest, error: Exception) -> RuntimeFailure:
+    def _run(self, description: str, properties: Any, job: Callable[[], list[list[Any]]]) -> EpochEnded:
+        try:
+            if properties is not None:
+                self._context._jsc.sc().setLocalProperties(properties)
+            self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+            return EpochEnded(job(), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
+            return EpochEnded(None, self._failure(description, error))
+
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        if self._codes is None:
+            self._codes = self._context.broadcast(request.code.codes)
+        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+            return [graph.run(sink) for sink in request.plan.sinks]
+
+    def _started(self, request: SlotsRequest) -> list[list[Any]]:
+        slots = self._context.parallelize(request.slots, len(request.slots))
+        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        return []
+
+    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
         if not _is_alive(self._context):
-            return SparkUnavailableError(
-                f"the Spark application ended in {request.description}; start another session, and "
-                f"restore_from() the last checkpoint"
-            )
-        return SparkJobError(f"Spark failed {request.description}: {_abridged(str(error))}")
+            return _unavailable(description)
+        return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
+
+
+def _local_properties(context: SparkContext) -> Any:
+    """Return a copy of what this thread has set for its Spark jobs; None where all share one JVM thread."""
+    if not isinstance(SparkContext._gateway, ClientServer):
+        return None
+    return context._jsc.sc().getLocalProperties().clone()
+
+
+def _unavailable(description: str) -> SparkUnavailableError:
+    return SparkUnavailableError(
+        f"the Spark application ended in {description}; start another session, and "
+        f"restore_from() the last checkpoint"
+    )
+
+
+def _has_ended(context: SparkContext) -> bool:
+    """Return whether the JVM that PySpark started has ended; of another JVM nothing is known."""
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def _is_alive(context: SparkContext) -> bool:
+    if _has_ended(context):
+        return False
     try:
         return not context._jsc.sc().isStopped()
     except Exception:  # noqa: BLE001 - a stopped context, a closed gateway, a dead JVM: each its own

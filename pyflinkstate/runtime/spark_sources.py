@@ -57,7 +57,7 @@ class BatchReaderSource(Source):
     def plan(self, start: Any, end: Any) -> Epoch:
         """See :class:`Source`."""
         with _reader_errors(f"read from {start} to {end}"):
-            return RddEpoch(self.load(as_option(start), as_option(end)).rdd)
+            return RddEpoch(self.load(as_option(start), as_option(end)).rdd, is_fresh=True)
 
 
 @contextmanager
@@ -276,7 +276,7 @@ class StreamingSource(Source):
         with self._changed:
             if self._batch is None or self._batch.number != end["batch"]:
                 raise SourceError(f"the streaming query no longer has batch {end['batch']}")
-            return RddEpoch(self._batch.frame.rdd)
+            return RddEpoch(self._batch.frame.rdd, is_fresh=True)
 
     def commit(self, end: Any) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""

@@ -1,13 +1,16 @@
 """Checkpoint storage on any file system that ``pyarrow.fs`` knows.
 
 Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
-and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share.
+and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share, ``runs/`` with
+the claims of drivers, and ``superseded-<run>-chk-<n>/``: checkpoints that a run has set aside. These lie as
+deep as the others, so that what they share is found from there as well.
 A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import posixpath
 import re
 import uuid
@@ -34,7 +37,10 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime.durable import OBJECT_STORES, flush_file, flush_folder, make_folder, write_whole
 from pyflinkstate.runtime.links import check_no_links
+from pyflinkstate.runtime.runs import RunHistory, is_run_id, sorted_runs
+from pyflinkstate.runtime.uris import absolute, child_uri, open_file_system, split_options
 
 METADATA = "_metadata"
 #: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
@@ -45,12 +51,15 @@ MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
-#: Of these ``pyarrow.fs`` file systems a file is there when it is whole, and renaming is copying.
-OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+RUNS_FOLDER = "runs"
 #: So many random names are tried for a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
+_log = logging.getLogger("pyflinkstate.checkpoints")
+
+_END_OF_PLAN = b"\n"
 _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
+_SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
 
 
 @contextmanager
@@ -61,50 +70,6 @@ def _storage_errors(what: str) -> Iterator[None]:
         raise
     except (OSError, pa.ArrowException) as error:
         raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
-
-
-def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a URI or local path, and the path on it.
-
-    Raises:
-        OSError: no file system is known for the URI; the caller says what it was for.
-    """
-    if "://" in uri:
-        try:
-            file_system, path = fs.FileSystem.from_uri(uri)
-        except pa.ArrowInvalid as error:
-            raise OSError(str(error)) from error
-        return file_system, path
-    return fs.LocalFileSystem(), absolute(uri)
-
-
-def absolute(uri: str) -> str:
-    """Return a URI as it is, and a path as an absolute one: other processes work elsewhere."""
-    return uri if "://" in uri else str(Path(uri).absolute())
-
-
-def child_uri(uri: str, *names: str) -> str:
-    """Return what lies below a URI or path; options of a URI (``?endpoint_override=...``) stay at its end."""
-    base, question, options = _split_options(uri)
-    return "/".join([base, *names]) + question + options
-
-
-def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
-    """Check that Spark, too, could use a URI: options after a ``?`` and ``s3://`` are not for Hadoop.
-
-    Raises:
-        ConfigurationError: it could not.
-    """
-    if uri.startswith("s3://") or ("://" in uri and "?" in uri):
-        raise ConfigurationError(
-            f"{what} {uri}: Spark does not reach that directory under this URI; {remedy} that Spark reaches, "
-            f"such as s3a://..."
-        )
-
-
-def _split_options(uri: str) -> tuple[str, str, str]:
-    base, question, options = uri.partition("?") if "://" in uri else (uri, "", "")
-    return base.rstrip("/"), question, options
 
 
 def _absolute_path(path: str | Path) -> str:
@@ -176,10 +141,13 @@ class CheckpointStorage:
         """Write and remove a small file, so that a bad directory is found before any record."""
         path = f"{self._root}/.pyflinkstate-{uuid.uuid4().hex}"
         with _storage_errors(f"write to {self.uri}"):
-            self._fs.create_dir(self._root, recursive=True)
-            with self._fs.open_output_stream(path) as stream:
-                stream.write(b"writable")
-            self._fs.delete_file(path)
+            make_folder(self._fs, self._root)
+            try:
+                with self._fs.open_output_stream(path) as stream:
+                    stream.write(b"writable")
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.delete_file(path)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -209,21 +177,30 @@ class CheckpointStorage:
     def _make_folder(self, uri: str) -> None:
         file_system, path = self._locate(uri)
         with _storage_errors(f"create {uri}"):
-            file_system.create_dir(path, recursive=True)
+            make_folder(file_system, path)
 
-    def complete(self, metadata: CheckpointMetadata, uri: str | None = None) -> None:
-        """Publish ``_metadata``: from now on the checkpoint exists."""
+    def complete(
+        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
+    ) -> None:
+        """Publish ``_metadata``: from now on the checkpoint exists, also after a power cut.
+
+        The subtasks have flushed their files. That these are in their folders is flushed before the rename,
+        once for all of them.
+
+        Args:
+            metadata: of the checkpoint.
+            uri: of its folder, where that is not the job's own.
+            has_shared: it needs files in the job's shared folder.
+        """
         file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
-        unfinished = f"{folder}/.{METADATA}.inprogress.{uuid.uuid4().hex}"
         with _storage_errors(f"complete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
                 raise FileExistsError(f"{folder}/{METADATA} is there already")
-            if file_system.type_name in OBJECT_STORES:
-                unfinished = f"{folder}/{METADATA}"  # an object appears when it is whole
-            with file_system.open_output_stream(unfinished) as stream:
-                stream.write(metadata.encode())
-            if file_system.type_name not in OBJECT_STORES:
-                file_system.move(unfinished, f"{folder}/{METADATA}")
+            flush_folder(file_system, folder)
+            if has_shared:
+                flush_folder(self._fs, f"{self._root}/{metadata.job_id}/{SHARED_FOLDER}")
+            write_whole(file_system, f"{folder}/{METADATA}", metadata.encode())
+            flush_folder(file_system, folder)
 
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
@@ -232,6 +209,7 @@ class CheckpointStorage:
             self._check_own(file_system, folder)
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
+                flush_folder(file_system, folder)
             if _exists(file_system, folder):
                 file_system.delete_dir(folder)
 
@@ -253,39 +231,46 @@ class CheckpointStorage:
                 check_no_links(self._fs, self._root, file)
                 self._fs.delete_file(file)
 
-    def sweep_shared(self, job_id: str, needed: set[str]) -> None:
-        """Delete all shared files of a job but those ``needed``: what was half-written."""
+    def shared_paths(self, job_id: str) -> set[str]:
+        """Return the paths of all shared files of a job, as in their handles."""
         folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
         with _storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        paths = {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
-        self.discard_shared(job_id, sorted(paths - needed))
+        return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
     def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
         with _storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
-            self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(f"{folder}/{HISTORY}") as stream:
-                stream.write(json.dumps(history, indent=1).encode())
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
     def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
-        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again."""
+        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
+
+        When this returns the note outlasts a power cut.
+        """
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
         with _storage_errors(f"write {folder}/{epoch}"):
-            self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(f"{folder}/.{epoch}") as stream:
-                stream.write(json.dumps(end).encode())
-            self._fs.move(f"{folder}/.{epoch}", f"{folder}/{epoch}")
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
+            flush_folder(self._fs, folder)
 
     def read_planned(self, job_id: str) -> dict[int, Any]:
-        """Return the ends of epochs that :meth:`write_planned` was given."""
+        """Return the ends of epochs that :meth:`write_planned` was given.
+
+        A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
+        epoch was never run.
+        """
         planned: dict[int, Any] = {}
         for epoch in self._planned_epochs(job_id):
-            with _storage_errors(f"read {OFFSETS_FOLDER}/{epoch}"):
-                path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
-                with self._fs.open_input_stream(path) as stream:
-                    planned[epoch] = json.loads(stream.read())
+            path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                data = bytes(stream.read())
+            try:
+                planned[epoch] = _end_of_epoch(data)
+            except ValueError:
+                _log.warning("%s is cut short, and counts as absent: its epoch was never run", path)
         return planned
 
     def forget_planned(self, job_id: str, epochs: Container[int]) -> None:
@@ -303,11 +288,7 @@ class CheckpointStorage:
 
     def checkpoint_ids(self, job_id: str) -> list[int]:
         """Return the ids of all checkpoint folders of a job, completed or not, in order."""
-        return sorted(
-            int(match[1])
-            for name in self._names(f"{self._root}/{job_id}")
-            if (match := _CHECKPOINT_FOLDER.fullmatch(name))
-        )
+        return sorted(_ids_in(self._names(f"{self._root}/{job_id}"), _CHECKPOINT_FOLDER))
 
     def completed(self, job_id: str) -> list[int]:
         """Return the ids of a job's completed checkpoints, in order."""
@@ -329,7 +310,7 @@ class CheckpointStorage:
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
         job_ids = filter(is_job_id, self._names(self._root))
-        found = [self._newest(job_id, job_name, fall_back) for job_id in job_ids]
+        found = [self.load_newest(job_id, job_name, fall_back) for job_id in job_ids]
         newest = max(
             (metadata for metadata in found if metadata is not None),
             key=lambda metadata: metadata.timestamp_ms,
@@ -342,15 +323,24 @@ class CheckpointStorage:
             )
         return newest
 
-    def _newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
-        for checkpoint_id in reversed(self.completed(job_id)):
+    def load_newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
+        """Return the newest completed checkpoint of a job, if there is one, and that is its name.
+
+        One that was published by a driver after another one had taken the job over is passed over.
+        """
+        completed = self.completed(job_id)
+        line = self.line(job_id) if completed else RunHistory()
+        for checkpoint_id in reversed(completed):
             try:
                 found = self.load(self.uri_of(job_id, checkpoint_id))
             except CorruptCheckpointError:
                 if not fall_back:
                     raise
                 continue
-            return found if found.job_name == job_name else None
+            if found.job_name != job_name:
+                return None
+            if line.holds(history_of(found), found.epoch):
+                return found
         return None
 
     def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
@@ -363,9 +353,12 @@ class CheckpointStorage:
         except CheckpointNotFoundError:
             return
         yield newest
+        line = history_of(newest)
         for older in reversed(self.completed(newest.job_id)):
             if older < newest.checkpoint_id:
-                yield self.load(self.uri_of(newest.job_id, older))
+                found = self.load(self.uri_of(newest.job_id, older))
+                if line.holds(history_of(found), found.epoch):
+                    yield found
 
     def load(self, uri: str) -> CheckpointMetadata:
         """Return the metadata of the checkpoint in the folder at a URI or path.
@@ -387,8 +380,79 @@ class CheckpointStorage:
         except OSError as error:
             raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
         metadata = CheckpointMetadata.decode(data, path)
+        if not all(is_run_id(run) for run, _ in metadata.runs):
+            raise CorruptCheckpointError(f"{path} is damaged: {metadata.runs!r} are no runs", file=path)
         _check_place(metadata, path)
         return metadata
+
+    # --- runs --------------------------------------------------------------------------------------
+
+    def runs(self, job_id: str) -> list[str]:
+        """Return the ids of a job's runs that have claimed it, in any order."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return [info.base_name for info in infos if is_run_id(info.base_name)]
+
+    def write_run(
+        self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
+    ) -> None:
+        """Note a run: its claim; with ``line``, that it has taken the job over, and goes on from there."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
+        with _storage_errors(f"write {folder}/{run}"):
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
+            flush_folder(self._fs, folder)
+
+    def line(self, job_id: str) -> RunHistory:
+        """Return the history of the newest run that has taken the job over; the empty one of none."""
+        return self._newest_run(job_id)[0]
+
+    def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
+        for run in sorted_runs(self.runs(job_id), newest_first=True):
+            path = f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                found = _run_from(stream.read())
+            if found is not None:
+                return found
+        return RunHistory(), 0
+
+    def ids_in_use(self, job_id: str) -> list[int]:
+        """Return the ids that no further checkpoint of a job may have, in order."""
+        names = self._names(f"{self._root}/{job_id}")
+        used = _ids_in(names, _CHECKPOINT_FOLDER) + _ids_in(names, _SUPERSEDED_FOLDER)
+        return sorted([self._newest_run(job_id)[1], *used])
+
+    def set_aside(self, job_id: str, checkpoint_id: int, run: str) -> str:
+        """Rename the folder of a checkpoint that ``run`` does not go on from, and return its new URI.
+
+        On an object store it is copied and then deleted: at each moment one of the two is whole.
+        """
+        name = f"superseded-{run}-chk-{checkpoint_id}"
+        source, target = f"{self._root}/{job_id}/chk-{checkpoint_id}", f"{self._root}/{job_id}/{name}"
+        with _storage_errors(f"move {source} to {target}"):
+            if self._fs.type_name not in OBJECT_STORES:
+                self._fs.move(source, target)
+            else:
+                self._copy_folder(source, target)
+                self.discard(self.uri_of(job_id, checkpoint_id))
+        return child_uri(self.uri, job_id, name)
+
+    def _copy_folder(self, source: str, target: str) -> None:
+        """Copy the files of a checkpoint, ``_metadata`` last."""
+        infos = self._fs.get_file_info(fs.FileSelector(source))
+        files = [info.base_name for info in infos if info.type == fs.FileType.File]
+        self._fs.create_dir(target, recursive=True)
+        for name in sorted(files, key=lambda name: name == METADATA):
+            self._fs.copy_file(f"{source}/{name}", f"{target}/{name}")
+
+    def superseded(self, job_id: str) -> list[str]:
+        """Return the URIs of the checkpoints of a job that were set aside."""
+        names = self._names(f"{self._root}/{job_id}")
+        return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
+
+    # --- finding things ------------------------------------------------------------------------------
 
     def _names(self, folder: str) -> list[str]:
         with _storage_errors(f"list {folder}"):
@@ -398,8 +462,8 @@ class CheckpointStorage:
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is most often below this storage's own."""
-        base, _, options = _split_options(self.uri)
-        path, _, other_options = _split_options(uri)
+        base, _, options = split_options(self.uri)
+        path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
             return self._fs, self._root.rstrip("/") + path[len(base) :]
         with _storage_errors(f"open {uri}"):
@@ -435,6 +499,34 @@ def _check_place(metadata: CheckpointMetadata, path: str) -> None:
         )
 
 
+def history_of(metadata: CheckpointMetadata) -> RunHistory:
+    """Return the runs that led to a checkpoint."""
+    return RunHistory(metadata.runs)
+
+
+def _ids_in(names: list[str], pattern: re.Pattern[str]) -> list[int]:
+    return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
+    """Return what a run has noted when it took the job over; None if it has not, or is torn."""
+    try:
+        content = json.loads(data)
+        runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
+        last_checkpoint_id = int(content["last_checkpoint_id"])
+        return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _end_of_epoch(data: bytes) -> Any:
+    """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
+    end = json.loads(data)
+    if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
+        raise ValueError("a number may have been cut short and be a number still")
+    return end
+
+
 def _exists(file_system: fs.FileSystem, path: str) -> bool:
     with _storage_errors(f"look for {path}"):
         return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
@@ -442,7 +534,7 @@ def _exists(file_system: fs.FileSystem, path: str) -> bool:
 
 def _folder_of(uri: str) -> str:
     """Return a checkpoint's folder, of which ``uri`` may be the ``_metadata``, as in Flink."""
-    base, question, options = _split_options(uri)
+    base, question, options = split_options(uri)
     return base.removesuffix(f"/{METADATA}") + question + options
 
 
@@ -479,6 +571,7 @@ class CheckpointFolder:
             name,
             self.inline_threshold_bytes,
             self.write_buffer_bytes,
+            lambda: flush_file(self.file_system, path),
         )
 
     def discard(self, handle: StreamStateHandle) -> None:
@@ -544,9 +637,11 @@ class FsCheckpointStateOutputStream:
         name: str,
         inline_threshold_bytes: int,
         write_buffer_bytes: int = WRITE_BUFFER_BYTES,
+        flush_file: Callable[[], None] = lambda: None,
     ) -> None:
         self._open_file = open_file
         self._delete_file = delete_file
+        self._flush_file = flush_file
         self._name = name
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
@@ -575,12 +670,13 @@ class FsCheckpointStateOutputStream:
             self._buffer.clear()
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Finish, and tell where the bytes are."""
+        """Finish, and tell where the bytes are: they outlast a power cut."""
         if self._file is None and self._size <= self._inline_threshold_bytes:
             return ByteStreamStateHandle(bytes(self._buffer))
         with _storage_errors(f"close {self._name}"):
             self._flush()
             self._file.close()
+            self._flush_file()
         return FileStateHandle(self._name, self._size)
 
     def abort(self) -> None:

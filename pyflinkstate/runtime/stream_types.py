@@ -15,7 +15,7 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.chain import WATERMARKS
 from pyflinkstate.runtime.failures import shorten
 from pyflinkstate.runtime.keyed_functions import Projection
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, UnionNode
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, PartitionNode, UnionNode
 
 #: Operators without state that give the records that they get.
 _KEEPS_TYPE = frozenset({"filter", WATERMARKS})
@@ -25,6 +25,8 @@ def type_of(node: Node) -> TypeInformation:
     """Return the type of a node's results: the declared one, else pickled."""
     if isinstance(node, UnionNode):
         return type_of(node.parents[0])
+    if isinstance(node, PartitionNode):
+        return type_of(node.parent)
     declared: TypeInformation | None = getattr(node, "output_type", None)
     if declared is not None:
         return declared

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.backends.heap.isolation import take_isolated
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
 from pyflinkstate.backends.snapshot_strategy import SnapshotTask
@@ -130,7 +131,7 @@ class KeyedSubtask:
     def _process_plainly(self, operator: FunctionOperator, frame: KeyedFrame, output: Output) -> None:
         """The way of most records: as few steps as can be."""
         indexes = self._map_indexes(frame)
-        begin, extend = len(output.values), output.values.extend
+        begin, values = len(output.values), output.values
         select, context = self.backend.key_context.select, operator.context
         context.current_timestamp = None
         process_element = operator.function.process_element
@@ -140,7 +141,7 @@ class KeyedSubtask:
                 select(key, index)
                 produced = process_element(value, context)
                 if produced is not None:
-                    extend(produced)
+                    take_isolated(values, produced)
         except BaseException as error:  # also sys.exit(), which must not end the slot without a word
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)

@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
 from pyflinkstate.runtime.clock import SystemClock
@@ -23,6 +24,7 @@ from pyflinkstate.runtime.frames import (
     RECORDS_PER_FRAME,
     EventTimeSettings,
     FrameKey,
+    KeyedFrame,
     Router,
     ValuesFrame,
     timed_batch,
@@ -32,7 +34,13 @@ from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import Address
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, TaskTime
+from pyflinkstate.runtime.watermarks import (
+    MAX_WATERMARK,
+    NO_WATERMARK,
+    ChannelEvent,
+    TaskTime,
+    WatermarkMerger,
+)
 
 
 @attrs.frozen
@@ -65,12 +73,14 @@ class TaskLink:
 class SourceTask:
     """Reads a partition's records and counts them.
 
-    ``read`` turns a split into records; without it the partition's items are the records.
+    ``read`` turns a split into records; without it the partition's items are the records. Unless they are
+    fresh, records are isolated: a pickle of many keeps what they share, and a source may refill one object.
     """
 
     link: TaskLink
     name: str
     read: Callable[[Any, Reject], Iterable[Any]] | None = None
+    is_fresh: bool = False
 
     def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[Any]:
         task = f"{self.name}[{partition}]"
@@ -97,9 +107,11 @@ class SourceTask:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _records(self, items: Iterable[Any], reject: Reject) -> Iterable[Any]:
-        if self.read is None:
-            return items
-        return chain.from_iterable(self.read(split, reject) for split in items)
+        records = items
+        if self.read is not None:
+            read = self.read
+            records = chain.from_iterable(read(split, reject) for split in items)
+        return records if self.is_fresh else map(isolated, records)
 
 
 @attrs.frozen
@@ -195,7 +207,8 @@ class RouteTask:
     router: Router
 
     def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
-        task = f"{self.chain.stage} to {self.operator_id}[{partition}]"
+        branch = f".{self.router.branch}" if self.router.branch else ""
+        task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
         with self.chain.link.reporting(task) as counts:
             if self.chain.event_time is None:
                 yield from self.router.route(partition, self.chain.records(partition, stream, counts))
@@ -244,6 +257,54 @@ def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
             return
         made.side.clear()
         opening = None
+
+
+@attrs.frozen
+class MergeTask:
+    """The reduce side before an operator without state: frames of values, and their watermarks merged."""
+
+    link: TaskLink
+    operator_id: str
+    #: Where those of assigners and operators stood when the epoch began; None in a job without event time.
+    watermarks: dict[str, int] | None = None
+
+    def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
+        decoded = (KeyedFrame.decode(payload) for _, payload in frames)
+        if self.watermarks is None:
+            yield from (ValuesFrame(frame.values).encode() for frame in decoded)
+            return
+        merger = WatermarkMerger(self.watermarks.get(self.operator_id, NO_WATERMARK))
+        content: dict[str, Any] = {}
+        with self.link.reporting(f"{self.operator_id}[{subtask}]", content):
+            yield from (frame.encode() for frame in _merged(decoded, merger))
+            content["watermarks"] = {self.operator_id: merger.watermark}
+
+
+def _merged(frames: Iterator[KeyedFrame], merger: WatermarkMerger) -> Iterator[ValuesFrame]:
+    """Yield frames with the watermark of all channels; the first one stands for the openings."""
+    is_open = False
+    for frame in frames:
+        assert frame.time is not None
+        is_opening = frame.time.event is ChannelEvent.OPEN
+        if not is_opening and not is_open:
+            is_open = True
+            yield ValuesFrame((), None, merger.watermark, merger.is_idle, {}, merger.watermark)
+        merger.advance(frame.time)
+        if not is_opening:
+            yield ValuesFrame(frame.values, frame.timestamps, merger.watermark, merger.is_idle)
+
+
+@attrs.frozen
+class StartSlotsTask:
+    """Starts slots where they do not run yet, and waits until they have restored their state."""
+
+    link: TaskLink
+
+    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Any]:
+        for slot in slots:
+            with self.link.reporting(str(slot)):
+                self.link.driver.acquire_slot(slot)
+        yield from ()
 
 
 @attrs.frozen

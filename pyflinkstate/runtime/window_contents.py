@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyflinkstate.api.descriptors import (
@@ -15,7 +12,7 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.serializers import value_copier
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import ConfigurationError, StateValueError
 
 #: Flink's name of the state.
@@ -41,8 +38,6 @@ class WindowContents:
         #: The reduce or aggregate function.
         self.function: Function | None = None
         self.descriptor: StateDescriptor
-        #: Copies a value; None if values cannot change. Of an aggregate function's results no type is known.
-        self._copy: Callable[[Any], Any] | None = copy.deepcopy
         if self.is_list:
             self.descriptor = ListStateDescriptor(WINDOW_CONTENTS, contents_type)
         elif isinstance(contents, AggregateFunction):
@@ -52,35 +47,27 @@ class WindowContents:
             reducing = ReducingStateDescriptor(WINDOW_CONTENTS, contents, contents_type)
             self.descriptor = reducing
             self.function = reducing.reduce_function
-            self._copy = value_copier(contents_type)
         else:
             raise ConfigurationError(
                 f"the contents of a window are a list, or what a ReduceFunction or an AggregateFunction "
                 f"makes of it, not {contents!r}"
             )
 
-    def inputs(self, value: Any, windows: int) -> Iterable[Any]:
-        """Return ``value`` for each of its windows.
-
-        A reduce function may change its first argument in place, and that is a window's first element: so
-        each window but one has a copy of its own, unless the type cannot change.
-        """
-        if windows < 2 or self._copy is None or not isinstance(self.function, ReduceFunction):
-            return itertools.repeat(value, windows)
-        return [value, *(self._copy(value) for _ in range(windows - 1))]
-
-    def elements(self, stored: Any, stays: bool) -> list[Any]:
+    def elements(self, stored: Any, may_change: bool) -> list[Any]:
         """Return what the window function is given; nothing where there are no contents.
 
-        A list of its own: a function that changes it, or keeps it, does not change state. What was reduced
-        or aggregated is a copy if the contents stay, as they may be changed in place before the result has
-        left the operator.
+        A list of its own: a function that changes it, or keeps it, does not change state.
+
+        Args:
+            stored: the contents.
+            may_change: they stay, and a function may change what it is given: what was reduced or aggregated
+                is a copy then.
         """
         if self.is_list:
             return list(stored)
         if stored is None:
             return []
-        return [self._copy(stored) if stays and self._copy is not None else stored]
+        return [isolated(stored) if may_change else stored]
 
     def merge(self, state: Any, target: Any, sources: list[Any]) -> None:
         """Move what is under ``sources`` to ``target``.

@@ -29,6 +29,7 @@ from pyflinkstate.api.window_functions import (
     WindowFunction,
 )
 from pyflinkstate.api.windows import MAX_LONG_VALUE
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.context import close_function, open_function
@@ -148,17 +149,17 @@ class WindowOperator(StatefulOperator):
             if self.late_tag is None:
                 running.late_records_dropped.inc()
             else:
-                output.collect_side(self.late_tag, value, timestamp)
+                output.collect_side(self.late_tag, isolated(value), timestamp)
 
     def _add_to_windows(
         self, windows: Collection[Any], value: Any, timestamp: int | None, output: Output
     ) -> bool:
         """Put an element into its windows; return whether it is in none."""
         is_skipped = True
-        for window, own in zip(windows, self.contents.inputs(value, len(windows)), strict=True):
+        for window in windows:
             if not self._is_window_late(window):
                 is_skipped = False
-                self._add(window, window, own, timestamp, output)
+                self._add(window, window, value, timestamp, output)
         return is_skipped
 
     def _add_to_merging(
@@ -171,14 +172,14 @@ class WindowOperator(StatefulOperator):
     ) -> bool:
         """As :meth:`_add_to_windows`, after merging the windows with those in flight."""
         is_skipped = True
-        for assigned, own in zip(windows, self.contents.inputs(value, len(windows)), strict=True):
+        for assigned in windows:
             window = merging_windows.add_window(assigned, self._merge)
             if self._is_window_late(window):
                 merging_windows.retire_window(window)
             else:
                 is_skipped = False
                 state_window = merging_windows.get_state_window(window)
-                self._add(window, state_window, own, timestamp, output)
+                self._add(window, state_window, value, timestamp, output)
         return is_skipped
 
     def _add(self, window: Any, state_window: Any, value: Any, timestamp: int | None, output: Output) -> None:
@@ -198,7 +199,8 @@ class WindowOperator(StatefulOperator):
 
     def _emit(self, window: Any, output: Output, stays: bool) -> None:
         running = self._running
-        elements = self.contents.elements(running.contents.get(), stays)
+        may_change = stays and self._evaluate is not None
+        elements = self.contents.elements(running.contents.get(), may_change)
         if not elements:
             return
         if self._evaluate is None:

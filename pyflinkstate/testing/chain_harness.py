@@ -10,6 +10,7 @@ from typing import Any
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.chain import WATERMARKS, Chain, ChainedOperator, TaskInfo
 from pyflinkstate.runtime.metrics import OperatorMetrics
@@ -73,7 +74,7 @@ class OneInputOperatorHarness(WithOutput):
             PyFlinkStateError: what would fail the job, such as ``UserFunctionError``.
         """
         self._chain.source_time.timestamp = timestamp
-        return self._run([value])
+        return self._run([isolated(value)])
 
     def process_watermark(self, timestamp: int) -> list[Any]:
         """Advance the watermark before the operators; it never goes back. Nothing here has timers."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX
+from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.backends.key_groups import key_group_range
 from pyflinkstate.errors import KeyGroupRangeError
 from pyflinkstate.runtime.context import OperatorContext
@@ -117,7 +118,8 @@ class OperatorHarness(WithOutput):
         return fired + self._collect(output)
 
     def _frame(self, number: int, value: Any, timestamp: int | None) -> KeyedFrame:
-        frames = dict(self._split[number]([value], None if timestamp is None else [timestamp]))
+        record = [isolated(value)]  # a job pickles it
+        frames = dict(self._split[number](record, None if timestamp is None else [timestamp]))
         if self._part.subtask not in frames:
             (owner,) = frames
             raise KeyGroupRangeError(

@@ -12,7 +12,7 @@ from pyflinkstate.runtime.chain import ChainedOperator
 from pyflinkstate.runtime.data_stream import DataStream
 from pyflinkstate.runtime.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.frames import Partitioning
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, SourceNode
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, PartitionNode, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
@@ -82,14 +82,17 @@ def _numbers(build: Callable[..., DataStream]) -> range:
 
 def _chain(node: Node) -> list[ChainedOperator]:
     operators: list[ChainedOperator] = []
-    while isinstance(node, ChainNode):
-        operators[:0] = node.operators(has_side_outputs=True)
+    while isinstance(node, (ChainNode, PartitionNode)):
+        if isinstance(node, ChainNode):
+            operators[:0] = node.operators(has_side_outputs=True)
         node = node.parent
     _check_first(node)
     return operators
 
 
 def _check_first(node: Node) -> None:
+    while isinstance(node, PartitionNode):  # a harness has one subtask
+        node = node.parent
     if not isinstance(node, SourceNode):
         raise ConfigurationError(
             f"a harness runs one operator with state, and before it is {node.name!r}: make a harness for each"

@@ -65,7 +65,6 @@ LEFT_OUT: dict[str, str] = {
     "datastream.data_stream.KeyedStream.AccumulateType": _INTERNAL,
     "datastream.data_stream.KeyedStream.__init__": _INTERNAL,
     "datastream.data_stream.KeyedStream.add_sink": "sinks of the JVM; sink_to() takes those of this package",
-    "datastream.data_stream.KeyedStream.broadcast": "PyFlink refuses it; here it is that of a DataStream",
     "datastream.data_stream.KeyedStream.cache": "Table API: to_rdd() or to_dataframe(), then cache()",
     "datastream.state.StateDescriptor.__init__": "the base of five, which have their own types",
     "datastream.state_backend.EmbeddedRocksDBStateBackend": _ROCKS,

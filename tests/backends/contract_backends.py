@@ -67,10 +67,12 @@ BARE = [name for name, mode in MODES.items() if not mode.in_operator]
 
 
 class ScriptFunction(KeyedProcessFunction):
-    """Each record is a key, a descriptor, and what is to be done with its state under the key."""
+    """Each record is a key, and what is to be called under it: functions go from hand to hand as they are."""
 
-    def process_element(self, value: tuple[Hashable, StateDescriptor, Script], ctx: Any) -> list[Any]:
-        _, descriptor, script = value
+    def process_element(self, value: tuple[Hashable, Callable[[ScriptFunction], Any]], ctx: Any) -> Any:
+        return value[1](self)
+
+    def state_of(self, descriptor: StateDescriptor) -> Any:
         context = self.get_runtime_context()
         request = {
             StateKind.VALUE: context.get_state,
@@ -79,7 +81,7 @@ class ScriptFunction(KeyedProcessFunction):
             StateKind.REDUCING: context.get_reducing_state,
             StateKind.AGGREGATING: context.get_aggregating_state,
         }[descriptor.kind]
-        return [script(request(descriptor))]
+        return request(descriptor)
 
 
 class Contract:
@@ -131,8 +133,10 @@ class Contract:
             self._held.take(self.backend)
         if self._harness is not None:
             assert namespace is VOID_NAMESPACE, "an operator's state has no namespace"
-            (result,) = self._harness.process_element((key, descriptor, script))
-            return result
+            results: list[Any] = []
+            call = lambda function: results.append(script(function.state_of(descriptor)))  # noqa: E731
+            self._harness.process_element((key, call))
+            return results[0]
         self.backend.set_current_key(key)
         return script(self.backend.get_partitioned_state(descriptor, namespace, namespace_type))
 

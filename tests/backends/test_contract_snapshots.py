@@ -284,11 +284,15 @@ class TestRescaling:
         groups = {key: make_backend().key_group_of(key) for key in KEYS}
         for number, key in enumerate(KEYS):
             owner = old[operator_index(128, before, groups[key])]
-            owner.process_element((key, SPEND, lambda state, number=number: state.update(number)))
+            owner.process_element(
+                (key, lambda function, number=number: function.state_of(SPEND).update(number))
+            )
         new = harnesses(after, [harness.snapshot() for harness in old])
         for number, key in enumerate(KEYS):
             owner = new[operator_index(128, after, groups[key])]
-            assert owner.process_element((key, SPEND, lambda state: state.value())) == [number]
+            assert owner.process_element((key, lambda function: [function.state_of(SPEND).value()])) == [
+                number
+            ]
         assert sum(harness.num_keyed_state_entries() for harness in new) == len(KEYS)
 
     def test_g22_there_and_back_again_nothing_is_lost_or_doubled(self):

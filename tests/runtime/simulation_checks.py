@@ -47,6 +47,7 @@ RESTORED_AT_ONCE = 0.1
 _METADATA = "/_metadata"
 _VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
 _KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_prepared/)?epoch=(\d+)/")
+_SUPERSEDED = re.compile(rf"{CHECKPOINTS}/\w+/superseded-[^/]+")
 _PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
 
 
@@ -60,6 +61,11 @@ class Published:
     @property
     def is_savepoint(self) -> bool:
         return self.folder.startswith(SAVEPOINTS)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether it was set aside."""
+        return _SUPERSEDED.fullmatch(self.folder) is not None
 
     def files(self) -> set[str]:
         """Return the paths of all files that it needs."""
@@ -164,6 +170,8 @@ class Witness(JobListener):
     def _observe(self, operation: Operation) -> None:
         if operation.name == "move" and operation.target.endswith(_METADATA):
             self._appeared(operation.target.removesuffix(_METADATA))
+        elif operation.name == "move" and _SUPERSEDED.fullmatch(operation.target):
+            self._set_aside(operation.path, operation.target)
         elif operation.name == "move" and (visible := _VISIBLE_EPOCH.fullmatch(operation.target)):
             covered = self._newest_epoch()
             assert int(visible[2]) <= covered, f"{operation.target}, and checkpoints cover {covered}"
@@ -186,6 +194,13 @@ class Witness(JobListener):
         if self._cluster.rng.random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
+    def _set_aside(self, folder: str, target: str) -> None:
+        """A checkpoint has moved; it is as whole as it was."""
+        self.published[target] = Published(self.published[folder].metadata, target)
+        if folder in self.damaged:
+            self.damaged.add(target)
+        self.notes["set aside"] += 1
+
     def _overhear(self, message: object) -> None:
         if isinstance(message, NotifyCheckpointComplete):
             ids = [p.metadata.checkpoint_id for p in self.published.values() if self.is_of_this_job(p)]
@@ -207,7 +222,7 @@ class Witness(JobListener):
         """Return the job's completed checkpoints that are there, in order; savepoints are none."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         return sorted(
-            (published for published in found if not published.is_savepoint),
+            (published for published in found if not published.is_savepoint and not published.is_superseded),
             key=lambda published: published.metadata.checkpoint_id,
         )
 
@@ -307,11 +322,12 @@ class Witness(JobListener):
     def _check_leftovers(self) -> None:
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
-        Excused are files made by processes that were cut off by then, what lies where something failed, and
-        all of it if the job could not see what there was when it ended.
+        Excused are files made by processes that were cut off by then, what lies where something failed, what
+        a damaged checkpoint may share that was set aside, and all of it if the job could not see what there
+        was when it ended.
         """
-        kept = self.completed()
-        needed = {published.folder for published in kept}.union(*(published.files() for published in kept))
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
+        needed = {published.folder for published in found}.union(*(published.files() for published in found))
         own = f"{CHECKPOINTS}/{self.job_id}"
         if own in self._cluster.unlisted:
             return
@@ -320,8 +336,12 @@ class Witness(JobListener):
             if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):
                 continue
             maker, was_cut_off = self._disk.makers.get(path, (None, False))
-            excused = was_cut_off or place[0] in self._cluster.disturbed
+            may_be_needed = place[0].endswith("/shared") and any(map(self._is_damaged_aside, found))
+            excused = was_cut_off or place[0] in self._cluster.disturbed or may_be_needed
             assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
+
+    def _is_damaged_aside(self, published: Published) -> bool:
+        return published.is_superseded and published.folder in self.damaged
 
 
 def _chains(state: OperatorState) -> list[list[Any]]:

@@ -76,6 +76,9 @@ class SimulatedControl(ControlServer):
         self._registry = SimulatedRegistry(attempt, self)
         return self._registry
 
+    def is_alive(self) -> bool:
+        return True
+
     def close(self) -> None:
         self.driver.check()
         self._registry.end()
@@ -145,7 +148,7 @@ EOF = object()
 
 
 class TaskWire:
-    """The connection of a task that asks the driver for a slot; as a ``Connection``, the driver's end."""
+    """The connection of a task that asks the driver for a slot; as a ``Channel``, the driver's end."""
 
     def __init__(self) -> None:
         self.answers: deque[Any] = deque()
@@ -154,14 +157,12 @@ class TaskWire:
     def send(self, message: object) -> None:
         self.answers.append(message)
 
-    def fileno(self) -> int:
-        """``shut_down()`` asks for it, and nobody else."""
+    def shut_down(self) -> None:
         self.is_cut = True
-        raise OSError("a wire has no file descriptor")
 
 
 class Wire:
-    """The control connection of a slot; as a ``Connection``, the driver's end of it."""
+    """The control connection of a slot; as a ``Channel``, the driver's end of it."""
 
     def __init__(self, cluster: Cluster, control: SimulatedControl, slot: Slot) -> None:
         self._cluster = cluster
@@ -184,11 +185,9 @@ class Wire:
         self._cluster.overhear(message)
         self._to_slot.put(message)
 
-    def fileno(self) -> int:
-        """``shut_down()`` asks for it, and nobody else."""
+    def shut_down(self) -> None:
         self._control.driver.check()
         self.cut()
-        raise OSError("a wire has no file descriptor")
 
     def cut(self) -> None:
         """The driver hangs up, or is dead: the slot will notice."""

@@ -18,7 +18,7 @@ from simulation_slots import SimulatedControl
 from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.frames import FrameKey, Router
 from pyflinkstate.runtime.messages import AcquireSlot, SlotId, TaskReport
 from pyflinkstate.runtime.plan import KeyedNode, KeyedOperator
@@ -67,40 +67,100 @@ class SimulatedSpark(EpochRunner):
     def __init__(self, cluster: Cluster, mailbox: Mailbox) -> None:
         self._cluster = cluster
         self._mailbox = mailbox
-        self._running: SparkJob | None = None
+        self._running: SparkJob | SlotsJob | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        link = self._link(request.link)
+        job = self._running = SparkJob(self._cluster, attrs.evolve(request, link=link), done)
+        job.start_stage(0)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        link = self._link(request.link)
+        job = self._running = SlotsJob(self._cluster, attrs.evolve(request, link=link), done)
+        job.start()
+
+    def _link(self, link: TaskLink) -> TaskLink:
         self.control.driver.check()
         assert self._running is None or self._running.is_over, "the epoch before has not ended"
-        attempt = request.link.driver.attempt
-        driver: Any = SimulatedLink(self.control, self._mailbox, attempt)
-        link = TaskLink(driver, request.link.epoch)
-        self._running = SparkJob(self._cluster, attrs.evolve(request, link=link), done)
-        self._running.start_stage(0)
+        driver: Any = SimulatedLink(self.control, self._mailbox, link.driver.attempt)
+        return TaskLink(driver, link.epoch)
 
     def cancel(self) -> None:
         self.control.driver.check()
         if self._running is not None:
             self._cluster.slowly(self._running.cancel)
 
+    def lost(self) -> PyFlinkStateError | None:
+        return None
 
-class SparkJob:
-    """The Spark job of one epoch: reading, then each keyed operator, the last one with the sinks."""
 
-    def __init__(self, cluster: Cluster, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+class AnyJob:
+    """A Spark job."""
+
+    def __init__(self, cluster: Cluster, done: Callable[[EpochEnded], None]) -> None:
         self.cluster = cluster
         self._driver = cluster.driver
         self._has_ended = False
-        self._request = request
         self._done = done
-        self._operators = request.plan.operators
         self._stage: Stage | None = None
-        self._writers = [sink.sink.writer(request.link.epoch) for sink in request.plan.sinks]
 
     @property
     def is_over(self) -> bool:
         """Whether nobody waits for it any more."""
         return self._has_ended or self._driver.dead
+
+    def stage_ended(self, number: int, results: list[Any]) -> None:
+        """All tasks of a stage have succeeded."""
+        raise NotImplementedError
+
+    def end(self, ended: EpochEnded) -> None:
+        """The job is over, well or not."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.cluster.soon(lambda: self._done(ended))
+
+    def cancel(self) -> None:
+        """Somebody wants no more of it."""
+        self.end(EpochEnded(None, SparkJobError("Spark job was cancelled")))
+
+
+def acquire(link: TaskLink, slot: SlotId) -> Steps:
+    """Do what a task does that needs a slot; returns its address."""
+    driver: Any = link.driver
+    with closing(driver.control.acquire(AcquireSlot(driver.attempt, slot))) as answers:
+        while (address := next(answers)) is None:
+            yield
+    return address
+
+
+class SlotsJob(AnyJob):
+    """The Spark job that starts slots: one task for each."""
+
+    def __init__(self, cluster: Cluster, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        super().__init__(cluster, done)
+        self._request = request
+
+    def start(self) -> None:
+        """Begin."""
+        self._stage = Stage(self, 0, [lambda slot=slot: self._start(slot) for slot in self._request.slots])
+
+    def _start(self, slot: SlotId) -> Steps:
+        with self._request.link.reporting(str(slot)):
+            yield from acquire(self._request.link, slot)
+
+    def stage_ended(self, number: int, results: list[Any]) -> None:
+        """See :class:`AnyJob`."""
+        self.end(EpochEnded([], None))
+
+
+class SparkJob(AnyJob):
+    """The Spark job of one epoch: reading, then each keyed operator, the last one with the sinks."""
+
+    def __init__(self, cluster: Cluster, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        super().__init__(cluster, done)
+        self._request = request
+        self._operators = request.plan.operators
+        self._writers = [sink.sink.writer(request.link.epoch) for sink in request.plan.sinks]
 
     def start_stage(self, number: int, frames: Frames | None = None) -> None:
         """Begin a stage; ``frames`` are what the one before wrote."""
@@ -135,16 +195,6 @@ class SparkJob:
             collected.append([KeptFrames(tuple(whole))] if isinstance(sink.sink, KeptRddSink) else whole)
         self.end(EpochEnded(collected, None))
 
-    def end(self, ended: EpochEnded) -> None:
-        """The job is over, well or not."""
-        if not self._has_ended:
-            self._has_ended = True
-            self.cluster.soon(lambda: self._done(ended))
-
-    def cancel(self) -> None:
-        """Somebody wants no more of it."""
-        self.end(EpochEnded(None, SparkJobError("Spark job was cancelled")))
-
     # --- what tasks do -----------------------------------------------------------------------------
 
     def _read(self, partition: int, splits: list[Any], partitions: int) -> Steps:
@@ -162,7 +212,7 @@ class SparkJob:
         slot, addresses = SlotId(operator.operator_id, subtask), dict(request.addresses)
         with request.link.reporting(str(slot)):
             if slot not in addresses:
-                addresses[slot] = yield from self._acquire(slot)
+                addresses[slot] = yield from acquire(request.link, slot)
         task = SlotTask(request.link, operator.operator_id, operator.name, request.barrier, addresses)
         results = []
         for item in task(subtask, frames):
@@ -172,13 +222,6 @@ class SparkJob:
                 results.append(item)
         chained = ChainTask(request.link, operator.node.name, (), operator.parallelism, True)
         return self._write(number, chained, subtask, results)
-
-    def _acquire(self, slot: SlotId) -> Steps:
-        link: Any = self._request.link.driver
-        with closing(link.control.acquire(AcquireSlot(link.attempt, slot))) as answers:
-            while (address := next(answers)) is None:
-                yield
-        return address
 
     def _write(self, number: int, chained: ChainTask, partition: int, records: Any) -> list[Any]:
         """The map side of the next operator, or the sinks."""
@@ -199,7 +242,7 @@ class SparkJob:
 class Stage:
     """The tasks of one stage."""
 
-    def __init__(self, job: SparkJob, number: int, tasks: list[Callable[[], Steps]]) -> None:
+    def __init__(self, job: AnyJob, number: int, tasks: list[Callable[[], Steps]]) -> None:
         self.job = job
         self._number = number
         self._tasks = tasks

@@ -2,11 +2,16 @@
 
 Production code sees it through pyarrow as any other file system, with the manners of a local one. Each
 operation is done by the process that runs at the moment; what becomes of it is decided before it begins.
+
+A power cut loses what was not flushed (``fsync``). Of a file those bytes are certain that were there when it
+was flushed, of a folder the names. Everything since may have reached the disk or not, in any order, with one
+exception: a rename is done or not, so a renamed file whose old name was certain is under one of both names.
 """
 
 from __future__ import annotations
 
 import io
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +73,19 @@ class Operation:
     target: str = ""
 
 
+class File(bytearray):
+    """The bytes of a file; ``flushed`` are those that it had when it was flushed last."""
+
+    flushed: bytes | None = None
+
+
+class Folder:
+    """A folder; ``flushed`` are the names that it had when it was flushed last, and what they stood for."""
+
+    def __init__(self) -> None:
+        self.flushed: dict[str, File | Folder] = {}
+
+
 class Disk:
     """All files and folders.
 
@@ -76,8 +94,8 @@ class Disk:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.files: dict[str, bytearray] = {}
-        self.folders: set[str] = {""}
+        self.files: dict[str, File] = {}
+        self.folders: dict[str, Folder] = {"": Folder()}
         #: Who made a file, and whether it was given up by then.
         self.makers: dict[str, tuple[Process, bool]] = {}
         self.decide: Callable[[Operation], Verdict] = lambda operation: FINE
@@ -145,15 +163,17 @@ class Disk:
         if not recursive:
             self._check_parent(path)
         while path:
-            self.folders.add(path)
+            self.folders.setdefault(path, Folder())
             path = path.rpartition("/")[0]
 
-    def make_file(self, path: str) -> bytearray:
+    def make_file(self, path: str) -> File:
         """Make an empty file, or empty the one that is there."""
         self._check_parent(path)
         self.makers[path] = (self.process, self.process.cut_off)
-        self.files[path] = bytearray()
-        return self.files[path]
+        # The bytes of one that is there are gone at once; that they are is certain when it has been flushed.
+        content = self.files.setdefault(path, File())
+        content.clear()
+        return content
 
     def delete_file(self, path: str) -> None:
         """Delete a file."""
@@ -171,7 +191,11 @@ class Disk:
             del self.files[path]
         if part == 1:
             inside = f"{folder}/"
-            self.folders = {path for path in self.folders if path != folder and not path.startswith(inside)}
+            self.folders = {
+                path: found
+                for path, found in self.folders.items()
+                if path != folder and not path.startswith(inside)
+            }
 
     def move(self, source: str, target: str) -> None:
         """Rename a file or a folder, as POSIX does it."""
@@ -192,14 +216,133 @@ class Disk:
             self.makers[moved] = self.makers[path]
         inside = f"{source}/"
         self.folders = {
-            target + path[len(source) :] if path == source or path.startswith(inside) else path
-            for path in self.folders
+            target + path[len(source) :] if path == source or path.startswith(inside) else path: found
+            for path, found in self.folders.items()
         }
+
+    # --- what is certain ---------------------------------------------------------------------------
+
+    def flush(self, path: str) -> None:
+        """Make certain the bytes of a file, or the names in a folder."""
+        path = path.rstrip("/")
+        if path in self.files:
+            self.files[path].flushed = bytes(self.files[path])
+        elif path in self.folders:
+            self._flush_folder(path, self.folders[path])
+        else:
+            raise FileNotFoundError(2, "no such file or folder", path)
+
+    def _flush_folder(self, path: str, folder: Folder) -> None:
+        before, folder.flushed = folder.flushed, {}
+        gone = {id(found) for found in before.values()}
+        for other, found in self.everything().items():
+            parent, _, name = other.rpartition("/")
+            # What was renamed from here to elsewhere is certain to be there, as a rename is one step.
+            if _is_in(other, path) or (id(found) in gone and other):
+                self.folders[parent].flushed[name] = found
+
+    def everything(self) -> dict[str, File | Folder]:
+        """Return all files and folders by path."""
+        return {**self.files, **self.folders}
+
+    def power_cut(self, rng: random.Random) -> None:
+        """The host goes down and comes up again: what is not certain is there or not, as ``rng`` has it.
+
+        All processes must be dead.
+        """
+        self.files, self.folders = _Outcome(self, rng).files_and_folders()
 
     def _check_parent(self, path: str) -> None:
         folder = path.rpartition("/")[0]
         if folder not in self.folders:
             raise FileNotFoundError(2, "no such folder", folder)
+
+
+#: A folder, and a name in it.
+Place = tuple[Folder, str]
+
+
+class _Outcome:
+    """Where everything is after a power cut.
+
+    ``_certain`` are places as they were flushed, ``_latest`` as they were before the cut. What differs is a
+    file or folder that was made, deleted or renamed since: it is where it was, or where it came to be.
+    """
+
+    def __init__(self, disk: Disk, rng: random.Random) -> None:
+        self._rng = rng
+        self._root = disk.folders[""]
+        self._latest = {
+            id(found): (disk.folders[path.rpartition("/")[0]], path.rpartition("/")[2])
+            for path, found in disk.everything().items()
+            if path
+        }
+        self._certain: dict[int, Place] = {}
+        self._objects: dict[int, File | Folder] = {id(found): found for found in disk.everything().values()}
+        self._find_certain(self._root)
+        self._places = {number: self._draw(number) for number in self._objects}
+        while clashes := self._clashes():
+            for number in clashes:
+                self._places[number] = self._latest.get(number)
+
+    def _find_certain(self, folder: Folder) -> None:
+        for name, found in folder.flushed.items():
+            is_new = id(found) not in self._certain
+            self._objects[id(found)] = found
+            if is_new or self._latest.get(id(found)) == (folder, name):
+                self._certain[id(found)] = (folder, name)
+            if is_new and isinstance(found, Folder):
+                self._find_certain(found)
+
+    def _draw(self, number: int) -> Place | None:
+        certain, latest = self._certain.get(number), self._latest.get(number)
+        if certain is not None and latest is None and certain in self._latest.values():
+            return certain  # something was renamed onto it: there is the one or the other
+        return self._rng.choice([certain, latest])
+
+    def _clashes(self) -> list[int]:
+        """Return what still is where by now something else has come to be."""
+        owners: dict[tuple[int, str], list[int]] = {}
+        for number, place in self._places.items():
+            if place is not None:
+                owners.setdefault((id(place[0]), place[1]), []).append(number)
+        return [
+            number
+            for place, numbers in owners.items()
+            if len(numbers) > 1
+            for number in numbers
+            if self._latest.get(number) != self._places[number]
+        ]
+
+    def files_and_folders(self) -> tuple[dict[str, File], dict[str, Folder]]:
+        """Return all that can be reached, by path; from now on it is certain."""
+        inside: dict[int, dict[str, File | Folder]] = {}
+        for number, place in self._places.items():
+            if place is not None:
+                inside.setdefault(id(place[0]), {})[place[1]] = self._objects[number]
+        files: dict[str, File] = {}
+        folders = {"": self._root}
+        waiting = [("", self._root)]
+        while waiting:
+            path, folder = waiting.pop()
+            folder.flushed = {}
+            for name, found in sorted(inside.get(id(folder), {}).items(), key=lambda item: item[0]):
+                below = f"{path}/{name}"
+                if isinstance(found, Folder):
+                    folders[below] = found
+                    waiting.append((below, found))
+                else:
+                    found = files[below] = self._survived(found)
+                folder.flushed[name] = found
+        return files, folders
+
+    def _survived(self, file: File) -> File:
+        certain, latest = file.flushed or b"", bytes(file)
+        at_least = len(certain) if latest.startswith(certain) else 0
+        torn = latest[: self._rng.randint(at_least, len(latest))]
+        survived = File(self._rng.choice([certain, latest, torn]))
+        survived.flushed = bytes(survived)
+        return survived
 
 
 def _is_in(path: str, folder: str) -> bool:
@@ -291,6 +434,10 @@ class _Handler(fs.FileSystemHandler):
     def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         opened = self._disk.do("open", path, lambda part: _OpenFile(self._disk, path))
         return pa.PythonFile(opened, mode="w")
+
+    def fsync(self, path: str) -> None:
+        """What ``runtime.durable`` calls."""
+        self._disk.do("flush", path, lambda part: self._disk.flush(path))
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.NativeFile:
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -227,3 +228,34 @@ class HearOfCheckpoints(Echo, CheckpointListener):
     def note(self, line: str) -> None:
         with Path(self.path).open("a") as file:
             file.write(f"{line}\n")
+
+
+class BacktrackForEver(KeyedProcessFunction):
+    """Keeps the interpreter lock until its process ends; opens a named pipe before."""
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        with open(self.told, "w") as pipe:
+            pipe.write("now\n")
+        re.match(r"(a+)+$", "a" * 100 + "b")
+        yield value
+
+
+class BacktrackAWhile(KeyedProcessFunction):
+    """Keeps the interpreter lock for some hundred milliseconds."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        re.match(r"(a+)+$", "a" * 22 + "b")
+        yield value
+
+
+class ForkAndStay(KeyedProcessFunction):
+    """Forks a child that outlives the slot, and gives its process id."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        yield child

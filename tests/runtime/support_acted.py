@@ -12,7 +12,7 @@ from support_job import LocalRunner
 from support_runtime import PATIENCE_S, ack
 from support_slots import ActedSlot
 
-from pyflinkstate.runtime.epochs import EpochRequest
+from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.messages import CloseSlot, DeploySlot, SlotClosed, SlotId
 from pyflinkstate.runtime.slot_client import DriverLink
 
@@ -54,10 +54,15 @@ class ActingRunner(LocalRunner):
         self.before = self._serve
 
     def _serve(self, request: EpochRequest) -> None:
-        driver = request.link.driver
+        self._begin(request.link.driver)
+        self._act(request, self.slots[request.link.driver.attempt])
+
+    def start_each(self, request: SlotsRequest) -> None:
+        self._begin(request.link.driver)
+
+    def _begin(self, driver: DriverLink) -> None:
         if driver.attempt not in self.slots:
             self.slots[driver.attempt] = [ServedSlot(driver, slot) for slot in SLOTS]
-        self._act(request, self.slots[driver.attempt])
 
     def _results(self, request: EpochRequest) -> list[list[Any]]:
         return [[] for _ in request.plan.sinks]
@@ -68,6 +73,6 @@ class ActingRunner(LocalRunner):
 
 def acknowledge(request: EpochRequest, slots: list[ServedSlot]) -> None:
     """Be good slots."""
-    if request.barrier is not None:
+    for trigger in () if request.barrier is None else request.barrier.all():
         for slot in slots:
-            slot.connection.send(ack(request.barrier.checkpoint_id, slot.slot_id))
+            slot.connection.send(ack(trigger.checkpoint_id, slot.slot_id))

@@ -23,7 +23,7 @@ from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.job_settings import JobSettings
 from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
@@ -32,6 +32,7 @@ from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, Sink
 from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, RddEpoch, Source, SplitEpoch
 from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]
@@ -49,31 +50,58 @@ class LocalRunner(EpochRunner):
 
     def __init__(self) -> None:
         self.requests: list[EpochRequest] = []
+        self.started: list[SlotsRequest] = []
         self.cancelled = 0
+        self.thread: threading.Thread
         self.before: Hook = lambda request: None
         self.after: Hook = lambda request: None
+        self.starts: Callable[[SlotsRequest], None] = self.start_each
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.requests.append(request)
-        threading.Thread(target=lambda: done(self._run(request)), daemon=True).start()
+        self._in_thread(lambda: self._run(request), done)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        self.started.append(request)
+        self._in_thread(lambda: self._start(request), done)
+
+    def start_each(self, request: SlotsRequest) -> None:
+        """Start the slots of a request, one after the other."""
+        for number, slot in enumerate(request.slots):
+            list(StartSlotsTask(request.link)(number, [slot]))
 
     def cancel(self) -> None:
         self.cancelled += 1
 
-    def _run(self, request: EpochRequest) -> EpochEnded:
-        try:
-            self.before(request)
-            results = self._results(request)
-            self.after(request)
-        except PyFlinkStateError as error:
-            return EpochEnded(None, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, Spark makes text of it
-            return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
-        return EpochEnded(results, None)
+    def lost(self) -> PyFlinkStateError | None:
+        return None if self.thread.is_alive() else SparkJobError("its thread ended without a word")
+
+    def _in_thread(self, work: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]) -> None:
+        self.thread = threading.Thread(target=lambda: done(_ended(work)), daemon=True)
+        self.thread.start()
+
+    def _run(self, request: EpochRequest) -> list[list[Any]]:
+        self.before(request)
+        results = self._results(request)
+        self.after(request)
+        return results
+
+    def _start(self, request: SlotsRequest) -> list[list[Any]]:
+        self.starts(request)
+        return []
 
     def _results(self, request: EpochRequest) -> list[list[Any]]:
         graph = LocalGraph(request)
         return [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
+
+
+def _ended(work: Callable[[], list[list[Any]]]) -> EpochEnded:
+    try:
+        return EpochEnded(work(), None)
+    except PyFlinkStateError as error:
+        return EpochEnded(None, error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, Spark makes text of it
+        return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
 
 
 class LocalGraph(EpochGraph[Partitions]):
@@ -183,13 +211,17 @@ class JobRun:
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
     mailbox: queue.SimpleQueue[Any] | None = None
+    #: Further sinks beside ``sink``.
+    others: list[SinkNode] = attrs.Factory(list)
 
     def settled(self) -> bool:
         """Whether every epoch so far has had its checkpoint, completed or given up."""
         return len(self.runner.requests) == len(self.heard.checkpoints) + len(self.heard.failed)
 
     def job(self) -> Job:
-        plan = make_plan([SinkNode(self.end, self.sink, "sink")], self.parallelism, self.max_parallelism)
+        plan = make_plan(
+            [SinkNode(self.end, self.sink, "sink"), *self.others], self.parallelism, self.max_parallelism
+        )
         settings = JobSettings(
             self.name,
             self.checkpoints,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import queue
 import select
 from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from pyflinkstate.backends.state_handles import (
     OperatorSubtaskState,
 )
 from pyflinkstate.errors import RuntimeFailure
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.messages import CheckpointAck, CheckpointDecline, SlotId
 
 PACKAGE = str(Path(pyflinkstate.__file__).parent)
@@ -103,7 +103,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def receive(connection: Connection) -> Any:
+def receive(connection: Channel) -> Any:
     """Return the next message; fails where none comes."""
     assert connection.poll(PATIENCE_S), "no message came"
     return connection.recv()

@@ -6,7 +6,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
@@ -17,6 +16,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.key_groups import key_group_range
 from pyflinkstate.backends.state_handles import StateAssignment
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.control import ControlServer, Endpoint
 from pyflinkstate.runtime.frames import Router, decode_values
 from pyflinkstate.runtime.messages import (
@@ -29,7 +29,7 @@ from pyflinkstate.runtime.messages import (
     SlotReady,
 )
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.transport import Address, connect
+from pyflinkstate.runtime.transport import DRIVER, Address, ServerName, connect
 
 SLOT = SlotId("count-1", 0)
 
@@ -77,8 +77,8 @@ class Driver:
     def of(self, slot: SlotId) -> DeploySlot:
         return self.deployments[slot]
 
-    def connect(self) -> Connection:
-        return connect(self.control.address, self.secret)
+    def connect(self) -> Channel:
+        return connect(self.control.address, DRIVER, self.secret)
 
     def start_slot(
         self, function: KeyedProcessFunction, slot: SlotId = SLOT, parallelism: int = 1, **changes: Any
@@ -109,8 +109,12 @@ class Slot:
     pid: int
     process_fd: int
 
-    def connect(self) -> Connection:
-        return connect(self.address, self.driver.secret)
+    def connect(self) -> Channel:
+        return connect(self.address, self.name, self.driver.secret)
+
+    @property
+    def name(self) -> ServerName:
+        return ServerName.of_slot(self.slot_id, self.driver.deployments[self.slot_id].attempt)
 
     def begin(self, epoch: int, barrier: CheckpointTrigger | None = None, attempt: int = 0) -> BeginEpoch:
         return BeginEpoch(attempt, epoch, barrier)
@@ -137,7 +141,7 @@ class ActedSlot:
     def __init__(self, address: Address, secret: bytes, slot: SlotId = SLOT, attempt: int = 0) -> None:
         self.slot_id = slot
         self.listens_at = Address("127.0.0.1", 4_000 + slot.subtask)
-        self.connection = connect(address, secret)
+        self.connection = connect(address, DRIVER, secret)
         self.connection.send(RegisterSlot(attempt, slot, os.getpid(), self.listens_at))
 
     def deployed(self) -> DeploySlot:

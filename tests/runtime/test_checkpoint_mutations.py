@@ -181,12 +181,14 @@ def test_what_is_no_shared_file_is_not_deleted_whoever_says_so(
     assert tree(tmp_path) == before
 
 
-def test_a_sweep_leaves_what_no_job_wrote(checkpoint: Checkpoint) -> None:
+def test_what_no_job_wrote_is_not_among_the_shared_files(checkpoint: Checkpoint) -> None:
+    """They are what a sweep deletes."""
     strange = checkpoint.folder / "../shared/notes.txt"
     strange.write_bytes(b"mine")
-    checkpoint.storage.sweep_shared(JOB, set())
-    assert strange.read_bytes() == b"mine"
-    assert {path.name for path in strange.parent.iterdir()} == {"notes.txt"}
+    paths = checkpoint.storage.shared_paths(JOB)
+    assert paths == {name for name in checkpoint.files if name.startswith("../shared/")}
+    checkpoint.storage.discard_shared(JOB, sorted(paths))
+    assert [path.name for path in strange.parent.iterdir()] == ["notes.txt"]
 
 
 # --- links ---------------------------------------------------------------------------------------------

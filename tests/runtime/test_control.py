@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 
 import attrs
 import pytest
@@ -12,6 +12,7 @@ from support_runtime import PATIENCE_S, ack, decline, handle, next_event, raisin
 from support_slots import SLOT, ActedSlot, Driver, deployment, in_thread, outcome
 
 from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostError
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.control import ControlServer, Endpoint, SlotLost
 from pyflinkstate.runtime.messages import (
     AcquireSlot,
@@ -26,14 +27,14 @@ from pyflinkstate.runtime.messages import (
     StateMaterialized,
     TaskReport,
 )
-from pyflinkstate.runtime.transport import Address, connect
+from pyflinkstate.runtime.transport import DRIVER, Address, connect
 
 ADDRESS = Address("127.0.0.1", 4_000)
 OTHER = SlotId("count-1", 1)
 BROKEN = RuntimeFailure("broken")
 
 
-def ask(driver: Driver, slot: SlotId = SLOT, attempt: int = 0) -> Connection:
+def ask(driver: Driver, slot: SlotId = SLOT, attempt: int = 0) -> Channel:
     connection = driver.connect()
     connection.send(AcquireSlot(attempt, slot))
     return connection
@@ -176,7 +177,7 @@ def test_a_slot_that_dies_while_it_closes_does_not_keep_the_job_waiting(deployab
 
 def test_a_peer_with_a_wrong_secret_is_refused(deployable: Driver) -> None:
     with pytest.raises(ConnectionError, match="no trust between the two ends"):
-        connect(deployable.control.address, b"wrong")
+        connect(deployable.control.address, DRIVER, b"wrong")
     assert receive(ask(deployable)) == StartSlot()
 
 

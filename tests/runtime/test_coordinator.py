@@ -597,3 +597,61 @@ class TestSettings:
         assert (settings.timeout_ms, settings.min_pause_ms, settings.max_concurrent) == (600_000, 0, 1)
         assert (settings.tolerable_failures, settings.num_retained) == (0, 1)
         assert not settings.incremental
+
+
+# --- savepoints that come with a checkpoint ---------------------------------------------------------
+
+
+def pair(made: CheckpointCoordinator) -> tuple[int, int]:
+    """Begin a checkpoint, and the savepoint of the same barrier; of each all is written."""
+    checkpoint_id = begin(made)
+    with_it = SavepointTarget("file:///savepoints/savepoint-3", checkpoint_id=checkpoint_id)
+    savepoint_id = begin(made, savepoint=with_it)
+    assert made.acknowledge(ack(savepoint_id, A)) == [], "it waits for the checkpoint"
+    return checkpoint_id, savepoint_id
+
+
+def test_a_savepoint_completes_when_the_sinks_have_committed_what_its_checkpoint_covers() -> None:
+    made = coordinator()
+    checkpoint_id, savepoint_id = pair(made)
+    complete(made, checkpoint_id)
+    assert ids(made) == [savepoint_id]
+    assert made.committed(0) == [], "that was an earlier one"
+    (write,) = made.committed(1)
+    assert isinstance(write, WriteMetadata)
+    assert write.checkpoint.checkpoint_id == savepoint_id
+    assert made.committed(1) == [], "once"
+
+
+def test_a_later_checkpoint_that_overtakes_both_will_do() -> None:
+    made = coordinator()
+    _, savepoint_id = pair(made)
+    later = made.trigger(0, 2, [A]).checkpoint_id
+    assert kinds(complete(made, later)) == ["AbandonCheckpoint", "NotifyComplete"]
+    assert ids(made) == [savepoint_id]
+    assert kinds(made.committed(2)) == ["WriteMetadata"]
+
+
+@pytest.mark.parametrize("event", ["decline", "expires", "cannot be published"])
+def test_a_savepoint_fails_with_its_checkpoint(event: str) -> None:
+    made = coordinator()
+    checkpoint_id, savepoint_id = pair(made)
+    if event == "decline":
+        instructions = made.decline(decline(checkpoint_id, A))
+    elif event == "expires":
+        instructions = made.tick(TOLERANT.timeout_ms)
+    else:
+        made.acknowledge(ack(checkpoint_id, A))
+        instructions = made.not_completed(checkpoint_id, BROKEN)
+    abandoned = [i for i in instructions if isinstance(i, AbandonCheckpoint)]
+    assert [i.checkpoint.checkpoint_id for i in abandoned] == [checkpoint_id, savepoint_id]
+    assert len({str(i.error) for i in abandoned}) == 1, "for the same reason"
+    assert ids(made) == []
+
+
+def test_the_checkpoint_is_none_the_worse_for_its_savepoint() -> None:
+    made = coordinator()
+    checkpoint_id, savepoint_id = pair(made)
+    assert kinds(made.decline(decline(savepoint_id, A))) == ["AbandonCheckpoint"]
+    assert ids(made) == [checkpoint_id]
+    complete(made, checkpoint_id)

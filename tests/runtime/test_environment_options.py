@@ -12,6 +12,7 @@ from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
 from pyflinkstate.runtime.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.execution_config import ExecutionConfig, RuntimeExecutionMode
+from pyflinkstate.runtime.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.plan import SourceNode, UnionNode
 from pyflinkstate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
 from pyflinkstate.runtime.sources import CollectionSource, RateSource
@@ -179,3 +180,21 @@ def test_a_mode_or_configuration_that_is_none_is_refused() -> None:
         Settings().set_runtime_mode("BATCH")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="takes a Configuration"):
         Settings().configure({})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, HeartbeatSettings(10_000, 50_000)),
+        ({"heartbeat.interval": "2 s"}, HeartbeatSettings(2_000, 50_000)),
+        ({"heartbeat.timeout": "2 min"}, HeartbeatSettings(10_000, 120_000)),
+        ({"heartbeat.interval": 60_000, "heartbeat.timeout": 90_000}, HeartbeatSettings(60_000, 90_000)),
+    ],
+)
+def test_heartbeats(settings: dict[str, Any], expected: HeartbeatSettings) -> None:
+    assert told(settings)._heartbeat == expected
+
+
+def test_heartbeats_rarer_than_their_timeout_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"heartbeat\.interval is 60000 ms"):
+        told({"heartbeat.interval": "1 min"})

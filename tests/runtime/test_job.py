@@ -110,6 +110,7 @@ def test_a_checkpoint_is_all_that_a_restore_needs(run: JobRun, storage: Checkpoi
         "timestamp_ms": 1_000_000,
         "operators": (),
         "watermarks": {},
+        "runs": ((storage.runs(job.job_id)[0], 0),),
     }
     assert storage.checkpoint_ids(job.job_id) == [4], "older ones are subsumed"
 
@@ -196,7 +197,8 @@ def test_the_files_of_a_failed_attempt_are_replaced(run: JobRun, tmp_path: Path)
     }
     assert by_epoch == {"epoch=1": [0, 20], "epoch=2": [40], "epoch=3": [60, 80]}
     assert len(files) == 3
-    assert not any(name.startswith(("_pending/", "_prepared/")) for name in tree(tmp_path / "out"))
+    (area,) = (tmp_path / "out" / "_runs").iterdir()
+    assert list(tree(area)) == ["run.json"]
 
 
 def test_a_failing_user_function_is_told_as_what_it_is(run: JobRun) -> None:

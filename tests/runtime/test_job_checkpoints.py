@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
+from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.observe import EpochStats, JobStatus
@@ -422,6 +422,10 @@ class TestNotifications:
         os.close(slots[0])
 
 
+def fail_to_start(request: SlotsRequest) -> None:
+    raise SPARK_FAILED
+
+
 # --- real slots: falling back --------------------------------------------------------------------------
 
 
@@ -481,7 +485,10 @@ class TestFallBack:
         assert again.run().job_id == job.job_id
         assert self.written(tmp_path) == [["a", number] for number in range(1, 6)]
         ids = [stats.checkpoint_id for stats in again.heard.checkpoints]
-        assert ids == [5, 6, 7], "4 came to nothing with checkpoint 3, and no id is used twice"
+        assert ids == [4, 5, 6]
+        assert storage.completed(job.job_id) == [5, 6]
+        (aside,) = storage.superseded(job.job_id)
+        assert aside.endswith("-chk-3"), "for somebody to look at"
         ((_, error),) = again.heard.restarts
         assert isinstance(error, CorruptCheckpointError)
         assert again.restart is NO_RESTART, "it is not the strategy that allows it"
@@ -495,7 +502,7 @@ class TestFallBack:
             run.run()
         only_one = CheckpointSettings(interval_ms=0, num_retained=1)
         again = self.again(run, storage, checkpoints=only_one)
-        again.runner.before = once(SPARK_FAILED, 4)
+        again.runner.starts = fail_to_start
         with pytest.raises(SparkJobError):
             again.run()
         (job_id,) = (path.name for path in Path(storage.uri).iterdir())

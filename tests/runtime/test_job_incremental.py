@@ -458,7 +458,7 @@ class TestAfterTheEnd:
         assert lies_in_shared(storage, job.job_id) == set()
 
     @pytest.mark.parametrize("is_incremental", [True, False])
-    def test_restoring_an_older_checkpoint_leaves_nothing_of_newer_ones(
+    def test_restoring_an_older_checkpoint_keeps_all_that_newer_ones_need(
         self, storage: CheckpointStorage, is_incremental: bool
     ) -> None:
         first = acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=4))
@@ -473,7 +473,10 @@ class TestAfterTheEnd:
         with pytest.raises(BadRecordError):
             restored.run()
         assert storage.completed(job_id) == [1, 2]
-        assert lies_in_shared(storage, job_id) == needed(storage, job_id)
+        aside = [storage.load(uri) for uri in storage.superseded(job_id)]
+        assert sorted(metadata.checkpoint_id for metadata in aside) == [3, 4]
+        states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
+        assert lies_in_shared(storage, job_id) == needed(storage, job_id) | shared_files(states)
 
     @pytest.mark.parametrize("is_incremental", [True, False])
     def test_checkpoints_of_the_run_before_take_their_files_with_them(

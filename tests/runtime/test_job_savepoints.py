@@ -13,7 +13,7 @@ import pytest
 from slot_functions import Count
 from support_acted import ActingRunner, ServedSlot, acknowledge
 from support_job import GrowingSource, JobRun, StubbornSink, latest, numbers, once
-from support_runtime import PICKLED, decline
+from support_runtime import PICKLED, ManualClock, ack, decline
 
 from pyflinkstate.errors import (
     BadRecordError,
@@ -102,21 +102,21 @@ def found_at(storage: CheckpointStorage, request: SavepointRequest) -> RestorePo
 
 
 class TestWhileTheJobGoesOn:
-    def test_it_is_taken_at_the_next_barrier_and_commits_nothing(
+    def test_it_is_taken_at_the_next_barrier_with_a_checkpoint_that_commits(
         self, run: JobRun, storage: CheckpointStorage, out: list[Any], directory: Path
     ) -> None:
         job = run.job()
         asked = savepoint_at(job, run, 3, directory)
         committed = [(epoch, len(out)) for epoch in job.run()]
-        assert committed == [(1, 3), (2, 10), (3, 10), (4, 10)], "checkpoints 1 and 3 commit, savepoint 2 not"
-        assert barriers(run) == [1, None, 2, 3]
+        assert committed == [(1, 3), (2, 9), (3, 9), (4, 10)]
+        assert barriers(run) == [1, None, 2, 4]
         found = found_at(storage, asked[0])
-        assert (found.metadata.checkpoint_id, found.metadata.epoch) == (2, 3)
+        assert (found.metadata.checkpoint_id, found.metadata.epoch) == (3, 3)
         assert found.metadata.source_position == {"index": 9, "length": 10}
         assert found.metadata.counters == {"numbers.records_out": 9, "numbers.records_malformed": 0}
         stats = [(s.checkpoint_id, s.epoch, s.is_savepoint) for s in run.heard.checkpoints]
-        assert stats == [(1, 1, False), (2, 3, True), (3, 4, False)]
-        assert run.heard.checkpoints[1].uri == found.uri
+        assert stats == [(1, 1, False), (2, 3, False), (3, 3, True), (4, 4, False)]
+        assert run.heard.checkpoints[2].uri == found.uri
 
     def test_its_folder_is_named_as_flinks(
         self, run: JobRun, storage: CheckpointStorage, directory: Path
@@ -138,7 +138,7 @@ class TestWhileTheJobGoesOn:
         assert [found_at(storage, request).metadata.epoch for request in requests] == [1, 2]
         assert run.heard.checkpoints[-1].epoch == 4
 
-    def test_the_job_restarts_from_its_last_checkpoint_and_not_from_a_savepoint(
+    def test_the_job_cannot_go_back_behind_it_any_more(
         self, run: JobRun, out: list[Any], directory: Path
     ) -> None:
         run.restart = FixedDelayRestart(1, 0)
@@ -146,7 +146,7 @@ class TestWhileTheJobGoesOn:
         savepoint_at(job, run, 3, directory)
         run.runner.after = once(SparkJobError("an executor was lost"), 4)
         list(job.run())
-        assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 2, 3, 4]
+        assert [request.link.epoch for request in run.runner.requests] == [1, 2, 3, 4, 4]
         assert out == list(range(10))
 
     @pytest.mark.parametrize("retention", [None, *ExternalizedCheckpointRetention])
@@ -159,7 +159,7 @@ class TestWhileTheJobGoesOn:
         asked = savepoint_at(job, run, 2, storage.uri)
         list(job.run())
         assert found_at(storage, asked[0]).metadata.epoch == 2
-        assert storage.completed(job.job_id) == ([4] if retention is None else [])
+        assert storage.completed(job.job_id) == ([5] if retention is None else [])
 
     def test_a_source_that_has_nothing_is_no_obstacle(
         self, run: JobRun, storage: CheckpointStorage, directory: Path
@@ -202,8 +202,8 @@ class TestThatFails:
         self, run: JobRun, out: list[Any], directory: Path, stops_job: bool
     ) -> None:
         def block(request: EpochRequest) -> None:
-            if request.barrier is not None and request.link.epoch == 1:
-                (Path(request.barrier.folder) / "_metadata").mkdir()
+            if request.link.epoch == 1:
+                (Path(request.barrier.savepoint.folder) / "_metadata").mkdir()
 
         run.runner.before = block
         job = run.job()
@@ -211,7 +211,7 @@ class TestThatFails:
         list(job.run())
         assert isinstance(request.done.exception(timeout=0), CheckpointStorageError)
         assert out == list(range(10)), "not stopped either"
-        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(1, True)]
+        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(2, True)]
         assert run.heard.ended == [JobStatus.FINISHED]
 
     def test_one_that_nobody_waits_for_any_more_is_no_failure_of_the_job(
@@ -236,23 +236,63 @@ class TestThatFails:
             list(job.run())
         assert isinstance(asked[0].done.exception(timeout=0), CheckpointError)
 
+    @pytest.mark.parametrize("declined", [1, 2], ids=["its checkpoint", "itself"])
     def test_one_that_a_slot_declines_is_deleted_and_its_slots_are_told(
-        self, storage: CheckpointStorage, directory: Path
+        self, storage: CheckpointStorage, directory: Path, declined: int
     ) -> None:
+        """With the checkpoint that it comes with, a savepoint has failed as well."""
+
         def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
             if request.link.epoch == 1:
-                slots[1].connection.send(decline(1, slots[1].slot_id))
-                assert [slot.next_heard() for slot in slots] == [AbortCheckpoint(1)] * 2
-            else:
-                acknowledge(request, slots)
+                slots[1].connection.send(decline(declined, slots[1].slot_id))
+                for number in range(declined, 3):
+                    assert [slot.next_heard() for slot in slots] == [AbortCheckpoint(number)] * 2
+            acknowledge(request, slots)
 
-        run = acted(storage, act)
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=10**6, tolerable_failures=1))
         job = run.job()
         request = ask(job, directory)
         list(job.run())
         assert "disk full" in str(request.done.exception(timeout=0))
         assert list(directory.iterdir()) == []
         assert job.result().restarts == 0
+
+    def test_one_whose_checkpoint_cannot_begin_says_so(
+        self, run: JobRun, out: list[Any], storage: CheckpointStorage, directory: Path
+    ) -> None:
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                (Path(storage.uri) / job.job_id / "chk-2").write_text("in the way")
+                asked.append(ask(job, directory))
+
+        asked: list[SavepointRequest] = []
+        run.checkpoints = CheckpointSettings(interval_ms=10**6, tolerable_failures=1)
+        run.runner.before = before
+        job = run.job()
+        list(job.run())
+        with pytest.raises(CheckpointStorageError, match="comes with failed"):
+            asked[0].done.result(timeout=0)
+        assert list(directory.iterdir()) == []
+        assert out == list(range(10))
+
+    def test_one_whose_checkpoint_expires_has_expired(
+        self, storage: CheckpointStorage, directory: Path
+    ) -> None:
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch > 1:
+                acknowledge(request, slots)
+            elif request.barrier is not None:
+                slots[0].connection.send(ack(request.barrier.checkpoint_id, slots[0].slot_id))
+                for slot in slots:
+                    slot.connection.send(ack(request.barrier.savepoint.checkpoint_id, slot.slot_id))
+
+        settings = CheckpointSettings(interval_ms=10**6, tolerable_failures=1, timeout_ms=1_000)
+        run = acted(storage, act, checkpoints=settings, clock=ManualClock(step_ms=300))
+        job = run.job()
+        request = ask(job, directory)
+        list(job.run())
+        assert re.search(r"expired after 1000 ms.*process-1\[1\]", str(request.done.exception(timeout=0)))
+        assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(1, False), (2, True)]
 
 
 def acted(storage: CheckpointStorage, act: Any, **settings: Any) -> JobRun:
@@ -284,7 +324,7 @@ class TestStop:
         job = run.job()
         savepoint_at(job, run, 2, directory, stops_job=True)
         list(job.run())
-        assert storage.completed(job.job_id) == ([1] if retention is None else [])
+        assert storage.completed(job.job_id) == ([2] if retention is None else [])
         assert len(list(directory.iterdir())) == 1
 
     def test_slots_are_told_of_the_savepoint_that_stops_and_of_no_other(
@@ -295,7 +335,8 @@ class TestStop:
         requests = [ask(job, directory, stops_job) for stops_job in (False, True)]
         assert list(job.run()) == [1, 2]
         assert [found_at(storage, request).metadata.epoch for request in requests] == [1, 2]
-        assert run.runner.slots[0][0].next_heard() == NotifyCheckpointComplete(2)
+        heard = [run.runner.slots[0][0].next_heard() for _ in range(3)]
+        assert heard == [NotifyCheckpointComplete(number) for number in (1, 3, 4)]
 
     def test_a_source_that_has_nothing_is_no_obstacle(
         self, run: JobRun, out: list[Any], directory: Path
@@ -314,7 +355,7 @@ class TestStop:
         assert source.closed == [None]
         assert source.committed == [3, 6]
 
-    def test_a_commit_that_fails_is_made_good_and_the_savepoint_stands(
+    def test_where_the_commit_before_it_fails_it_has_failed_and_the_job_goes_on(
         self, run: JobRun, storage: CheckpointStorage, directory: Path
     ) -> None:
         error = CheckpointStorageError("try again")
@@ -332,10 +373,11 @@ class TestStop:
         run.runner.before = before
         job = run.job()
         list(job.run())
-        assert sink.seen == list(range(9))
+        assert sink.seen == list(range(10))
         assert [cause for _, cause in run.heard.restarts] == [error]
         assert job.status is JobStatus.FINISHED
-        assert found_at(storage, asked[0]).metadata.epoch == 3
+        assert asked[0].done.exception(timeout=0) is error
+        assert list(directory.iterdir()) == []
 
 
 class TestBesideCheckpoints:
@@ -355,7 +397,7 @@ class TestBesideCheckpoints:
                 acknowledge(savepoints[0], slots)
             acknowledge(request, slots)
 
-        run = acted(storage, act)
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=0, max_concurrent=2))
         job = run.job()
         request = ask(job, directory)
         assert list(job.run()) == [1, 2, 3, 4]

@@ -57,7 +57,6 @@ from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import Available
 from pyflinkstate.runtime.spark_sources import StreamingSource
 from pyflinkstate.runtime.storage import CheckpointStorage
-from pyflinkstate.runtime.transport import shut_down
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -271,7 +270,7 @@ def test_a_streaming_query_hears_of_a_batch_when_its_checkpoint_is_complete_and_
 
 def lose_the_second(slots: list[ServedSlot]) -> None:
     """End one slot; returns when the job has cut off the other."""
-    shut_down(slots[1].connection)
+    slots[1].connection.shut_down()
     while slots[0].next_heard() != "cut off":
         pass
 

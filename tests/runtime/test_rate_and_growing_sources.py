@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from support_runtime import ManualClock
 from test_sources import as_kept, epochs, numbers, records
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError, SourceError
+from pyflinkstate.runtime import seen_files
 from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
@@ -229,7 +230,7 @@ class TestGrowingDirectory:
 
 
 class TestLateFiles:
-    """A file whose name comes before one that was read would never be read: somebody must hear of it."""
+    """A file whose name comes before one that was read is read when it comes, as in Flink."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -238,21 +239,26 @@ class TestLateFiles:
         return tmp_path
 
     @pytest.mark.parametrize("growing", [True, False])
-    @pytest.mark.parametrize("late", ["1", "3", "5"])
-    def test_it_is_an_error_that_says_so(self, folder: Path, late: str, growing: bool) -> None:
+    @pytest.mark.parametrize("late", [1, 3, 5])
+    def test_it_is_read(self, folder: Path, late: int, growing: bool) -> None:
         source = FileSource(str(folder), JsonFormat(), growing=growing)
         end = list(epochs(source))[-1].end
         (folder / f"{late}.json").write_text(f"{late}\n")
-        with pytest.raises(IncompatibleCheckpointError, match="would never be read") as caught:
-            source.latest_offset(end, False)
-        assert f"{folder} has 4 files up to '6.json', and had 3" in str(caught.value)
-        assert not caught.value.recoverable
+        assert numbers(list(epochs(source, end))) == [[late]]
 
     def test_a_restored_job_finds_it_too(self, folder: Path) -> None:
         end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[1].end
         (folder / "3.json").write_text("3\n")
-        with pytest.raises(IncompatibleCheckpointError, match="had 2 when that was read"):
-            FileSource(str(folder), JsonFormat(), growing=True).latest_offset(as_kept(end), False)
+        source = FileSource(str(folder), JsonFormat(), growing=True)
+        assert numbers(list(epochs(source, as_kept(end)))) == [[3], [6]]
+
+    def test_an_archived_file_does_not_hide_one_that_came_while_the_job_was_down(self, folder: Path) -> None:
+        """As many files as before, and 35 records that nobody has read."""
+        end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[-1].end
+        (folder / "2.json").unlink()
+        (folder / "1.json").write_text("".join(f"{n}\n" for n in range(35)))
+        source = FileSource(str(folder), JsonFormat(), growing=True)
+        assert numbers(list(epochs(source, as_kept(end)))) == [list(range(35))]
 
     def test_a_file_between_the_offset_and_the_others_is_not_late(self, folder: Path) -> None:
         source = FileSource(str(folder), JsonFormat(), growing=True)
@@ -265,22 +271,141 @@ class TestLateFiles:
         source = FileSource(str(folder), JsonFormat(), files_per_epoch=2, growing=True)
         first = next(epochs(source))
         (folder / "3.json").write_text("3\n")
-        with pytest.raises((IncompatibleCheckpointError, SourceError)):
-            source.plan(first.start, first.end)
+        assert records(source.plan(as_kept(first.start), as_kept(first.end))) == [2, 4]
+        assert numbers(list(epochs(source, first.end))) == [[3, 6]]
 
     def test_an_epoch_that_has_lost_a_file_is_not_run_without_it(self, folder: Path) -> None:
         source = FileSource(str(folder), JsonFormat(), files_per_epoch=3, growing=True)
         first = next(epochs(source))
         (folder / "4.json").unlink()
-        with pytest.raises((IncompatibleCheckpointError, SourceError)):
+        with pytest.raises(SourceError, match=r"file '4\.json' of .* had 2 bytes .*, and is gone"):
             source.plan(first.start, first.end)
 
     def test_old_files_may_be_cleaned_up(self, folder: Path) -> None:
-        """All but the last one read."""
         source = FileSource(str(folder), JsonFormat(), growing=True)
         second = list(epochs(source))[1]
         (folder / "2.json").unlink()
+        (folder / "4.json").unlink()
         assert numbers(list(epochs(source, second.end))) == [[6]]
         (folder / "7.json").write_text("7\n")
         third = next(epochs(source, second.end))
         assert numbers(list(epochs(source, third.end))) == [[7]]
+
+    def test_max_files_counts_what_was_read(self, folder: Path) -> None:
+        source = FileSource(str(folder), JsonFormat(), max_files=3, growing=True)
+        second = list(epochs(source))[1]
+        for number in (1, 3):
+            (folder / f"{number}.json").write_text(f"{number}\n")
+        assert numbers(list(epochs(source, as_kept(second.end)))) == [[1]]
+
+
+class TestFilesThatChange:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for number in (2, 4):
+            (tmp_path / f"{number}.json").write_text(f"{number}\n")
+        return tmp_path
+
+    @pytest.mark.parametrize(("text", "size"), [("2\n3\n", 4), ("2", 1)])
+    def test_after_it_was_read_it_is_told_once_and_not_read_again(
+        self, folder: Path, text: str, size: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[-1].end
+        (folder / "2.json").write_text(text)
+        source = FileSource(str(folder), JsonFormat(), growing=True)
+        for _ in range(3):
+            assert source.latest_offset(as_kept(end), False) == Available(as_kept(end))
+        (message,) = caplog.messages
+        assert f"file '2.json' of {folder} had 2 bytes when it was read, and has {size}" in message
+
+    def test_before_its_epoch_is_committed_it_is_an_error(self, folder: Path) -> None:
+        """Run again, the epoch would have other records."""
+        source = FileSource(str(folder), JsonFormat(), growing=True)
+        first = next(epochs(source))
+        (folder / "2.json").write_text("2\n3\n")
+        with pytest.raises(SourceError, match=r"file '2\.json' of .* had 2 bytes .*, and has 4: files of an"):
+            source.plan(first.start, first.end)
+
+    def test_one_that_comes_back_is_not_read_again(self, folder: Path) -> None:
+        source = FileSource(str(folder), JsonFormat(), growing=True)
+        end = list(epochs(source))[-1].end
+        (folder / "2.json").rename(folder / "_2.json")
+        self.add(folder, 6)
+        later = list(epochs(source, as_kept(end)))
+        (folder / "_2.json").rename(folder / "2.json")
+        assert numbers(later) == [[6]]
+        assert list(epochs(source, as_kept(later[-1].end))) == []
+
+    def add(self, folder: Path, number: int) -> None:
+        (folder / f"{number}.json").write_text(f"{number}\n")
+
+
+class TestThePosition:
+    def test_of_files_that_are_gone_only_the_newest_are_remembered(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(seen_files, "MAX_GONE", 3)
+        source = FileSource(str(tmp_path), JsonFormat(), growing=True)
+        end, sizes = source.initial_offset(), []
+        for number in range(10):
+            (tmp_path / f"{number}.json").write_text("0\n")
+            (read,) = epochs(source, end)
+            end = as_kept(read.end)
+            sizes.append(len(end["seen"]))
+            (tmp_path / f"{number}.json").unlink()
+        assert end["count"] == 10
+        assert sizes == [32, 64, 96, *[128] * 7], "the one that was read, and three that are gone"
+        (tmp_path / "5.json").write_text("0\n")
+        assert list(epochs(source, end)) != [], "a file that came back after so long is new"
+
+    def test_of_files_that_are_there_all_are(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(seen_files, "MAX_GONE", 3)
+        for number in range(20):
+            (tmp_path / f"{number:02}.json").write_text("0\n")
+        end = list(epochs(FileSource(str(tmp_path), JsonFormat(), growing=True)))[-1].end
+        (tmp_path / "20.json").write_text("20\n")
+        source = FileSource(str(tmp_path), JsonFormat(), growing=True)
+        assert numbers(list(epochs(source, as_kept(end)))) == [[20]]
+
+
+class TestPositionsOfEarlierVersions:
+    """They have the last name, and how many files there were up to it."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for number in (2, 4, 6):
+            (tmp_path / f"{number}.json").write_text(f"{number}\n")
+        return tmp_path
+
+    def source(self, folder: Path) -> FileSource:
+        return FileSource(str(folder), JsonFormat(), growing=True)
+
+    START: ClassVar = {"last": "4.json", "format": "json", "count": 2, "files": 1}
+
+    def test_they_are_restored(self, folder: Path) -> None:
+        planned = list(epochs(self.source(folder), self.START))
+        assert numbers(planned) == [[6]]
+        assert planned[0].end["count"] == 3
+        (folder / "3.json").write_text("3\n")
+        assert numbers(list(epochs(self.source(folder), as_kept(planned[0].end)))) == [[3]]
+
+    def test_from_before_the_first_file(self, folder: Path) -> None:
+        start = {"last": "", "format": "json", "count": 0, "files": 0}
+        assert numbers(list(epochs(self.source(folder), start))) == [[2], [4], [6]]
+
+    def test_files_may_have_been_cleaned_up_meanwhile(self, folder: Path) -> None:
+        for number in (2, 4):
+            (folder / f"{number}.json").unlink()
+        assert numbers(list(epochs(self.source(folder), self.START))) == [[6]]
+
+    def test_more_files_than_were_read_are_an_error_that_says_so(self, folder: Path) -> None:
+        (folder / "3.json").write_text("3\n")
+        with pytest.raises(IncompatibleCheckpointError, match=r"has 3 files up to '4\.json', and had 2"):
+            self.source(folder).latest_offset(self.START, False)
+
+    def test_what_comes_after_the_first_look_is_new(self, folder: Path) -> None:
+        (folder / "6.json").unlink()
+        source = self.source(folder)
+        assert source.latest_offset(self.START, False) == Available(self.START)
+        (folder / "3.json").write_text("3\n")
+        assert numbers(list(epochs(source, self.START))) == [[3]]

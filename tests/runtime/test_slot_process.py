@@ -129,8 +129,11 @@ def test_after_a_task_that_vanished_half_way_nobody_takes_the_state_for_whole(
 
 def test_a_task_of_another_attempt_is_refused(driver: Driver) -> None:
     slot = driver.start_slot(Count())
-    with pytest.raises(StaleSlotError):
+    with pytest.raises(SlotLostError, match=r"no trust between the two ends.*means another one"):
         slot.feed(1, [("a", 0)], attempt=1)
+    with slot.connect() as task:
+        task.send(slot.begin(1, attempt=1))
+        assert isinstance(receive(task).error, StaleSlotError)
 
 
 # --- what goes wrong in an epoch -----------------------------------------------------------------------
@@ -240,7 +243,7 @@ def test_who_does_not_know_the_secret_is_refused_and_harms_nobody(driver: Driver
     slot = driver.start_slot(Count())
     for address in (slot.address, attrs.evolve(slot.address, unix_path=None)):
         with pytest.raises(ConnectionError, match="no trust"):
-            connect(address, b"wrong")
+            connect(address, slot.name, b"wrong")
     assert slot.feed(1, [("a", 0)])[0] == [("a", 1)]
 
 

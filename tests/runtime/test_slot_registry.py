@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any
 
 import attrs
@@ -13,6 +12,7 @@ from support_runtime import PATIENCE_S, receive
 from support_slots import SLOT, in_thread, outcome
 
 from pyflinkstate.errors import RuntimeFailure
+from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.control import SlotRegistry
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,
@@ -34,8 +34,8 @@ BROKEN = RuntimeFailure("broken")
 class Peer:
     """Both ends of a connection: the registry's, and the one that the task or slot reads."""
 
-    theirs: Connection
-    ours: Connection
+    theirs: Channel
+    ours: Channel
 
     def heard(self) -> Any:
         """What has come so far: one message, None, or the end."""
@@ -49,7 +49,7 @@ class Peer:
 
 @pytest.fixture
 def peers() -> Iterator[list[Peer]]:
-    made = [Peer(*Pipe()) for _ in range(4)]
+    made = [Peer(*map(Channel, socket.socketpair())) for _ in range(4)]
     yield made
     for peer in made:
         peer.theirs.close()

@@ -21,7 +21,7 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, child_uri, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
 
 JOB = "0" * 32
 
@@ -296,11 +296,6 @@ def test_a_directory_that_cannot_be_written_is_found_out_and_named(blocked: str)
         assert caught.value.recoverable
 
 
-def test_an_unknown_kind_of_uri_is_a_storage_error() -> None:
-    with pytest.raises(CheckpointStorageError, match="cannot open ftp://host/dir"):
-        CheckpointStorage("ftp://host/dir")
-
-
 def test_a_local_uri_is_the_same_place_as_its_path(tmp_path: Path) -> None:
     publish(CheckpointStorage(f"file://{tmp_path}"), metadata())
     assert CheckpointStorage(str(tmp_path)).load_latest("orders") == metadata()
@@ -334,11 +329,13 @@ def test_shared_files_are_deleted_by_name_and_a_second_time_is_quiet(storage: Ch
 
 
 def test_a_sweep_leaves_what_is_needed(storage: CheckpointStorage) -> None:
-    storage.sweep_shared(JOB, set())
+    storage.discard_shared(JOB, storage.shared_paths(JOB))
     _, second = (share(storage, number) for number in (1, 2))
-    storage.sweep_shared(JOB, {second.path, "../shared/of-a-checkpoint-elsewhere"})
+    storage.discard_shared(
+        JOB, storage.shared_paths(JOB) - {second.path, "../shared/of-a-checkpoint-elsewhere"}
+    )
     assert list(tree(Path(storage.uri, JOB, "shared"))) == [Path(second.path).name]
-    storage.sweep_shared(JOB, set())
+    storage.discard_shared(JOB, storage.shared_paths(JOB))
     assert tree(Path(storage.uri, JOB, "shared")) == {}
 
 
@@ -379,16 +376,3 @@ def test_the_history_is_json_beside_the_checkpoints(storage: CheckpointStorage) 
     for history in ([{"checkpoint_id": 1, "uri": None}], [{"checkpoint_id": 2, "uri": "chk-2"}]):
         storage.write_history(JOB, history)
         assert json.loads(Path(storage.uri, JOB, "checkpoints.json").read_text()) == history
-
-
-@pytest.mark.parametrize(
-    ("uri", "expected"),
-    [
-        ("/a", "/a/b/c"),
-        ("/a/?", "/a/?/b/c"),
-        ("s3://bucket/a/", "s3://bucket/a/b/c"),
-        ("s3://bucket/a?region=eu&scheme=http", "s3://bucket/a/b/c?region=eu&scheme=http"),
-    ],
-)
-def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
-    assert child_uri(uri, "b", "c") == expected

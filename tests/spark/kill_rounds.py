@@ -75,7 +75,7 @@ class KillRound:
         """Run to the end of the job; raises ``AssertionError`` if anything is not as it must be."""
         rng = random.Random(self.seed)
         for number in range(MAX_RUNS):
-            code = self._run_once(rng, restore=number > 0 and self._has_checkpoint())
+            code = self._run_once(rng, restore=number > 0 and self.has_checkpoint())
             if code == 0:
                 break
         else:
@@ -93,11 +93,24 @@ class KillRound:
             time.sleep(0.1)
         assert not left, f"seed {self.seed}: left behind: {left}"
 
-    def _has_checkpoint(self) -> bool:
+    def has_checkpoint(self) -> bool:
         return any((self.directory / "checkpoints").glob("*/chk-*/_metadata"))
 
     def _run_once(self, rng: random.Random, restore: bool) -> int:
-        parallelism = rng.choice([1, 2, 3]) if restore else 2
+        program = self.start(rng.choice([1, 2, 3]) if restore else 2, restore)
+        assert program.stdout is not None
+        next_kill = rng.randint(1, 4)
+        for line in program.stdout:
+            self.log.append(line.strip())
+            next_kill -= line.startswith("epoch")
+            if next_kill == 0 and self.kills > 0:
+                time.sleep(rng.uniform(0, 0.4))  # anywhere in what follows
+                self._kill(rng)
+                next_kill = rng.randint(1, 4)
+        return program.wait()
+
+    def start(self, parallelism: int, restore: bool) -> subprocess.Popen[str]:
+        """Start the program; what it says comes on its standard output."""
         command = [sys.executable, kill_program.__file__, str(self.directory), "--master", self.master]
         command += ["--parallelism", str(parallelism), *(["--restore"] if restore else [])]
         self.log.append(f"run {'restored ' if restore else ''}at parallelism {parallelism}")
@@ -111,19 +124,9 @@ class KillRound:
             ),
         }
         with open(self.directory / "stderr.txt", "ab") as stderr:
-            program = subprocess.Popen(
+            return subprocess.Popen(
                 self.launch(command), stdout=subprocess.PIPE, stderr=stderr, text=True, env=env
             )
-        assert program.stdout is not None
-        next_kill = rng.randint(1, 4)
-        for line in program.stdout:
-            self.log.append(line.strip())
-            next_kill -= line.startswith("epoch")
-            if next_kill == 0 and self.kills > 0:
-                time.sleep(rng.uniform(0, 0.4))  # anywhere in what follows
-                self._kill(rng)
-                next_kill = rng.randint(1, 4)
-        return program.wait()
 
     def _kill(self, rng: random.Random) -> None:
         kind = rng.choice(self.kinds)

@@ -110,6 +110,18 @@ class TestBatch:
         with pytest.raises(errors.ConfigurationError, match=r"no column 'name'; there are key, part, n"):
             keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
 
+    def test_a_checkpoint_directory_is_refused_before_anything_runs(self, spark: Any, tmp_path: Path) -> None:
+        frame = spark.createDataFrame(ROWS, "key string, part int, n long")
+        with pytest.raises(errors.ConfigurationError, match=r"takes no checkpoint_directory.*readStream"):
+            keyed_process(
+                frame,
+                key="key",
+                function=SumOfRows(),
+                schema=SUMS,
+                checkpoint_directory=str(tmp_path / "state"),
+            )
+        assert list(tmp_path.iterdir()) == []
+
     def test_no_rows(self, spark: Any) -> None:
         frame = spark.createDataFrame([], "key string, part int, n long")
         assert keyed_process(frame, key="key", function=SumOfRows(), schema=SUMS).collect() == []

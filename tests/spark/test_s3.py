@@ -24,7 +24,8 @@ from pyflinkstate import (
     errors,
 )
 from pyflinkstate.runtime.shared_state import shared_files
-from pyflinkstate.runtime.storage import child_uri, load_checkpoint
+from pyflinkstate.runtime.storage import load_checkpoint
+from pyflinkstate.runtime.uris import child_uri
 
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")

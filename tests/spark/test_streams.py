@@ -166,3 +166,38 @@ def test_print_names_the_subtask(env: StreamExecutionEnvironment, capsys: pytest
 def test_a_limit_ends_the_job_early(env: StreamExecutionEnvironment) -> None:
     stream = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
     assert len(list(stream.execute_and_collect(limit=3))) == 3
+
+
+class Place(MapFunction):
+    """Gives each record with the subtask that it is in, and how many there are."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.place = (
+            runtime_context.get_index_of_this_subtask(),
+            runtime_context.get_number_of_parallel_subtasks(),
+        )
+
+    def map(self, value: int) -> tuple[int, tuple[int, int]]:
+        return value, self.place
+
+
+def test_records_go_to_the_subtasks_that_partitioners_name(env: StreamExecutionEnvironment) -> None:
+    rdd = env._context.parallelize(range(12), 4)
+    numbers = env.from_rdd(rdd).map(lambda n: n)
+    streams = [
+        numbers.partition_custom(lambda key, count: key % count, lambda n: n).map(Place()).set_parallelism(3),
+        numbers.broadcast().map(Place()),
+        numbers.global_().map(Place()).set_parallelism(3),
+        numbers.rebalance().map(Place()).set_parallelism(4),
+    ]
+    custom, copied, first, even = ([], [], [], [])  # type: ignore[var-annotated]
+    for number, stream in enumerate(streams):
+        streams[number] = stream.map(lambda pair, number=number: (number, *pair))
+    with streams[0].union(*streams[1:]).execute_and_collect() as results:
+        for number, value, place in results:
+            (custom, copied, first, even)[number].append((value, place))
+    assert sorted(custom) == [(n, (n % 3, 3)) for n in range(12)]
+    assert sorted(copied) == [(n, (subtask, 2)) for n in range(12) for subtask in range(2)]
+    assert sorted(first) == [(n, (0, 3)) for n in range(12)]
+    assert sorted(value for value, _ in even) == list(range(12))
+    assert Counter(place for _, place in even) == {(subtask, 4): 3 for subtask in range(4)}

@@ -334,6 +334,12 @@ class TestWindows:
 
 
 class TestStreams:
+    def test_partitioners_change_nothing_where_there_is_one_subtask(self) -> None:
+        harness = harness_of(lambda words: words.rebalance().map(len).shuffle().filter(bool))
+        assert (harness.process_element("ab"), harness.process_element("")) == ([2], [])
+        keyed = harness_of(lambda words: words.broadcast().key_by(len).map(len))
+        assert keyed.process_element("ab") == [2]
+
     def test_options_and_names_are_passed_on(self) -> None:
         harness = harness_of(
             lambda words: words.key_by(len).map(lambda word: word, Types.STRING()).name("words"),

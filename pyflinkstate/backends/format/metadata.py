@@ -67,6 +67,8 @@ class CheckpointMetadata:
         timestamp_ms: when the checkpoint was triggered, since 1970.
         operators: their state.
         watermarks: where event time stood, by the ids of assigners and operators, in ms since 1970.
+        runs: the runs of the job that led here, oldest first: the id of each, and the epoch that it began
+            after. Empty where the writer did not know of runs.
     """
 
     checkpoint_id: int
@@ -78,6 +80,7 @@ class CheckpointMetadata:
     timestamp_ms: int
     operators: tuple[OperatorState, ...]
     watermarks: dict[str, int] = attrs.Factory(dict)
+    runs: tuple[tuple[str, int], ...] = ()
 
     def operator(self, operator_id: str) -> OperatorState | None:
         """Return the state of an operator, or None where the checkpoint has none of it."""
@@ -104,6 +107,8 @@ class CheckpointMetadata:
                 for state in self.operators
             ],
         }
+        if self.runs:
+            content["runs"] = [list(run) for run in self.runs]
         return encode_head(MAGIC, VERSION, content)
 
     @classmethod
@@ -112,7 +117,8 @@ class CheckpointMetadata:
         content = decode_head(data, MAGIC, READABLE_VERSIONS, what)
         with making_sense(what):
             operators = tuple(map(_operator_state_from_json, content.pop("operators")))
-            metadata = cls(operators=operators, **content)
+            runs = tuple((str(run), int(epoch)) for run, epoch in content.pop("runs", ()))
+            metadata = cls(operators=operators, runs=runs, **content)
             _check(metadata)
             return metadata
 

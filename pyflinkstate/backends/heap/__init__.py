@@ -8,6 +8,7 @@ import importlib
 COMPILED_MODULES = (
     "copy_on_write_state_map",
     "heap_state",
+    "isolation",
     "key_context",
     "list_iterator",
     "map_state",

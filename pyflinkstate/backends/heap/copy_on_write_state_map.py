@@ -40,14 +40,11 @@ machine word to mypyc.
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import threading
-import uuid
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from pyflinkstate.api.time import Instant
+from pyflinkstate.backends.heap.isolation import IMMUTABLE_TYPES, is_immutable
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -73,11 +70,6 @@ MIX_HIGH: Final = 0x31848BAB
 MIX_BOTH: Final = 0x7FEB352D
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
-IMMUTABLE_TYPES = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), decimal.Decimal, uuid.UUID, Instant}
-    | {datetime.date, datetime.datetime, datetime.time, datetime.timedelta}
-)
-
 Bucket = dict[Hashable, Any]
 
 #: Stands where a bucket has moved on to the new table.
@@ -92,13 +84,6 @@ class StateCell:
     def __init__(self, value: Any, version: int) -> None:
         self.value = value
         self.version = version
-
-
-def is_immutable(value: Any) -> bool:
-    """Return whether ``value`` can be shared between a snapshot and the owner."""
-    if type(value) is tuple:
-        return all(map(is_immutable, value))
-    return type(value) in IMMUTABLE_TYPES
 
 
 class CopyOnWriteStateMap(StateMap):
@@ -208,6 +193,13 @@ class CopyOnWriteStateMap(StateMap):
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
         return value.value if type(value) is StateCell else value
+
+    def owned(self, key: Hashable) -> Any:
+        """Return the value of ``key`` if it can change and no snapshot shares it, else None. O(1)."""
+        cell = self._bucket_of(key).get(key)
+        if type(cell) is StateCell and cell.version >= self._highest_required_snapshot_version:
+            return cell.value
+        return None
 
     def put(self, key: Hashable, value: Any) -> None:
         """Set the value of ``key``, new or not. O(1), and a bucket copied when a snapshot may see it."""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ _VALUES: Final = 2
 class HeapMapState(HeapState):
     """See :class:`~pyflinkstate.api.state.MapState`."""
 
-    __slots__ = ("_changed", "_changes", "_check_key", "_check_value")
+    __slots__ = ("_changed", "_changes", "_check_key", "_check_value", "_isolates")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
@@ -32,6 +34,7 @@ class HeapMapState(HeapState):
         self._changed: Hashable = None
         self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check_key
         self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
+        self._isolates: bool = not rebuilds(descriptor.value_type_info)
 
     def clear(self) -> None:
         state_map, entry_key = self._map(), self._entry_key()
@@ -120,6 +123,8 @@ class HeapMapState(HeapState):
     def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
         state_map, entry_key = self._map(), self._entry_key()
         stored: dict[Any, Any] | None = state_map.get(entry_key)
+        if self._isolates:
+            self._isolate(checked, {} if stored is None else stored)
         if stored is None:
             state_map.put(entry_key, dict(checked))
             self.note_change(entry_key)
@@ -128,6 +133,11 @@ class HeapMapState(HeapState):
         stored.update(checked)
         if len(stored) != before:
             self.note_change(entry_key)
+
+    def _isolate(self, checked: list[tuple[Any, Any]], stored: dict[Any, Any]) -> None:
+        for index, (key, value) in enumerate(checked):
+            if not is_immutable(value):
+                checked[index] = key, isolated_from(value, stored.get(key))
 
     def note_change(self, entry_key: Hashable) -> int:
         """Count that a key was added or removed under ``entry_key``."""

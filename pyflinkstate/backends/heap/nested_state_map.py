@@ -35,6 +35,9 @@ class NestedStateMap(StateMap):
     def peek(self, key: Hashable) -> Any:
         return self._entries.get(key)
 
+    def owned(self, key: Hashable) -> Any:
+        return self._entries.get(key)
+
     def put(self, key: Hashable, value: Any) -> None:
         before = len(self._entries)
         self._entries[key] = value

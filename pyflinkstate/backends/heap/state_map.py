@@ -42,6 +42,10 @@ class StateMap(ABC):
         """Return the value of ``key``, or None, not to be changed through."""
 
     @abstractmethod
+    def owned(self, key: Hashable) -> Any:
+        """Return the value of ``key`` if it can change and no snapshot shares it, else None."""
+
+    @abstractmethod
     def put(self, key: Hashable, value: Any) -> None:
         """Set the value of ``key``."""
 

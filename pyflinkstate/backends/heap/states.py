@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
@@ -20,9 +21,11 @@ from pyflinkstate.api.descriptors import (
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import integer_bounds, safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.isolation import is_immutable, isolated, isolated_elements, isolated_from
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
 from pyflinkstate.backends.heap.state_list import StateList
+from pyflinkstate.backends.serializers import rebuilds
 
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.state_table import StateTable
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
 class HeapValueState(HeapState):
     """See :class:`~pyflinkstate.api.state.ValueState`."""
 
-    __slots__ = ("_check", "_default", "_high", "_low")
+    __slots__ = ("_check", "_default", "_high", "_isolates", "_low")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.stored_type.check
+        self._isolates: bool = not rebuilds(descriptor.stored_type)
         self._default: Any = getattr(descriptor, "default_value", None)
         # An int within these bounds needs no further check: the most frequent case, inlined.
         bounds = integer_bounds(descriptor.stored_type)
@@ -68,7 +72,10 @@ class HeapValueState(HeapState):
             value = self._checked(value)
         namespace = self._namespace
         key = context.key if namespace is None else (context.key, namespace)
-        self._maps[context.map_index].put(key, value)
+        state_map = self._maps[context.map_index]
+        if self._isolates and not is_immutable(value):
+            value = isolated_from(value, state_map.owned(key))
+        state_map.put(key, value)
 
     def _checked(self, value: Any) -> Any:
         try:
@@ -80,11 +87,12 @@ class HeapValueState(HeapState):
 class HeapListState(HeapState):
     """See :class:`~pyflinkstate.api.state.ListState`."""
 
-    __slots__ = ("_check",)
+    __slots__ = ("_check", "_isolates")
 
-    def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
+    def __init__(self, table: StateTable, context: KeyContext, descriptor: ListStateDescriptor) -> None:
         super().__init__(table, context)
-        self._check: Callable[[Any], Any] = descriptor.elem_type_info.check  # type: ignore[attr-defined]
+        self._check: Callable[[Any], Any] = descriptor.elem_type_info.check
+        self._isolates: bool = not rebuilds(descriptor.elem_type_info)
 
     def get(self) -> Iterable[Any]:
         stored = self.get_internal()
@@ -99,19 +107,22 @@ class HeapListState(HeapState):
         return iter(self.get())
 
     def add(self, value: Any) -> None:
-        self._append([self._checked(value)])
+        self._append(self._isolated([self._checked(value)]))
 
     def add_all(self, values: Any) -> None:
         checked = self._all_checked(values, "added to")
         if checked:
-            self._append(checked)
+            self._append(self._isolated(checked))
 
     def update(self, values: Any) -> None:
         checked = self._all_checked(values, "put into")
-        if checked:
-            self._map().put(self._entry_key(), checked)
-        else:
+        if not checked:
             self.clear()
+            return
+        state_map, key = self._map(), self._entry_key()
+        if self._isolates:
+            checked = isolated_elements(checked, state_map.owned(key) or [])
+        state_map.put(key, checked)
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
         """Append the lists of ``sources`` to that of ``target``, in order, and remove them."""
@@ -122,6 +133,9 @@ class HeapListState(HeapState):
             added.extend(state_map.remove_and_get_old(source_key) or ())
         if added:
             state_map.put(target_key, [*(state_map.get(target_key) or ()), *added])
+
+    def _isolated(self, checked: list[Any]) -> list[Any]:
+        return [isolated(value) for value in checked] if self._isolates else checked
 
     def _append(self, checked: list[Any]) -> None:
         state_map, key = self._map(), self._entry_key()
@@ -150,11 +164,12 @@ class HeapListState(HeapState):
 class HeapReducingState(HeapState):
     """See :class:`~pyflinkstate.api.state.ReducingState`."""
 
-    __slots__ = ("_check", "_reduce")
+    __slots__ = ("_check", "_isolates", "_reduce")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.type_info.check
+        self._isolates: bool = not rebuilds(descriptor.type_info)
         self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function.reduce
 
     def get(self) -> Any:
@@ -178,32 +193,37 @@ class HeapReducingState(HeapState):
         for source_key in [self._entry_key_in(source) for source in sources]:
             value = state_map.remove_and_get_old(source_key)
             if value is not None:
-                merged = self._reduced(merged, value)
+                merged = self._merged(merged, value)
         if merged is not None:
-            state_map.transform(target_key, merged, self._reduced)
+            state_map.transform(target_key, merged, self._merged)
+
+    def _merged(self, stored: Any, value: Any) -> Any:
+        return value if stored is None else self._reduced(stored, value)
 
     def _reduced(self, stored: Any, value: Any) -> Any:
         if stored is None:
-            return value
+            return isolated(value) if self._isolates else value
         reduced = self._reduce(stored, value)
         if reduced is None:
             raise self.refusal("the reduce function's result: None is no value")
         try:
-            return self._check(reduced)
+            reduced = self._check(reduced)
         except ValueError as error:
             raise self.refusal(f"the reduce function's result: {error}") from None
+        return isolated_from(reduced, stored) if self._isolates else reduced
 
 
 class HeapAggregatingState(HeapState):
     """See :class:`~pyflinkstate.api.state.AggregatingState`."""
 
-    __slots__ = ("_check", "_function")
+    __slots__ = ("_check", "_function", "_isolates")
 
     def __init__(
         self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
     ) -> None:
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.state_type_info.check
+        self._isolates: bool = not rebuilds(descriptor.state_type_info)
         self._function: Any = descriptor.agg_function
 
     def get(self) -> Any:
@@ -229,20 +249,22 @@ class HeapAggregatingState(HeapState):
             state_map.transform(target_key, merged, self._merged)
 
     def _added(self, accumulator: Any, value: Any) -> Any:
-        if accumulator is None:
-            accumulator = self._function.create_accumulator()
-        return self._checked(self._function.add(value, accumulator))
+        current = self._function.create_accumulator() if accumulator is None else accumulator
+        return self._checked(self._function.add(value, current), accumulator)
 
     def _merged(self, stored: Any, accumulator: Any) -> Any:
-        return accumulator if stored is None else self._checked(self._function.merge(stored, accumulator))
+        if stored is None:
+            return accumulator
+        return self._checked(self._function.merge(stored, accumulator), stored)
 
-    def _checked(self, accumulator: Any) -> Any:
+    def _checked(self, accumulator: Any, stored: Any) -> Any:
         if accumulator is None:
             raise self.refusal("the accumulator: None; add() and merge() must return it")
         try:
-            return self._check(accumulator)
+            accumulator = self._check(accumulator)
         except ValueError as error:
             raise self.refusal(f"the accumulator: {error}") from None
+        return isolated_from(accumulator, stored) if self._isolates else accumulator
 
 
 for _interface, _view in (

@@ -9,8 +9,9 @@ import attrs
 
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.backends.heap.isolation import isolated, isolated_elements, isolated_from
 from pyflinkstate.backends.heap.list_iterator import changed_meanwhile
-from pyflinkstate.backends.serializers import value_copier
+from pyflinkstate.backends.serializers import rebuilds, value_copier
 from pyflinkstate.backends.state_handles import OperatorStateMode
 from pyflinkstate.errors import StateValueError
 
@@ -76,6 +77,7 @@ class PartitionableListState(ListState[Any]):
         assert isinstance(meta.stored_type, ListTypeInfo)
         self.meta = meta
         self._check = meta.stored_type.element_type.check
+        self._isolates = not rebuilds(meta.stored_type.element_type)
         self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.element_type) or _identity
         self._elements = _Elements(meta.name)
 
@@ -83,13 +85,14 @@ class PartitionableListState(ListState[Any]):
         return self._elements
 
     def add(self, value: Any) -> None:
-        self._elements.append(self._checked(value))
+        self._elements.append(self._isolated(self._checked(value)))
 
     def add_all(self, values: list[Any]) -> None:
-        self._elements.extend(self._all_checked(values))
+        self._elements.extend([self._isolated(value) for value in self._all_checked(values)])
 
     def update(self, values: list[Any]) -> None:
-        self._elements.replace(self._all_checked(values))
+        checked = self._all_checked(values)
+        self._elements.replace(isolated_elements(checked, self._elements) if self._isolates else checked)
 
     def clear(self) -> None:
         self._elements.replace([])
@@ -101,6 +104,9 @@ class PartitionableListState(ListState[Any]):
     def load(self, columns: tuple[list[Any], ...]) -> None:
         """Add what was restored."""
         self._elements.extend(columns[0])
+
+    def _isolated(self, value: Any) -> Any:
+        return isolated(value) if self._isolates else value
 
     def _all_checked(self, values: Any) -> list[Any]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
@@ -127,6 +133,7 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
         self.meta = meta
         self._check_key = meta.stored_type.key_type_info.check_key
         self._check_value = meta.stored_type.value_type_info.check
+        self._isolates = not rebuilds(meta.stored_type.value_type_info)
         self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
         self._entries: dict[Any, Any] = {}
 
@@ -143,6 +150,9 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
         if not isinstance(dict_value, dict):
             raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
         checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
+        if self._isolates:
+            known = self._entries.get
+            checked = {key: isolated_from(value, known(key)) for key, value in checked.items()}
         self._entries.update(checked)
 
     def remove(self, key: Any) -> None:

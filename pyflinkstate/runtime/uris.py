@@ -1,0 +1,116 @@
+"""Where files are: URIs and local paths, told apart by one rule, and the file system of each.
+
+A *URI* begins with a scheme: two or more letters, digits, ``+``, ``-`` or ``.``, the first of them a letter,
+and a colon (RFC 3986), before any slash. So ``dbfs:/out`` and ``s3://bucket/out`` are URIs. ``C:/out`` (a
+drive), ``/data/a:b`` and ``./x:y`` are local paths.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.errors import ConfigurationError
+
+#: What ``pyarrow.fs`` knows. Whatever else there is can be mounted, and then has a local path.
+KNOWN_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_LOCAL_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", re.DOTALL | re.IGNORECASE)
+
+
+def scheme_of(uri: str) -> str | None:
+    """Return the scheme of a URI in small letters; None of a local path."""
+    found = _SCHEME.match(uri)
+    return None if found is None else found[1].lower()
+
+
+def is_uri(uri: str) -> bool:
+    """Return whether this is a URI, and no local path."""
+    return scheme_of(uri) is not None
+
+
+def check_scheme(uri: str) -> str | None:
+    """Return the scheme of a URI, None of a local path.
+
+    Raises:
+        ConfigurationError: no file system is known by that scheme.
+    """
+    scheme = scheme_of(uri)
+    if scheme is None or scheme in KNOWN_SCHEMES:
+        return scheme
+    raise ConfigurationError(
+        f"{uri}: {scheme}: is a scheme that is not known here; known are "
+        f"{', '.join(f'{known}:' for known in KNOWN_SCHEMES)} and local paths. Mount the storage and name "
+        f"the path where it is mounted (a path whose first name has a colon in it is written ./{uri})",
+        uri=uri,
+    )
+
+
+def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a URI or local path, and the path on it.
+
+    ``file:/x`` and ``file:///x`` are local paths whose ``%`` escapes are decoded.
+
+    Raises:
+        ConfigurationError: no file system is known by that scheme, or a ``file:`` URI is not of this host.
+        OSError: the file system cannot be opened; the caller says what it was for.
+    """
+    scheme = check_scheme(uri)
+    if scheme is None:
+        return fs.LocalFileSystem(), absolute(uri)
+    if scheme == "file":
+        return fs.LocalFileSystem(), _local_path(uri)
+    try:
+        file_system, path = fs.FileSystem.from_uri(scheme + uri[len(scheme) :])
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
+    return file_system, path
+
+
+def _local_path(uri: str) -> str:
+    found = _LOCAL_URI.fullmatch(uri.partition("?")[0])
+    if found is None:
+        raise ConfigurationError(
+            f"{uri}: a file: URI is an absolute path of this host, file:/x or file:///x; name another host's "
+            f"files by the path where they are mounted",
+            uri=uri,
+        )
+    return unquote(found[1])
+
+
+def absolute(uri: str) -> str:
+    """Return a URI as it is, and a path as an absolute one: other processes work elsewhere.
+
+    Raises:
+        ConfigurationError: no file system is known by that scheme.
+    """
+    return str(Path(uri).absolute()) if check_scheme(uri) is None else uri
+
+
+def child_uri(uri: str, *names: str) -> str:
+    """Return what lies below a URI or path; options of a URI (``?endpoint_override=...``) stay at its end."""
+    base, question, options = split_options(uri)
+    return "/".join([base, *names]) + question + options
+
+
+def split_options(uri: str) -> tuple[str, str, str]:
+    """Return a URI or path without a slash at its end, and a URI's ``?`` and options, empty without any."""
+    base, question, options = uri.partition("?") if is_uri(uri) else (uri, "", "")
+    return base.rstrip("/"), question, options
+
+
+def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
+    """Check that Spark, too, could use a URI: options after a ``?`` and ``s3://`` are not for Hadoop.
+
+    Raises:
+        ConfigurationError: it could not.
+    """
+    if scheme_of(uri) == "s3" or (is_uri(uri) and "?" in uri):
+        raise ConfigurationError(
+            f"{what} {uri}: Spark does not reach that directory under this URI; {remedy}"
+        )

@@ -1,0 +1,120 @@
+"""What the tests of the file sinks share: one way to use both kinds, on a disk in memory that fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
+
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.row_format import (
+    BucketAssigner,
+    OutputFileConfig,
+    RowFormatFileSink,
+    RowFormatSettings,
+)
+from pyflinkstate.runtime.runs import RunHistory
+
+JOB = "a" * 32
+OUT = "/data/out"
+#: Records that are visible, each with how often.
+Seen = Counter[str]
+
+
+class UsedSink(Protocol):
+    """What both sinks have."""
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None: ...
+    def writer(self, epoch: int) -> Any: ...
+    def prepare(self, epoch: int, results: list[Any]) -> None: ...
+    def commit(self, epoch: int) -> None: ...
+    def rewind(self, epoch: int) -> None: ...
+
+
+def file_sink(disk: Disk) -> FileSink:
+    return FileSink(OUT, "text", file_system=disk.file_system)
+
+
+def row_format_sink(disk: Disk) -> RowFormatFileSink:
+    settings = RowFormatSettings(
+        bucket_assigner=BucketAssigner("day=%d"), file_config=OutputFileConfig("part", ".txt")
+    )
+    return RowFormatFileSink(OUT, settings, disk.file_system)
+
+
+MakeSink = Callable[[Disk], Any]
+BOTH: list[MakeSink] = [file_sink, row_format_sink]
+
+
+class FailingDisk(Disk):
+    """A disk on which the operation with a certain number goes wrong, or does something else first."""
+
+    def __init__(self) -> None:
+        super().__init__(Process("driver"))
+        self.make_folder("/data", recursive=True)
+        self.operations: list[Operation] = []
+        self.at = -1
+        self.happens: Callable[[], Verdict] = lambda: FINE
+        self.decide = self._decide
+
+    def when(self, at: int, happens: Callable[[], Verdict] = lambda: FINE) -> None:
+        """Count operations from now on, and have something happen before the one of a number."""
+        self.operations, self.at, self.happens = [], at, happens
+
+    def _decide(self, operation: Operation) -> Verdict:
+        self.operations.append(operation)
+        return self.happens() if len(self.operations) - 1 == self.at else FINE
+
+    def fail(self, part: float) -> Callable[[], Verdict]:
+        """Return what makes an operation fail when so much of it is done."""
+        return lambda: Verdict(part, OSError(5, "input/output error"))
+
+    def kill(self) -> Verdict:
+        """End the process that does the operation before it is done."""
+        self.process.kill()
+        return Verdict(0.0, Killed(self.process))
+
+
+def seen(disk: Disk) -> Seen:
+    """Return what readers see: no names with an underscore."""
+    return Seen(line for _, lines in seen_files(disk) for line in lines)
+
+
+def seen_files(disk: Disk) -> list[tuple[str, list[str]]]:
+    """Return the files that readers see below the output's path, each with its lines."""
+    paths = [path for path in disk.below(OUT) if "/_" not in path.removeprefix(OUT)]
+    return [(path.removeprefix(f"{OUT}/"), disk.read(path).decode().splitlines()) for path in paths]
+
+
+def write(sink: UsedSink, epoch: int, *partitions: list[str]) -> list[Any]:
+    """Run the epoch's tasks, and return what their writers yield."""
+    writer = sink.writer(epoch)
+    return [name for number, records in enumerate(partitions) for name in writer.write(number, iter(records))]
+
+
+def prepare(sink: UsedSink, epoch: int, *records: str) -> None:
+    """Run an epoch up to the end of its job: each record in a partition of its own."""
+    sink.prepare(epoch, write(sink, epoch, *([record] for record in records)))
+
+
+def run_epochs(sink: UsedSink, first: int, last: int, name: str) -> None:
+    """Run and commit epochs, whose records are ``<name><epoch>a`` and ``...b``."""
+    for epoch in range(first, last + 1):
+        prepare(sink, epoch, f"{name}{epoch}a", f"{name}{epoch}b")
+        sink.commit(epoch)
+
+
+def records(name: str, first: int, last: int) -> Seen:
+    """Return what :func:`run_epochs` makes visible."""
+    return Seen(f"{name}{epoch}{letter}" for epoch in range(first, last + 1) for letter in "ab")
+
+
+def history(*runs: tuple[int, int]) -> RunHistory:
+    """Return the history of runs, each by its number and the epoch behind which it began."""
+    return RunHistory(tuple((run_id(number), began) for number, began in runs))
+
+
+def run_id(number: int) -> str:
+    return f"{number:06d}-{number:08x}"

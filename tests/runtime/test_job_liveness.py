@@ -1,0 +1,191 @@
+"""No wait of a job is without a sign of life: what owes it a word and ends without one is an event."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from slot_functions import Count
+from support_job import EVERY_EPOCH, JobRun, LocalRunner, numbers
+from support_runtime import PATIENCE_S, next_event, raising, receive
+from support_slots import SLOT, Driver, in_thread, outcome
+
+from pyflinkstate.errors import DriverUnreachableError, PyFlinkStateError, SlotLostError, SparkJobError
+from pyflinkstate.runtime import job as job_module
+from pyflinkstate.runtime.control import SlotLost
+from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest
+from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
+from pyflinkstate.runtime.output import Lines, OutputForwarder
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.transport import Address
+
+pytestmark = pytest.mark.timeout(60)
+
+Done = Callable[[EpochEnded], None]
+
+
+@pytest.fixture(autouse=True)
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "TICK_S", 0.01)
+
+
+class SilentRunner(LocalRunner):
+    """In one epoch, what runs it ends without a word; the word comes in the epoch after, if at all."""
+
+    def __init__(self, silent: int) -> None:
+        super().__init__()
+        self._silent = silent
+        self._withheld: Callable[[], None] = lambda: None
+
+    def start(self, request: EpochRequest, done: Done) -> None:
+        if len(self.requests) == self._silent:
+            self._withheld()
+        if len(self.requests) + 1 != self._silent:
+            super().start(request, done)
+            return
+        self.requests.append(request)
+        self._withheld = lambda: done(EpochEnded([["what nobody waits for"]], None))
+        self.thread = threading.Thread(target=lambda: None)
+        self.thread.start()
+
+
+def run_of(runner: LocalRunner, storage: CheckpointStorage, out: list[Any], restarts: int) -> JobRun:
+    sink = DriverSink(lambda _, values: out.extend(values))
+    restart = FixedDelayRestart(restarts, 0)
+    return JobRun(numbers(), sink, storage, runner=runner, restart=restart, checkpoints=EVERY_EPOCH)
+
+
+def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointStorage) -> None:
+    with pytest.raises(SparkJobError, match="ended without a word"):
+        run_of(SilentRunner(1), storage, [], restarts=0).run()
+
+
+@pytest.mark.parametrize("silent", [1, 2, 4])
+def test_the_job_restarts_and_a_word_that_comes_late_is_not_taken_for_the_next_epochs(
+    storage: CheckpointStorage, silent: int
+) -> None:
+    out: list[Any] = []
+    assert run_of(SilentRunner(silent), storage, out, restarts=1).run().result().restarts == 1
+    assert out == list(range(10))
+
+
+def test_a_word_that_came_before_the_end_counts(storage: CheckpointStorage) -> None:
+    class Hasty(LocalRunner):
+        def start(self, request: EpochRequest, done: Done) -> None:
+            super().start(request, done)
+            self.thread.join()
+
+    out: list[Any] = []
+    assert run_of(Hasty(), storage, out, restarts=0).run().result().restarts == 0
+    assert out == list(range(10))
+
+
+def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointStorage) -> None:
+    """The job is cancelled, and waits for the end of the epoch, of which nothing will be heard."""
+    runner = SilentRunner(2)
+    run = run_of(runner, storage, [], restarts=0)
+    job = run.job()
+    runner.lost = lambda: lost_after_cancel(runner)  # type: ignore[method-assign]
+    client = JobClient(job, None)
+    job.cancel()
+    assert client.get_job_execution_result().exception(PATIENCE_S) is not None
+
+
+def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
+    return SparkJobError("it ended without a word") if runner.cancelled else None
+
+
+def test_a_control_server_that_has_ended_is_an_error(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = LocalRunner()
+    hold = threading.Event()
+    runner.before = lambda _: hold.wait(PATIENCE_S) and None
+    monkeypatch.setattr("pyflinkstate.runtime.control.ControlServer.is_alive", lambda _: False)
+    run = run_of(runner, storage, [], restarts=5)
+    runner.cancel = hold.set  # type: ignore[method-assign]
+    with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):
+        run.run()
+
+
+def test_a_client_whose_result_cannot_be_made_is_told_so(storage: CheckpointStorage) -> None:
+    job = run_of(LocalRunner(), storage, [], restarts=0).job()
+    job.result = raising(ValueError("no result"))  # type: ignore[method-assign]
+    error = JobClient(job, None).get_job_execution_result().exception(PATIENCE_S)
+    assert isinstance(error, ValueError)
+
+
+# --- threads of connections --------------------------------------------------------------------------------
+
+
+def test_want_of_descriptors_or_threads_does_not_end_the_server(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.EMFILE, "too many open files"), RuntimeError("can't start new thread")]
+    start = threading.Thread.start
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        if failures and "_greet" in thread.name:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+    asking = [in_thread(lambda: driver.connect().close()) for _ in range(3)]
+    outcomes = [outcome(result) for result in asking]
+    assert outcomes.count(None) == 1
+    assert driver.control.is_alive()
+
+
+def test_a_server_whose_thread_has_died_is_not_alive(driver: Driver) -> None:
+    assert driver.control.is_alive()
+    driver.control.close()
+    for thread in driver.control._server._threads:
+        thread.join(PATIENCE_S)
+    assert not driver.control.is_alive()
+
+
+def test_a_slot_that_the_driver_cannot_serve_is_lost_and_those_who_wait_are_told(driver: Driver) -> None:
+    driver.of = raising(KeyError("count-1"))  # type: ignore[method-assign]
+    task = driver.connect()
+    task.send(AcquireSlot(0, SLOT))
+    assert receive(task) == StartSlot()
+    slot = driver.connect()
+    slot.send(RegisterSlot(0, SLOT, 4711, Address("127.0.0.1", 4_000)))
+    event = next_event(driver.events, SlotLost)
+    assert isinstance(event.error, SlotLostError)
+    assert "was cut off: its control connection failed in the driver: KeyError: 'count-1'" in str(event.error)
+    assert isinstance(receive(task), SlotUnavailable)
+
+
+def test_an_upstream_that_gives_what_is_no_frame_is_an_error_and_no_hang(driver: Driver) -> None:
+    slot = driver.start_slot(Count())
+    failed = in_thread(lambda: list(slot.run(1, ["text"])))  # type: ignore[list-item]
+    assert isinstance(outcome(failed), TypeError)
+
+
+def test_output_goes_on_after_what_could_not_be_sent() -> None:
+    sent: queue.SimpleQueue[Lines] = queue.SimpleQueue()
+    failures = [ValueError("too long")]
+
+    def send(lines: Lines) -> None:
+        if failures:
+            failed.put(failures.pop())
+            raise failed.get()
+        sent.put(lines)
+
+    failed: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    forwarder = OutputForwarder(send)
+    forwarder.start()
+    forwarder.add(logging.INFO, "first")
+    while failures:
+        forwarder.add(logging.INFO, "first")
+    forwarder.add(logging.INFO, "second")
+    assert (logging.WARNING, "(1 lines were dropped)") in sent.get(timeout=PATIENCE_S)

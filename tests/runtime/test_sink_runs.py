@@ -1,0 +1,470 @@
+"""File sinks over several runs of a job: what is visible after going back and forth, who may change it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from simulation_storage import FINE, Disk, Killed, Process, Verdict
+from support_runtime import PATIENCE_S
+from support_sinks import (
+    BOTH,
+    JOB,
+    OUT,
+    FailingDisk,
+    MakeSink,
+    Seen,
+    file_sink,
+    history,
+    prepare,
+    records,
+    row_format_sink,
+    run_epochs,
+    run_id,
+    seen,
+    write,
+)
+
+from pyflinkstate.errors import JobSupersededError, SinkError
+from pyflinkstate.runtime.runs import RunHistory
+
+FIRST = history((1, 0))
+
+both = pytest.mark.parametrize("make", BOTH, ids=lambda make: make.__name__)
+
+
+@pytest.fixture
+def disk() -> FailingDisk:
+    return FailingDisk()
+
+
+def opened(make: MakeSink, disk: Disk, line: RunHistory, restored: int | None = None) -> Any:
+    sink = make(disk)
+    sink.open_run(JOB, line, restored)
+    return sink
+
+
+def first_run(make: MakeSink, disk: Disk, epochs: int) -> Any:
+    sink = opened(make, disk, FIRST)
+    run_epochs(sink, 1, epochs, "first")
+    return sink
+
+
+# --- going back and forth ----------------------------------------------------------------------------
+
+
+@both
+class TestGoingBack:
+    def test_later_output_is_moved_aside_and_not_deleted(self, make: MakeSink, disk: FailingDisk) -> None:
+        first_run(make, disk, 4)
+        opened(make, disk, history((1, 0), (2, 2)), 2)
+        assert seen(disk) == records("first", 1, 2)
+        aside = [disk.read(path).decode() for path in disk.below(OUT) if f"/aside/{run_id(1)}/" in path]
+        assert {text.strip() for text in aside} >= set(records("first", 3, 4))
+
+    def test_a_return_to_the_old_line_brings_its_output_back(self, make: MakeSink, disk: FailingDisk) -> None:
+        first_run(make, disk, 5)
+        run_epochs(opened(make, disk, history((1, 0), (2, 2)), 2), 3, 6, "second")
+        assert seen(disk) == records("first", 1, 2) + records("second", 3, 6)
+        run_epochs(opened(make, disk, history((1, 0), (3, 4)), 4), 5, 5, "third")
+        assert seen(disk) == records("first", 1, 4) + records("third", 5, 5)
+        opened(make, disk, history((1, 0), (2, 2), (4, 6)), 6)
+        assert seen(disk) == records("first", 1, 2) + records("second", 3, 6)
+        opened(make, disk, history((1, 0), (5, 5)), 5)
+        assert seen(disk) == records("first", 1, 5)
+
+    def test_what_a_savepoint_covers_is_kept_whatever_happened_in_between(
+        self, make: MakeSink, disk: FailingDisk
+    ) -> None:
+        """A plain savepoint commits nothing; the job fails and goes back behind it, as a further run."""
+        sink = first_run(make, disk, 2)
+        for epoch in (3, 4):
+            prepare(sink, epoch, f"first{epoch}a", f"first{epoch}b")
+        write(sink, 5, ["half"])
+        run_epochs(opened(make, disk, history((1, 0), (2, 2)), 2), 3, 5, "second")
+        opened(make, disk, history((1, 0), (3, 4)), 4)
+        assert seen(disk) == records("first", 1, 4)
+
+    def test_what_a_checkpoint_covers_is_committed(self, make: MakeSink, disk: FailingDisk) -> None:
+        sink = first_run(make, disk, 2)
+        for epoch in (3, 4):
+            prepare(sink, epoch, f"first{epoch}a", f"first{epoch}b")
+        opened(make, disk, history((1, 0), (2, 3)), 3)
+        assert seen(disk) == records("first", 1, 3)
+
+    def test_epochs_without_output_are_not_missed(self, make: MakeSink, disk: FailingDisk) -> None:
+        sink = opened(make, disk, FIRST)
+        for epoch in (1, 2, 3):
+            prepare(sink, epoch)
+            sink.commit(epoch)
+        run_epochs(opened(make, disk, history((1, 0), (2, 1)), 1), 2, 2, "second")
+        opened(make, disk, history((1, 0), (3, 3)), 3)
+        assert seen(disk) == Seen()
+
+    def test_output_that_somebody_took_away_is_not_missed(self, make: MakeSink, disk: FailingDisk) -> None:
+        """What is visible is the reader's: it may be moved on or deleted."""
+        first_run(make, disk, 3)
+        for path in list(disk.files):
+            if "first1a" in disk.read(path).decode():
+                del disk.files[path]
+        opened(make, disk, history((1, 0), (2, 2)), 2)
+        assert seen(disk) == records("first", 1, 2) - Seen(["first1a"])
+
+    def test_output_that_is_lost_aside_is_an_error_that_changes_nothing(
+        self, make: MakeSink, disk: FailingDisk
+    ) -> None:
+        first_run(make, disk, 4)
+        run_epochs(opened(make, disk, history((1, 0), (2, 2)), 2), 3, 4, "second")
+        for path in list(disk.files):
+            if "/aside/" in path:
+                disk.delete_file(path)
+        disk.folders = {folder for folder in disk.folders if f"/aside/{run_id(1)}/" not in folder}
+        with pytest.raises(SinkError, match=r"covers epoch 3 as run 000001-00000001 made it.* put it back"):
+            opened(make, disk, history((1, 0), (3, 4)), 4)
+        assert seen(disk) == records("first", 1, 2) + records("second", 3, 4)
+        opened(make, disk, history((1, 0), (2, 2), (4, 4)), 4)
+        assert seen(disk) == records("first", 1, 2) + records("second", 3, 4)
+
+    def test_a_run_that_goes_back_behind_its_own_commits_moves_them_aside(
+        self, make: MakeSink, disk: FailingDisk
+    ) -> None:
+        sink = first_run(make, disk, 3)
+        sink.rewind(1)
+        run_epochs(sink, 2, 3, "again")
+        sink.rewind(1)
+        assert seen(disk) == records("first", 1, 1)
+        kept = b"\n".join(disk.read(path) for path in disk.below(OUT) if "/aside/" in path).decode()
+        assert set(records("again", 2, 3) + records("first", 2, 3)) <= set(kept.split())
+
+    def test_opening_a_run_again_changes_nothing(self, make: MakeSink, disk: FailingDisk) -> None:
+        sink = first_run(make, disk, 2)
+        for _ in range(2):
+            sink.open_run(JOB, history((1, 0), (2, 2)), 2)
+        run_epochs(sink, 3, 3, "second")
+        assert seen(disk) == records("first", 1, 2) + records("second", 3, 3)
+
+    def test_a_new_place_may_be_given_at_any_time(self, make: MakeSink, disk: FailingDisk) -> None:
+        run_epochs(opened(make, disk, history((1, 0), (2, 7)), 7), 8, 9, "second")
+        assert seen(disk) == records("second", 8, 9)
+
+    def test_a_sink_that_is_opened_without_runs_goes_by_what_it_has_noted(
+        self, make: MakeSink, disk: FailingDisk
+    ) -> None:
+        for restored in (None, 2, 3, 1):
+            sink = make(disk)
+            sink.open(JOB, restored)
+            run_epochs(sink, (restored or 0) + 1, 4, f"from{restored}-")
+        assert seen(disk) == records("fromNone-", 1, 1) + records("from1-", 2, 4)
+
+
+# --- what goes wrong on the way ------------------------------------------------------------------------
+
+
+def go_back(make: MakeSink, disk: FailingDisk) -> None:
+    opened(make, disk, history((1, 0), (2, 2)), 2)
+
+
+def go_forth(make: MakeSink, disk: FailingDisk) -> None:
+    opened(make, disk, history((1, 0), (3, 4)), 4)
+
+
+def two_lines(make: MakeSink, disk: FailingDisk) -> None:
+    """Leave epochs 1 to 4 of one run, of which 3 and 4 lie aside, and 3 to 5 of another, 5 prepared."""
+    first_run(make, disk, 4)
+    sink = opened(make, disk, history((1, 0), (2, 2)), 2)
+    run_epochs(sink, 3, 4, "second")
+    prepare(sink, 5, "second5a", "second5b")
+
+
+FAULTS = {
+    "killed": lambda disk: disk.kill,
+    "not done": lambda disk: disk.fail(0.0),
+    "done": lambda disk: disk.fail(1.0),
+    "by half": lambda disk: disk.fail(0.5),
+}
+
+
+def attempt(disk: FailingDisk, act: Callable[[], None]) -> None:
+    """Do something that may fail or be killed; whatever comes next is another process."""
+    with suppress(SinkError, Killed):
+        act()
+    disk.when(-1)
+    disk.process = Process("next driver")
+
+
+def operations_of(disk: FailingDisk, act: Callable[[], None]) -> int:
+    disk.when(-1)
+    act()
+    return len(disk.operations)
+
+
+@both
+@pytest.mark.parametrize("fault", FAULTS)
+class TestInterruptions:
+    @pytest.mark.parametrize("then", ["the same", "another", "onwards"])
+    def test_a_restore_that_is_interrupted_anywhere_is_carried_on(
+        self, make: MakeSink, fault: str, then: str
+    ) -> None:
+        whole = FailingDisk()
+        two_lines(make, whole)
+        for at in range(operations_of(whole, lambda: go_forth(make, whole))):
+            disk = FailingDisk()
+            two_lines(make, disk)
+            disk.when(at, FAULTS[fault](disk))
+            attempt(disk, lambda disk=disk: go_forth(make, disk))
+            if then == "the same":
+                opened(make, disk, history((1, 0), (4, 4)), 4)
+                assert seen(disk) == records("first", 1, 4)
+            elif then == "another":
+                opened(make, disk, history((1, 0), (2, 2), (4, 5)), 5)
+                assert seen(disk) == records("first", 1, 2) + records("second", 3, 5)
+                opened(make, disk, history((1, 0), (5, 4)), 4)
+                assert seen(disk) == records("first", 1, 4)
+            else:
+                opened(make, disk, history((1, 0), (4, 1)), 1)
+                assert seen(disk) == records("first", 1, 1)
+                opened(make, disk, history((1, 0), (2, 2), (5, 5)), 5)
+                assert seen(disk) == records("first", 1, 2) + records("second", 3, 5)
+
+    def test_a_job_that_is_interrupted_anywhere_is_carried_on(self, make: MakeSink, fault: str) -> None:
+        def run(disk: FailingDisk, covered: list[int]) -> None:
+            sink = opened(make, disk, FIRST)
+            for epoch in (1, 2):
+                prepare(sink, epoch, f"first{epoch}a", f"first{epoch}b")
+                covered.append(epoch)
+                sink.commit(epoch)
+            prepare(sink, 3, "thrown away")
+            sink.rewind(2)
+            prepare(sink, 3, "first3a", "first3b")
+            covered.append(3)
+            sink.commit(3)
+
+        whole = FailingDisk()
+        for at in range(operations_of(whole, lambda: run(whole, []))):
+            disk, covered = FailingDisk(), [0]
+            disk.when(at, FAULTS[fault](disk))
+            attempt(disk, lambda disk=disk, covered=covered: run(disk, covered))
+            last = covered[-1]
+            sink = opened(make, disk, history((1, 0), (2, last)) if last else history((2, 0)), last or None)
+            assert seen(disk) == records("first", 1, last), f"interrupted at {at}"
+            run_epochs(sink, last + 1, 4, "second")
+            assert seen(disk) == records("first", 1, last) + records("second", last + 1, 4)
+
+
+# --- two drivers ---------------------------------------------------------------------------------------
+
+
+def frozen_acts() -> dict[str, Callable[[Any], None]]:
+    return {
+        "commit": lambda sink: sink.commit(4),
+        "rewind": lambda sink: sink.rewind(3),
+        "deep rewind": lambda sink: sink.rewind(1),
+        "prepare": lambda sink: prepare(sink, 5, "ghost5"),
+        "open": lambda sink: sink.open_run(JOB, history((1, 0), (2, 2)), 2),
+    }
+
+
+class Frozen:
+    """Something that one process does, and that stops before the operation of a number, as by ``SIGSTOP``."""
+
+    def __init__(self, disk: FailingDisk, at: int, act: Callable[[], None]) -> None:
+        self.error: BaseException | None = None
+        self._act = act
+        self._is_still = threading.Event()
+        self._may_go_on = threading.Event()
+        disk.when(at, self._freeze)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._is_still.wait(PATIENCE_S)
+        disk.when(-1)
+
+    def _freeze(self) -> Verdict:
+        self._is_still.set()
+        assert self._may_go_on.wait(PATIENCE_S)
+        return FINE
+
+    def _run(self) -> None:
+        try:
+            self._act()
+        except (SinkError, JobSupersededError) as error:
+            self.error = error
+        self._is_still.set()
+
+    def thaw(self) -> None:
+        """Let it go on to its end."""
+        self._may_go_on.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+
+def older_driver(make: MakeSink, disk: FailingDisk) -> Any:
+    """Leave three epochs committed and the fourth prepared, and return the sink of the driver that did it."""
+    sink = first_run(make, disk, 3)
+    prepare(sink, 4, "first4a", "first4b")
+    return sink
+
+
+@both
+class TestTwoDrivers:
+    @pytest.mark.parametrize("act", frozen_acts())
+    @pytest.mark.parametrize("restored", [2, 4])
+    def test_one_that_was_frozen_changes_nothing_when_it_goes_on(
+        self, make: MakeSink, act: str, restored: int
+    ) -> None:
+        do = frozen_acts()[act]
+        whole = FailingDisk()
+        sink = older_driver(make, whole)
+        for at in range(operations_of(whole, lambda: do(sink))):
+            disk = FailingDisk()
+            older = older_driver(make, disk)
+            frozen = Frozen(disk, at, lambda older=older: do(older))
+            newer = opened(make, disk, history((1, 0), (3, restored)), restored)
+            run_epochs(newer, restored + 1, 6, "newer")
+            prepare(newer, 7, "newer7a", "newer7b")
+            before = seen(disk)
+            frozen.thaw()
+            assert seen(disk) == before, f"{act} went on at {at}"
+            with pytest.raises(JobSupersededError, match="newer run 000003-00000003"):
+                older.commit(9)
+            newer.commit(7)
+            assert seen(disk) - before == records("newer", 7, 7)
+
+    def test_the_older_one_is_told_whatever_it_does(self, make: MakeSink, disk: FailingDisk) -> None:
+        older = older_driver(make, disk)
+        late = older.writer(5)
+        newer = opened(make, disk, history((1, 0), (2, 3)), 3)
+        acts: list[Callable[[], Any]] = [
+            lambda: older.writer(5),
+            lambda: older.prepare(5, []),
+            lambda: older.commit(4),
+            lambda: older.rewind(3),
+            lambda: older.open_run(JOB, FIRST, None),
+        ]
+        for act in acts:
+            with pytest.raises((JobSupersededError, SinkError)):
+                act()
+        with pytest.raises(SinkError, match="cannot write"):
+            list(late.write(0, iter(["ghost"])))
+        run_epochs(newer, 4, 4, "newer")
+        assert seen(disk) == records("first", 1, 3) + records("newer", 4, 4)
+
+    def test_an_older_run_cannot_open_what_a_newer_one_has(self, make: MakeSink, disk: FailingDisk) -> None:
+        opened(make, disk, history((1, 0), (3, 0)))
+        with pytest.raises(JobSupersededError):
+            opened(make, disk, history((1, 0), (2, 0)))
+
+    def test_of_two_that_begin_at_once_the_newer_one_stays(self, make: MakeSink) -> None:
+        whole = FailingDisk()
+        for at in range(operations_of(whole, lambda: opened(make, whole, FIRST) and None)):
+            disk = FailingDisk()
+            frozen = Frozen(disk, at, lambda disk=disk: opened(make, disk, FIRST) and None)
+            newer = opened(make, disk, history((2, 0)))
+            prepare(newer, 1, "newer1a", "newer1b")
+            frozen.thaw()
+            newer.commit(1)
+            assert seen(disk) == records("newer", 1, 1)
+
+    def test_output_that_somebody_deleted_is_said_to_be_gone(self, make: MakeSink, disk: FailingDisk) -> None:
+        sink = first_run(make, disk, 1)
+        disk.delete_folder(OUT, 1.0)
+        with pytest.raises(SinkError, match="is gone"):
+            sink.commit(1)
+
+
+# --- files that are damaged, or of an older version ------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("damage", [b"", b'{"job_id": "aa', b"[]", b"\xff\xfe"])
+def test_a_torn_note_is_passed_over_with_a_word(
+    make: MakeSink, disk: FailingDisk, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    first_run(make, disk, 3)
+    (note,) = [path for path in disk.files if path.endswith("/run.json")]
+    disk.files[note][:] = damage
+    with caplog.at_level(logging.WARNING, logger="pyflinkstate"):
+        opened(make, disk, history((1, 0), (2, 2)), 2)
+    assert "run.json is damaged, and passed over" in caplog.text
+    assert seen(disk) == records("first", 1, 2)
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"job_id": "aa', b"[]", b"null"])
+def test_a_torn_mark_is_made_good_from_the_folder_of_the_run(disk: FailingDisk, damage: bytes) -> None:
+    first_run(file_sink, disk, 3)
+    disk.files[f"{OUT}/_pyflinkstate.json"][:] = damage
+    opened(file_sink, disk, history((1, 0), (2, 3)), 3)
+    assert seen(disk) == records("first", 1, 3)
+    with pytest.raises(SinkError, match="holds output of another run"):
+        file_sink(disk).open_run("b" * 32, FIRST, None)
+
+
+@pytest.mark.parametrize("damage", [b"", b'["day=01/par', b"5", b'["../../other"]', b'["/etc/x"]', b"[3]"])
+def test_a_damaged_list_is_an_error_that_names_it(disk: FailingDisk, damage: bytes) -> None:
+    sink = opened(row_format_sink, disk, FIRST)
+    prepare(sink, 1, "a")
+    (path,) = [path for path in disk.files if "/prepared/" in path]
+    disk.files[path][:] = damage
+    with pytest.raises(SinkError, match=r"/prepared/epoch=1-\w+ is damaged.* delete the list"):
+        sink.commit(1)
+
+
+def old_file_sink(disk: FailingDisk) -> None:
+    """Leave what the version before runs left: epochs 1 to 3, 4 prepared, 5 being written."""
+    disk.make_folder(OUT, recursive=True)
+    disk.make_file(f"{OUT}/_pyflinkstate.json")[:] = json.dumps({"job_id": JOB}).encode()
+    for folder in ("epoch=1", "epoch=2", "epoch=3", "_prepared/epoch=4", "_pending/epoch=5"):
+        epoch = folder.rpartition("=")[2]
+        disk.make_folder(f"{OUT}/{folder}", recursive=True)
+        disk.make_file(f"{OUT}/{folder}/part-00000.txt")[:] = f"first{epoch}a\nfirst{epoch}b\n".encode()
+
+
+def old_row_format(disk: FailingDisk) -> None:
+    """The same of the sink for lines of text; its files waited in their bucket's folder."""
+    own = f"{OUT}/_pyflinkstate/{JOB}"
+    for epoch in range(1, 6):
+        state = "committed" if epoch < 4 else "prepared"
+        name = f"day=07/part-{epoch}.txt"
+        folder = OUT if epoch < 4 else f"{own}/pending/epoch={epoch}"
+        disk.make_folder(f"{own}/{state}", recursive=True)
+        disk.make_folder(f"{folder}/day=07", recursive=True)
+        disk.make_file(f"{folder}/{name}")[:] = f"first{epoch}a\nfirst{epoch}b\n".encode()
+        if epoch < 5:
+            disk.make_file(f"{own}/{state}/epoch={epoch}")[:] = json.dumps([name]).encode()
+
+
+OLD = [(file_sink, old_file_sink), (row_format_sink, old_row_format)]
+
+
+@pytest.mark.parametrize(("make", "leave"), OLD, ids=["file sink", "row format"])
+class TestOlderVersions:
+    @pytest.mark.parametrize("line", [history((1, 4)), history((1, 0), (2, 4))], ids=["unknown", "known"])
+    def test_its_output_is_taken_over(
+        self, make: MakeSink, leave: Any, line: RunHistory, disk: FailingDisk
+    ) -> None:
+        leave(disk)
+        run_epochs(opened(make, disk, line, 4), 5, 5, "new")
+        assert seen(disk) == records("first", 1, 4) + records("new", 5, 5)
+
+    def test_one_may_go_back_in_it_and_return(self, make: MakeSink, leave: Any, disk: FailingDisk) -> None:
+        leave(disk)
+        run_epochs(opened(make, disk, history((1, 2)), 2), 3, 4, "new")
+        assert seen(disk) == records("first", 1, 2) + records("new", 3, 4)
+        opened(make, disk, history((2, 4)), 4)
+        assert seen(disk) == records("first", 1, 4)
+
+    @pytest.mark.parametrize("fault", FAULTS)
+    def test_taking_it_over_may_be_interrupted_anywhere(self, make: MakeSink, leave: Any, fault: str) -> None:
+        whole = FailingDisk()
+        leave(whole)
+        for at in range(operations_of(whole, lambda: opened(make, whole, history((1, 2)), 2) and None)):
+            disk = FailingDisk()
+            leave(disk)
+            disk.when(at, FAULTS[fault](disk))
+            attempt(disk, lambda disk=disk: opened(make, disk, history((1, 2)), 2) and None)
+            opened(make, disk, history((2, 4)), 4)
+            assert seen(disk) == records("first", 1, 4), f"interrupted at {at}"

@@ -1,0 +1,198 @@
+"""What the storage below a file sink does to it: it is full for a while, or loses its power."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from support_job import GrowingSource, Heard, JobRun
+from support_sinks import history
+
+from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
+from pyflinkstate.runtime import durable
+from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.plan import ChainNode, SourceNode
+from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.row_format import BucketAssigner
+from pyflinkstate.runtime.storage import CheckpointStorage
+
+JOB = "a" * 32
+SMALL_BYTES = 512 * 1024
+#: A record is a line of so many bytes, so that an epoch needs more room than is left on a disk that is full.
+LINE_BYTES = 32 * 1024
+
+
+def make_sink(kind: str, path: Path) -> Any:
+    if kind == "file sink":
+        return FileSink(str(path), "text")
+    if kind == "parquet":
+        return FileSink(str(path), "parquet")
+    encoder = Encoder.simple_string_encoder()
+    builder = FileSink.for_row_format(str(path), encoder)
+    return builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of half a megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_BYTES}", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs to mount a small file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@attrs.define
+class MakesRoom(Heard):
+    """Looks what is visible at each restart, and deletes a file at the second one."""
+
+    out: Path = attrs.field(kw_only=True)
+    filler: Path = attrs.field(kw_only=True)
+    visible: list[int] = attrs.Factory(list)
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        super().on_restart(attempt, error)
+        self.visible.append(len(visible(self.out)))
+        if attempt == 2:
+            self.filler.unlink()
+
+
+def visible(out: Path) -> list[Path]:
+    files = [path for path in out.rglob("*") if path.is_file()]
+    return [path for path in files if not any(part.startswith("_") for part in path.parts)]
+
+
+def fill(path: Path, left_bytes: int) -> None:
+    """Leave so much room on the file system of ``path``."""
+    with path.open("wb") as file:
+        free = os.statvfs(path.parent)
+        file.write(b"x" * (free.f_bavail * free.f_frsize - left_bytes))
+
+
+def line(number: int) -> str:
+    return f"{number:04d}" + str(number % 10) * LINE_BYTES
+
+
+def table_row(number: int) -> dict[str, Any]:
+    return {"number": number, "noise": os.urandom(LINE_BYTES)}
+
+
+def numbers_of(kind: str, out: Path) -> list[int]:
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        tables = [pq.read_table(path, partitioning=None) for path in visible(out)]
+        return sorted(number for table in tables for number in table.column("number").to_pylist())
+    return sorted(int(text[:4]) for path in visible(out) for text in path.read_text().splitlines())
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("kind", ["file sink", "parquet", "row format"])
+@pytest.mark.parametrize("room", [0, LINE_BYTES // 2, 2 * LINE_BYTES], ids=["none", "little", "some"])
+def test_a_full_disk_fails_the_attempt_and_the_job_goes_on_when_there_is_room(
+    small: Path, storage: CheckpointStorage, kind: str, room: int
+) -> None:
+    out, filler = small / "out", small / "filler"
+    heard = MakesRoom(out=out, filler=filler)
+    source = GrowingSource(9, lambda source: setattr(source, "is_over", True))
+    end = ChainNode(SourceNode(source, "numbers"), "map", table_row if kind == "parquet" else line, "line")
+    run = JobRun(end, make_sink(kind, out), storage, restart=FixedDelayRestart(5, 100), heard=heard)
+    has_filled: list[bool] = []
+
+    def fill_up(request: Any) -> None:
+        if request.link.epoch == 2 and not has_filled:
+            has_filled.append(True)
+            fill(filler, room)
+
+    run.runner.before = fill_up
+    run.run()
+    assert [type(error) for _, error in heard.restarts] == [SinkStorageError] * 2
+    assert "No space left on device" in str(heard.restarts[0][1])
+    assert set(heard.visible) == {1}, "nothing of an epoch that did not fit is seen"
+    assert numbers_of(kind, out) == list(range(9))
+    left = [path.name for path in small.rglob("*") if path.is_file() and path not in visible(out)]
+    assert not [name for name in left if name.startswith("part-")], "nothing half written is left"
+
+
+# --- power -----------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class Flushed:
+    """Notes what was flushed, by what it is on the disk."""
+
+    inodes: list[int] = attrs.Factory(list)
+
+    def fsync(self, descriptor: int) -> None:
+        self.inodes.append(os.fstat(descriptor).st_ino)
+
+    def has(self, path: Path) -> bool:
+        return path.stat().st_ino in self.inodes
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> Flushed:
+    made = Flushed()
+    monkeypatch.setattr(durable.os, "fsync", made.fsync)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["file sink", "parquet", "row format"])
+class TestWhatIsFlushed:
+    def written(self, kind: str, out: Path) -> Any:
+        """Return a sink in which an epoch has been written, and that one's results."""
+        sink = make_sink(kind, out)
+        sink.open_run(JOB, history((1, 0)), None)
+        records = [{"number": 1}] if kind == "parquet" else ["1"]
+        return sink, list(sink.writer(1).write(0, iter(records)))
+
+    def test_a_file_is_before_its_name_goes_to_the_driver(
+        self, tmp_path: Path, flushed: Flushed, kind: str
+    ) -> None:
+        _, (name,) = self.written(kind, tmp_path / "out")
+        (file,) = (tmp_path / "out").rglob(name)
+        assert flushed.has(file)
+
+    def test_what_a_checkpoint_counts_on_is_before_the_checkpoint(
+        self, tmp_path: Path, flushed: Flushed, kind: str
+    ) -> None:
+        sink, results = self.written(kind, tmp_path / "out")
+        flushed.inodes.clear()
+        sink.prepare(1, results)
+        (file,) = (tmp_path / "out").rglob(results[0])
+        assert flushed.has(file.parent)
+        (prepared,) = (tmp_path / "out").rglob("prepared")
+        assert flushed.has(prepared)
+        if kind == "row format":
+            assert flushed.has(next(prepared.iterdir()))
+
+    def test_the_folder_that_readers_see_is_after_the_commit(
+        self, tmp_path: Path, flushed: Flushed, kind: str
+    ) -> None:
+        sink, results = self.written(kind, tmp_path / "out")
+        sink.prepare(1, results)
+        flushed.inodes.clear()
+        sink.commit(1)
+        assert flushed.has(tmp_path / "out")
+
+    def test_moves_of_a_restore_are_before_the_history_that_counts_on_them(
+        self, tmp_path: Path, flushed: Flushed, kind: str
+    ) -> None:
+        sink, results = self.written(kind, tmp_path / "out")
+        sink.prepare(1, results)
+        sink.commit(1)
+        flushed.inodes.clear()
+        make_sink(kind, tmp_path / "out").open_run(JOB, history((2, 0)), 0)
+        (note,) = (tmp_path / "out").rglob("run.json")
+        (aside,) = (tmp_path / "out").rglob("aside/*")
+        noted = flushed.inodes.index(note.stat().st_ino)
+        assert aside.stat().st_ino in flushed.inodes[:noted]
+        assert note.parent.stat().st_ino in flushed.inodes[noted:]

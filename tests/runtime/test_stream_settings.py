@@ -1,0 +1,228 @@
+"""Names, uids, parallelism and partitioning belong to operators: streams that are behind none refuse them.
+
+``PYFLINK_REFUSES`` is what PyFlink 2.3 said to this program, with every stream and every call::
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    a = env.from_collection([(1, "a")], Types.TUPLE([Types.INT(), Types.STRING()])).map(lambda x: x)
+    streams = {
+        "map": a,
+        "key_by": a.key_by(lambda x: x[0]),
+        "union": a.union(b),
+        "union, key_by": a.union(b).key_by(lambda x: x[0]),
+        "side output": a.process(P()).get_side_output(tag),
+        "rebalance": a.rebalance(),  # and so on
+    }
+    for name, arguments in calls:
+        getattr(stream, name)(*arguments)
+
+It refuses what a keyed stream must not do itself ("Set name for KeyedStream is not supported.", "Cannot
+override partitioning for KeyedStream."), and the rest as Java has no such method there ("Method
+name([class java.lang.String]) does not exist").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyflinkstate.api.functions import KeyedProcessFunction, ProcessFunction
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
+from pyflinkstate.errors import ConfigurationError, ParallelismError
+from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan, upstream_of
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource, Source
+
+TAG = OutputTag("late")
+STRATEGY = WatermarkStrategy.for_monotonous_timestamps()
+
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "name": ("x",),
+    "get_name": (),
+    "uid": ("u",),
+    "set_uid_hash": ("a" * 32,),
+    "set_parallelism": (2,),
+    "set_max_parallelism": (4,),
+    "force_non_parallel": (),
+    "set_buffer_timeout": (1,),
+    "start_new_chain": (),
+    "disable_chaining": (),
+    "slot_sharing_group": ("g",),
+    "set_description": ("d",),
+}
+PARTITIONERS: dict[str, tuple[Any, ...]] = {
+    "shuffle": (),
+    "rescale": (),
+    "rebalance": (),
+    "forward": (),
+    "broadcast": (),
+    "partition_custom": (lambda key, count: 0, lambda record: record),
+}
+CALLS = {**SETTINGS, **PARTITIONERS, "get_side_output": (TAG,)}
+
+PYFLINK_REFUSES: dict[str, set[str]] = {
+    "map": set(),
+    "key_by": set(CALLS),
+    "union": {*SETTINGS, "get_side_output"},
+    "union, key_by": set(CALLS),
+    "side output": set(),
+    **{name: {*SETTINGS, "get_side_output"} for name in PARTITIONERS if name != "partition_custom"},
+    # There it is two operators of PyFlink's own, which would get the name.
+    "partition_custom": set(),
+}
+#: There a side output is read by an operator of PyFlink's own; here it is where the operator before runs.
+REFUSED_HERE = {("partition_custom", call) for call in (*SETTINGS, "get_side_output")} | {
+    ("side output", call) for call in ("set_parallelism", "force_non_parallel", "get_side_output")
+}
+
+
+class Nothing(ProcessFunction):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> list[Any]:
+        return [value]
+
+
+class Keyed(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> list[Any]:
+        return [value]
+
+
+class Environment:
+    """What streams ask of theirs."""
+
+    def get_parallelism(self) -> int:
+        return 2
+
+    def next_assigner_id(self) -> str:
+        return "assigner"
+
+    def _stream(self, source: Source, name: str, type_info: Any) -> DataStream:
+        env: Any = self
+        return DataStream(env, SourceNode(source, name, type_info))
+
+
+def source() -> DataStream:
+    env: Any = Environment()
+    return DataStream(env, SourceNode(CollectionSource([1, 2]), "numbers"))
+
+
+def own(record: Any) -> Any:
+    return record
+
+
+def stream(kind: str) -> DataStream:
+    a, b = source().process(Nothing()), source().map(own)
+    streams = {
+        "map": lambda: a.map(own).process(Nothing()),
+        "key_by": lambda: a.key_by(own),
+        "union": lambda: a.union(b),
+        "union, key_by": lambda: a.union(b).key_by(own),
+        "side output": lambda: a.get_side_output(TAG),
+        **{name: lambda name=name: getattr(a, name)(*PARTITIONERS[name]) for name in PARTITIONERS},
+    }
+    return streams[kind]()
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", PYFLINK_REFUSES)
+def test_what_pyflink_refuses_is_refused_and_nothing_else(kind: str, call: str) -> None:
+    method = getattr(stream(kind), call)
+    if call in PYFLINK_REFUSES[kind] or (kind, call) in REFUSED_HERE:
+        with pytest.raises(ConfigurationError):
+            method(*CALLS[call])
+    else:
+        method(*CALLS[call])
+
+
+def test_global_cannot_follow_key_by_either() -> None:
+    with pytest.raises(ConfigurationError, match=r"global_\(\) cannot follow key_by\(\)"):
+        stream("key_by").global_()
+
+
+def settings_of(stream: DataStream) -> tuple[Any, ...]:
+    node = stream.node
+    assert isinstance(node, KeyedNode)
+    return node.name, node.uid, node.parallelism, node.max_parallelism
+
+
+def test_the_operator_before_keeps_its_uid_and_its_parallelism() -> None:
+    a = source().key_by(own).process(Keyed()).name("a").uid("a")
+    a.set_parallelism(2).set_max_parallelism(8)
+    keyed = a.key_by(own)
+    for call, arguments in SETTINGS.items():
+        with pytest.raises(ConfigurationError):
+            getattr(keyed, call)(*arguments)
+    b = keyed.process(Keyed()).uid("b").set_parallelism(1)
+    assert settings_of(a) == ("a", "a", 2, 8)
+    assert settings_of(b) == ("Keyed", "b", 1, None)
+    plan = make_plan([SinkNode(b.node, DriverSink(print), "sink")], 4, None)
+    assert [operator.operator_id for operator in plan.operators] == ["a", "b"]
+
+
+def test_the_message_says_where_to_put_it() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        source().map(own).key_by(own).uid("b")
+    assert str(caught.value) == (
+        "uid() is for an operator, and key_by() adds none: call uid() on the operator before key_by(), or on "
+        "the one after it, such as a map() or process() that follows"
+    )
+    with pytest.raises(ConfigurationError, match=r"call name\(\) on the operator before union\(\)"):
+        source().union(source()).name("both")
+
+
+def test_settings_of_a_union_change_none_of_its_inputs() -> None:
+    a, b = source().map(own).name("a"), source().key_by(own).process(Keyed()).name("b").uid("b")
+    both = a.union(b)
+    with pytest.raises(ConfigurationError):
+        both.uid("both")
+    with pytest.raises(ConfigurationError):
+        both.name("both")
+    assert isinstance(a.node, ChainNode)
+    assert a.node.name == "a"
+    assert settings_of(b) == ("b", "b", None, None)
+
+
+def test_the_side_outputs_of_the_operator_before_are_not_those_of_a_keyed_stream() -> None:
+    with pytest.raises(ConfigurationError, match=r"get_side_output\(\) cannot follow key_by\(\)"):
+        source().process(Nothing()).key_by(own).get_side_output(TAG)
+
+
+def test_windows_and_connected_streams_have_no_settings_as_in_pyflink() -> None:
+    keyed = source().key_by(own)
+    for kind in (keyed.window(CountTumblingWindowAssigner(2)), keyed.connect(keyed)):
+        assert not [call for call in {**SETTINGS, **PARTITIONERS} if hasattr(kind, call)]
+
+
+def test_what_is_set_on_a_source_with_watermarks_is_the_sources() -> None:
+    """In PyFlink the strategy is part of the source: ``from_source(source, strategy, name)``."""
+    env: Any = Environment()
+    made = StreamExecutionEnvironment.from_source(env, CollectionSource([1]), STRATEGY, "orders")
+    assert made.get_name() == "orders"
+    assert made.name("renamed").get_name() == "renamed"
+    (root,) = [node for node in upstream_of(made.node) if isinstance(node, SourceNode)]
+    assert root.name == "renamed"
+    with pytest.raises(ParallelismError, match="'renamed' is not parallel"):
+        made.set_parallelism(2)
+    assigned = source().assign_timestamps_and_watermarks(STRATEGY).set_parallelism(2)
+    assert assigned.get_name() == "timestamps and watermarks"
+
+
+def test_the_type_is_that_of_what_was_sent_on() -> None:
+    typed = source().map(own, Types.LONG())
+    assert typed.rebalance().get_type() == typed.broadcast().forward().get_type() == Types.LONG()
+
+
+def test_a_stream_that_two_read_is_set_by_its_own_name_alone() -> None:
+    root = source().map(own).name("root")
+    first, second = root.key_by(own).process(Keyed()), root.key_by(own).process(Keyed())
+    first.uid("first").set_parallelism(1)
+    second.uid("second").set_parallelism(3)
+    assert (root.get_name(), settings_of(first)[1:3], settings_of(second)[1:3]) == (
+        "root",
+        ("first", 1),
+        ("second", 3),
+    )

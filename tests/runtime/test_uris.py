@@ -1,0 +1,200 @@
+"""What is a URI and what is a path; which file systems there are; that no folder is made by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyarrow import fs
+from support_runtime import metadata
+
+from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionEnvironment
+from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.connectors import FileSource, StreamFormat
+from pyflinkstate.runtime.formats import JsonFormat
+from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.sources import FileSource as DirectorySource
+from pyflinkstate.runtime.sources import SplitEpoch
+from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.uris import (
+    KNOWN_SCHEMES,
+    absolute,
+    check_spark_reaches,
+    child_uri,
+    is_uri,
+    open_file_system,
+    scheme_of,
+)
+
+URIS = [
+    ("dbfs:/foo/ck", "dbfs"),
+    ("file:/x", "file"),
+    ("file:///x", "file"),
+    ("FILE:///x", "file"),
+    ("s3://bucket/a", "s3"),
+    ("abfss://c@account.dfs.core.windows.net/a", "abfss"),
+    ("hdfs:/x", "hdfs"),
+    ("a-b+c.9:x", "a-b+c.9"),
+]
+PATHS = [
+    "/data/a:b",
+    "./x:y",
+    "../x:y",
+    "x/y:z",
+    "relative",
+    "C:/Users/x",
+    "c:x",
+    "10:30",
+    "my_folder:x",
+    ":x",
+    "",
+    "a b:c",
+]
+
+
+@pytest.mark.parametrize(("uri", "scheme"), URIS)
+def test_what_begins_with_a_scheme_is_a_uri(uri: str, scheme: str) -> None:
+    assert scheme_of(uri) == scheme
+    assert is_uri(uri)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_all_else_is_a_local_path(path: str) -> None:
+    assert scheme_of(path) is None
+    assert absolute(path) == str(Path(path).absolute())
+
+
+@pytest.mark.parametrize("name", ["a:b", "x:/y", "50%20off", "what?"])
+def test_a_path_with_odd_characters_is_where_it_says(tmp_path: Path, name: str) -> None:
+    storage = CheckpointStorage(f"{tmp_path}/{name}")
+    storage.begin("0" * 32, 1)
+    storage.complete(metadata())
+    assert (tmp_path / name / ("0" * 32) / "chk-1" / "_metadata").is_file()
+    assert storage.load_latest("orders") == metadata()
+
+
+@pytest.mark.parametrize("form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}"])
+def test_local_uris_are_local_paths(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "a b"
+    storage = CheckpointStorage(form.format(str(folder).replace(" ", "%20")))
+    storage.begin("0" * 32, 1)
+    storage.complete(metadata())
+    assert CheckpointStorage(str(folder)).load_latest("orders") == metadata()
+    loaded, _ = load_checkpoint(storage.uri_of("0" * 32, 1) + "/_metadata")
+    assert loaded == metadata()
+
+
+@pytest.mark.parametrize("uri", ["file:x", "file:./x", "file://host/x"])
+def test_a_local_uri_is_an_absolute_path_of_this_host(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match="absolute path of this host") as caught:
+        open_file_system(uri)
+    assert uri in str(caught.value)
+
+
+def directory_source(uri: str) -> DirectorySource:
+    return DirectorySource(uri, JsonFormat())
+
+
+def stream_source(uri: str) -> FileSource:
+    return FileSource.for_record_stream_format(StreamFormat.text_line_format(), uri).build()
+
+
+def default_savepoints(uri: str) -> object:
+    environment = cast(StreamExecutionEnvironment, SimpleNamespace())
+    return StreamExecutionEnvironment.set_default_savepoint_directory(environment, uri)
+
+
+def a_savepoint(uri: str) -> object:
+    """The program hears of it, and not the job, which would have ended with it."""
+
+    class Idle:
+        job_id = "0" * 32
+        requests: list[Any]
+
+        def run(self) -> list[int]:
+            return []
+
+        def result(self) -> None:
+            return None
+
+    return JobClient(cast(Job, Idle()), None).trigger_savepoint(uri)
+
+
+DOORS: list[Callable[[str], object]] = [
+    FileSystemCheckpointStorage,
+    CheckpointStorage,
+    FileSink,
+    lambda uri: FileSink.for_row_format(uri, Encoder.simple_string_encoder()).build(),
+    directory_source,
+    stream_source,
+    load_checkpoint,
+    open_checkpoint,
+    default_savepoints,
+    a_savepoint,
+]
+
+
+@pytest.mark.parametrize("uri", ["dbfs:/foo/ck", "s3a://bucket/x", "ftp://host/x", "nosuch:x"])
+@pytest.mark.parametrize("door", range(len(DOORS)))
+def test_an_unknown_scheme_is_refused_everywhere_and_no_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: int, uri: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError) as caught:
+        DOORS[door](uri)
+    message = str(caught.value)
+    assert uri in message
+    assert f"{scheme_of(uri)}: is a scheme that is not known" in message
+    assert all(f"{scheme}:" in message for scheme in KNOWN_SCHEMES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_savepoint_below_an_unknown_scheme_fails_and_the_storage_is_as_it_was(
+    storage: CheckpointStorage, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="dbfs: is a scheme"):
+        storage.begin_savepoint("dbfs:/savepoints", "0" * 32)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_below_a_local_uri_are_read_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a b.json").write_text("1\n")
+    source = DirectorySource(f"file:{tmp_path}", JsonFormat())
+    start = source.initial_offset()
+    epoch = source.plan(start, source.latest_offset(start, True).end)
+    assert isinstance(epoch, SplitEpoch)
+    file_system, path = open_file_system(epoch.splits[0])
+    assert path == f"{tmp_path}/a b.json"
+    assert isinstance(file_system, fs.LocalFileSystem)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/a", "/a/b/c"),
+        ("/a/?", "/a/?/b/c"),
+        ("/a:x/?y", "/a:x/?y/b/c"),
+        ("file:/a", "file:/a/b/c"),
+        ("s3://bucket/a/", "s3://bucket/a/b/c"),
+        ("s3://bucket/a?region=eu&scheme=http", "s3://bucket/a/b/c?region=eu&scheme=http"),
+    ],
+)
+def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
+    assert child_uri(uri, "b", "c") == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "reaches"),
+    [("s3://b/x", False), ("S3://b/x", False), ("hdfs:/x?y=z", False), ("/a?b", True), ("file:/x", True)],
+)
+def test_what_spark_reaches_as_well(uri: str, reaches: bool) -> None:
+    if reaches:
+        check_spark_reaches(uri, "job in", "name another")
+    else:
+        with pytest.raises(ConfigurationError, match=r"job in .* name another"):
+            check_spark_reaches(uri, "job in", "name another")

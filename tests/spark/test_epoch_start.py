@@ -1,0 +1,142 @@
+"""Nothing between "epoch asked for" and "epoch running" can fail so that the job waits for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from pyflinkstate import RestartStrategies, StreamExecutionEnvironment
+from pyflinkstate.runtime import spark as on_spark
+from pyflinkstate.runtime.job import Job
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+
+class GatewayGone(OSError):
+    """What a broken gateway raises."""
+
+
+def codes_within(code: CodeType) -> list[CodeType]:
+    """Return a function's code, and that of the functions that it makes."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code, *(found for each in inner for found in codes_within(each))]
+
+
+#: What runs from the request for an epoch to its word, in the order in which it is called.
+ON_THE_WAY: list[Callable[..., Any]] = [
+    Job._start,
+    on_spark._local_properties,
+    on_spark.SparkRunner.start,
+    on_spark.SparkRunner._begin,
+    on_spark.SparkRunner._run_and_tell,
+    on_spark.SparkRunner._run,
+    on_spark.SparkRunner._results,
+]
+LINES = [
+    (code, line)
+    for function in ON_THE_WAY
+    for code in codes_within(function.__code__)
+    for line in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno})
+]
+
+
+class Injection:
+    """Raises once, where a line of the code begins, on whatever thread that is."""
+
+    def __init__(self, code: CodeType, line: int) -> None:
+        self._code = code
+        self._line = line
+        self.has_happened = False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not self._code:
+            return None
+        if event == "line" and frame.f_lineno == self._line and not self.has_happened:
+            self.has_happened = True
+            raise GatewayGone("the gateway is gone")
+        return self
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(spark: Any, tmp_path: Path) -> None:
+    before = sys.gettrace()
+    happened = []
+    for number, (code, line) in enumerate(LINES):
+        injection = Injection(code, line)
+        threading.settrace(injection)
+        sys.settrace(injection)
+        try:
+            seen = sums(spark, tmp_path / str(number))
+        except GatewayGone:
+            seen = None  # on the job's own thread: the job has ended with it
+        finally:
+            threading.settrace(None)  # type: ignore[arg-type]
+            sys.settrace(before)
+        assert seen in (None, [0, 1, 2, 3, 4, 5]), (code, line)
+        happened += [code.co_name] * injection.has_happened
+    assert {function.__name__ for function in ON_THE_WAY} <= set(happened)
+
+
+def sums(spark: Any, folder: Path) -> list[int]:
+    env = StreamExecutionEnvironment(spark).set_parallelism(1).enable_checkpointing(0, str(folder))
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    stream = env.from_collection(range(6), records_per_epoch=3).map(lambda number: number)
+    return list(stream.execute_and_collect())
+
+
+KILLED_JVM = """
+import os, signal, sys, threading
+from pyflinkstate import StreamExecutionEnvironment, errors
+from pyflinkstate.runtime import spark as on_spark
+from pyflinkstate.runtime.job import Job
+
+def kill_before(owner, name):
+    function = getattr(owner, name)
+    def killing(*arguments):
+        if arguments[-1] is not None and calls.append(name) is None and len(calls) == 2:
+            process = env._context._gateway.proc
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return function(*arguments)
+    setattr(owner, name, killing)
+
+calls = []
+env = StreamExecutionEnvironment().set_parallelism(1).enable_checkpointing(0, sys.argv[1])
+kill_before(*%s)
+env.from_collection(range(50), records_per_epoch=10).print()
+try:
+    env.execute()
+except errors.SparkUnavailableError as error:
+    print("unavailable:", str(error).splitlines()[0])
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "(Job, '_start')",
+        "(on_spark.SparkRunner, '_run_and_tell')",
+        "(on_spark.SparkRunner, '_run')",
+        "(on_spark._SparkGraph, 'run')",
+    ],
+    ids=["asked for", "thread begins", "properties", "collect"],
+)
+def test_a_jvm_that_dies_as_an_epoch_starts_is_an_error_and_no_hang(tmp_path: Path, place: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(KILLED_JVM % place)
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "checkpoints")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "unavailable: the Spark application ended in" in done.stdout, done.stderr
