@@ -366,8 +366,6 @@ class Job(JobView):
     def _begin_from(self, restore: RestorePoint | None) -> None:
         metadata = None if restore is None else restore.metadata
         self._epoch = 0 if metadata is None else metadata.epoch
-        if self._attempt:  # a commit that failed is made good before anybody hears of its epochs
-            self._unannounced.extend(range(self._committed + 1, self._epoch + 1))
         self._committed = self._epoch
         if metadata is not None:
             position = metadata.source_position
