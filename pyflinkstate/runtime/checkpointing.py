@@ -376,8 +376,12 @@ class Checkpointing:
     # --- barriers ----------------------------------------------------------------------------------
 
     def trigger(self, epoch: int, now_ms: int) -> CheckpointTrigger | None:
-        """Begin a checkpoint at the barrier of ``epoch``; None where its folder cannot be made."""
-        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks())
+        """Begin a checkpoint at the barrier of ``epoch``; None where its folder cannot be made.
+
+        ``now_ms`` is monotonic.
+        """
+        timestamp_ms = self._clock.now_ms()
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), timestamp_ms=timestamp_ms)
         try:
             uri = self._storage.begin(self._job_id, pending.checkpoint_id, self._settings.incremental)
         except CheckpointError as error:
@@ -390,7 +394,7 @@ class Checkpointing:
             self._increments_since_full += 1
             materialize = self._increments_since_full % self._settings.materialization_interval == 0
         return CheckpointTrigger(
-            pending.checkpoint_id, now_ms, uri, self._settings.incremental, base_id, materialize
+            pending.checkpoint_id, timestamp_ms, uri, self._settings.incremental, base_id, materialize
         )
 
     def trigger_savepoint(
@@ -420,10 +424,11 @@ class Checkpointing:
         self, request: SavepointRequest, uri: str, epoch: int, now_ms: int, checkpoint_id: int | None = None
     ) -> CheckpointTrigger:
         target = SavepointTarget(uri, request.stops_job, checkpoint_id)
-        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target)
+        timestamp_ms = self._clock.now_ms()
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target, timestamp_ms)
         self._uris[pending.checkpoint_id] = uri
         self._savepoints[pending.checkpoint_id] = request
-        return CheckpointTrigger(pending.checkpoint_id, now_ms, uri)
+        return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri)
 
     def _subtasks(self) -> list[SlotId]:
         return [
@@ -437,7 +442,7 @@ class Checkpointing:
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
-        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.now_ms()))
+        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.monotonic_ms()))
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -468,7 +473,7 @@ class Checkpointing:
     def tick(self) -> None:
         """Time has passed."""
         self._claim.check_now_and_then()
-        self.execute(self.coordinator.tick(self._clock.now_ms()))
+        self.execute(self.coordinator.tick(self._clock.monotonic_ms()))
 
     def execute(self, instructions: list[Instruction]) -> None:
         """Carry out what the coordinator says."""
@@ -500,7 +505,7 @@ class Checkpointing:
             self.execute(self.coordinator.not_completed(checkpoint_id, error))
             return
         del self._uris[checkpoint_id]
-        instructions = self.coordinator.completed(checkpoint_id, self._clock.now_ms())
+        instructions = self.coordinator.completed(checkpoint_id, self._clock.monotonic_ms())
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is None:
             self._registry.register(checkpoint_id, states)
@@ -530,7 +535,7 @@ class Checkpointing:
             source_position=state.position,
             counters=state.counters,
             watermarks=state.watermarks,
-            timestamp_ms=pending.triggered_ms,
+            timestamp_ms=pending.timestamp_ms,
             runs=self.line.runs,
             operators=tuple(
                 OperatorState(
@@ -557,13 +562,17 @@ class Checkpointing:
             max((ack.async_ms for ack in acks), default=0.0),
             sum(state.size_bytes for state in states.values()),
             checkpointed_bytes=sum(ack.state.size_bytes for ack in acks),
-            triggered_ms=pending.triggered_ms,
-            duration_ms=self._clock.now_ms() - (pending.aligned_ms or pending.triggered_ms),
+            triggered_ms=pending.timestamp_ms,
+            duration_ms=self._since_alignment_ms(pending),
             is_incremental=any(ack.base_id is not None for ack in acks),
             is_savepoint=pending.savepoint is not None,
             uri=uri,
         )
         self._note(stats)
+
+    def _since_alignment_ms(self, pending: PendingCheckpoint) -> int:
+        began_ms = pending.triggered_ms if pending.aligned_ms is None else pending.aligned_ms
+        return self._clock.monotonic_ms() - began_ms
 
     def _note(self, stats: CheckpointStats) -> None:
         self.history.append(stats)
@@ -593,8 +602,8 @@ class Checkpointing:
         stats = CheckpointStats(
             checkpoint_id,
             pending.epoch,
-            triggered_ms=pending.triggered_ms,
-            duration_ms=self._clock.now_ms() - (pending.aligned_ms or pending.triggered_ms),
+            triggered_ms=pending.timestamp_ms,
+            duration_ms=self._since_alignment_ms(pending),
             is_savepoint=pending.savepoint is not None,
             failure=str(instruction.error),
         )

@@ -1,5 +1,7 @@
 """The checkpoint coordinator: a state machine, events in and instructions out, no I/O and no clock.
 
+The times that it is told are monotonic: nobody can set them.
+
 A checkpoint goes through these states::
 
     TRIGGERED --barrier_aligned, all acknowledge--> COMPLETING --completed--> (completed)
@@ -87,7 +89,11 @@ class SavepointTarget:
 
 @attrs.define
 class PendingCheckpoint:
-    """A checkpoint that is not yet complete."""
+    """A checkpoint that is not yet complete.
+
+    ``timestamp_ms`` is the wall time at its trigger, for people and for ``_metadata``; other times are
+    monotonic.
+    """
 
     checkpoint_id: int
     epoch: int
@@ -96,6 +102,7 @@ class PendingCheckpoint:
     savepoint: SavepointTarget | None = None
     state: _State = _State.TRIGGERED
     aligned_ms: int | None = None
+    timestamp_ms: int = 0
     acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
 
 
@@ -205,12 +212,14 @@ class CheckpointCoordinator:
         epoch: int,
         subtasks: Iterable[SlotId],
         savepoint: SavepointTarget | None = None,
+        timestamp_ms: int = 0,
     ) -> PendingCheckpoint:
-        """Begin a checkpoint, or a savepoint, at the barrier of ``epoch``."""
+        """Begin a checkpoint, or a savepoint, at the barrier of ``epoch``; ``timestamp_ms`` is noted."""
         self._last_id += 1
         if savepoint is None:
             self._last_trigger_ms = now_ms
         pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks), savepoint)
+        pending.timestamp_ms = timestamp_ms
         self._pending[self._last_id] = pending
         return pending
 

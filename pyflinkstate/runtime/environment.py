@@ -20,7 +20,7 @@ from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime import spark as on_spark
 from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.clock import SystemClock
+from pyflinkstate.runtime.clock import SystemClock, steady
 from pyflinkstate.runtime.connectors import FileSource, StreamFormat, type_of_source
 from pyflinkstate.runtime.control import ControlServer
 from pyflinkstate.runtime.data_stream import DataStream
@@ -224,9 +224,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
-        Newer checkpoints of the same job are deleted, and so is output that a file sink committed after
-        the restored one: the job begins again from there. The job keeps its id, so one that goes on elsewhere
-        from a savepoint needs another checkpoint directory.
+        When all slots have restored their state, newer checkpoints of the same job are moved aside, and so is
+        output that a file sink committed after the restored one: the job begins again from there. The job
+        keeps its id, so one that goes on elsewhere from a savepoint needs another checkpoint directory. If
+        another program runs the job, that one ends with a ``JobSupersededError``.
 
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
@@ -322,7 +323,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
         _check_positive("rows_per_second", rows_per_second)
         _check_positive("partitions", partitions)
-        return self._stream(RateSource(rows_per_second, SystemClock().now_ms, partitions), "rate")
+        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
 
     def from_batch_reader(
         self,

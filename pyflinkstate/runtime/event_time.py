@@ -37,7 +37,7 @@ class EventTimeTracker:
 
     Args:
         idle_timeouts_ms: of the assigners that have one, by their ids.
-        now_ms: the time since 1970.
+        now_ms: monotonic: only how long a stream is silent counts.
         aligned: which source each assigner with an alignment belongs to.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -19,15 +19,19 @@ from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.backends.key_groups import key_group_of_hash, operator_index
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, PyFlinkStateError
+from pyflinkstate.runtime import frame_sizes
 from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.frame_sizes import FrameCutter
 from pyflinkstate.runtime.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.pickling import dumps, loads, unshipped
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, ChannelEvent, FrameTime, TaskTime
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, FrameTime, TaskTime
 
 RECORDS_PER_FRAME = 4096
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.
 REMEMBERED_KEYS = 500_000
 
+#: A frame that is too large becomes several, at most so many: one for each record.
+MAX_PARTS = 1 << 24
 #: (subtask, round, branch, partition that sent it, number in that partition): sorting by it makes input
 #: deterministic. Without event time all is one round; with it, each frame of a partition is in one of its
 #: own, so that partitions advance side by side. What is broadcast is in a round before them.
@@ -72,6 +76,27 @@ class KeyedFrame:
         number, timestamps, time = rest
         return cls(groups, keys, values, number, timestamps, None if time is None else FrameTime(*time))
 
+    def part(self, part: slice) -> KeyedFrame:
+        """Return some of the records; what the frame says about event time is left to the caller."""
+        if part.start == 0 and part.stop >= len(self.values):
+            return self
+        times = None if self.timestamps is None else self.timestamps[part]
+        groups = self.key_groups[2 * part.start : 2 * part.stop]
+        return attrs.evolve(
+            self, key_groups=groups, keys=self.keys[part], values=self.values[part], timestamps=times
+        )
+
+    def halves(self) -> tuple[KeyedFrame, KeyedFrame]:
+        """Return two frames for one; the first says nothing new about event time."""
+        middle = len(self.values) // 2
+        first, second = self.part(slice(0, middle)), self.part(slice(middle, len(self.values)))
+        if self.time is not None:
+            first = attrs.evolve(first, time=attrs.evolve(self.time, watermark=NO_WATERMARK))
+        return first, second
+
+    def __len__(self) -> int:
+        return len(self.values)
+
 
 @attrs.frozen
 class ValuesFrame:
@@ -112,10 +137,79 @@ class ValuesFrame:
             return self.values, self.timestamps
         return self.side.get(tag_id, ((), None))
 
+    def halves(self) -> tuple[ValuesFrame, ValuesFrame]:
+        """Return two frames for one; the first says no watermark."""
+        main = _halved((self.values, self.timestamps))
+        sides = {tag_id: _halved(columns) for tag_id, columns in self.side.items()}
+        first, second = ({tag_id: halves[number] for tag_id, halves in sides.items()} for number in (0, 1))
+        return (
+            ValuesFrame(*main[0], None, self.is_idle, first, self.opening),
+            ValuesFrame(*main[1], self.watermark, self.is_idle, second),
+        )
+
+    def __len__(self) -> int:
+        return len(self.values) + sum(len(values) for values, _ in self.side.values())
+
+
+#: Records and their timestamps.
+_Columns = tuple[Sequence[Any], Sequence[int | None] | None]
+
+
+def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
+    """Return the halves; of a single record the second half has it."""
+    values, timestamps = columns
+    middle = len(values) // 2
+    if timestamps is None:
+        return (values[:middle], None), (values[middle:], None)
+    return (values[:middle], timestamps[:middle]), (values[middle:], timestamps[middle:])
+
+
+def encoded_frames(frame: KeyedFrame | ValuesFrame, place: str) -> Iterator[bytes]:
+    """Yield the bytes of a frame, or of several where one would be too large.
+
+    Args:
+        frame: with any number of records.
+        place: the operator's name, for errors.
+
+    Raises:
+        BadRecordError: a record cannot be pickled, or is larger than ``frame_sizes.MAX_RECORD_BYTES``.
+    """
+    data = frame.encode()
+    if len(data) <= frame_sizes.MAX_FRAME_BYTES:
+        yield data
+    elif len(frame) < 2:
+        _check_single(frame, len(data), place)
+        yield data
+    else:
+        del data
+        for half in frame.halves():
+            yield from encoded_frames(half, place)
+
+
+def _check_single(frame: KeyedFrame | ValuesFrame, size_bytes: int, place: str) -> None:
+    values = [*frame.values]
+    key = None
+    if isinstance(frame, KeyedFrame):
+        key = frame.keys[0] if frame.keys else None
+    else:
+        values += [value for side, _ in frame.side.values() for value in side]
+    frame_sizes.check_record(size_bytes, place, values[0] if values else None, key)
+
 
 def encode_values(values: Sequence[Any]) -> bytes:
     """Return a frame of plain values."""
     return _dumps(values)
+
+
+def frames_of(records: Iterator[Any], place: str) -> Iterator[bytes]:
+    """Yield frames of plain values; errors as of :func:`encoded_frames`."""
+    cutter = FrameCutter(RECORDS_PER_FRAME)
+    while batch := cutter.take(records):
+        size = 0
+        for data in encoded_frames(ValuesFrame(batch), place):
+            size += len(data)
+            yield data
+        cutter.encoded(size)
 
 
 def decode_values(data: bytes) -> Sequence[Any]:
@@ -274,13 +368,22 @@ class Router:
             return
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         iterator = iter(records)
-        size = max(RECORDS_PER_FRAME, 1024 * self.parallelism)
+        cutter = FrameCutter(max(RECORDS_PER_FRAME, 1024 * self.parallelism))
         split = self.splitter(partition)
         number = 0
-        while batch := list(islice(iterator, size)):
+        while batch := cutter.take(iterator):
+            size = 0
             for subtask, frame in split(batch):
-                yield (subtask, round_, self.branch, partition, number), frame.encode()
+                for data in self._numbered(frame, (subtask, round_, self.branch, partition, number)):
+                    size += len(data[1])
+                    yield data
+            cutter.encoded(size)
             number += 1
+
+    def _numbered(self, frame: KeyedFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield a frame in as many as it takes; they stay in their order, and before the next one."""
+        for number, data in enumerate(encoded_frames(frame, self.operator)):
+            yield (*key[:4], key[4] * MAX_PARTS + number), data
 
     def _route_timed(
         self, partition: int, records: Iterable[Any], time: TaskTime
@@ -288,6 +391,7 @@ class Router:
         assert self.event_time is not None
         iterator = iter(records)
         split = self.splitter(partition)
+        cutter = FrameCutter(RECORDS_PER_FRAME)
         silent, opening = self.event_time.is_idle, time.watermark
         yield from self._signal(
             partition,
@@ -296,15 +400,19 @@ class Router:
         )
         number = 0
         while True:
-            batch, timestamps = timed_batch(iterator, time)
+            batch, timestamps = timed_batch(iterator, time, cutter)
             if not batch:
                 break
             number += 1
+            size = 0
             frames = dict(split(batch, timestamps))
             at = FrameTime(self.branch, partition, time.watermark, is_idle=time.is_idle)
             for subtask in range(self.parallelism):
                 frame = attrs.evolve(frames.get(subtask, _NOTHING), time=at, input=self.input)
-                yield self._key(subtask, partition, number), frame.encode()
+                for data in self._numbered(frame, self._key(subtask, partition, number)):
+                    size += len(data[1])
+                    yield data
+            cutter.encoded(size)
         end = MAX_WATERMARK if self.event_time.is_final else time.watermark
         event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
         is_idle = time.is_idle or (silent and not number and time.watermark == opening)
@@ -314,7 +422,8 @@ class Router:
         """Yield a frame without records for each subtask."""
         data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
         for subtask in range(self.parallelism):
-            yield self._key(subtask, partition, number), data
+            key = self._key(subtask, partition, number)
+            yield (*key[:4], key[4] * MAX_PARTS), data
 
     def _key(self, subtask: int, partition: int, number: int) -> FrameKey:
         """Openings come first, then what is broadcast, then the others side by side."""
@@ -424,13 +533,12 @@ class Router:
 _NOTHING = KeyedFrame(b"", (), ())
 
 
-def timed_batch(records: Iterator[Any], time: TaskTime) -> tuple[list[Any], list[int | None]]:
+def timed_batch(
+    records: Iterator[Any], time: TaskTime, cutter: FrameCutter
+) -> tuple[list[Any], list[int | None]]:
     """Take records and their timestamps: ``time`` is about the one taken last."""
-    batch: list[Any] = []
     timestamps: list[int | None] = []
-    for record in islice(records, RECORDS_PER_FRAME):
-        batch.append(record)
-        timestamps.append(time.timestamp)
+    batch = cutter.take(records, lambda _: timestamps.append(time.timestamp))
     return batch, timestamps
 
 

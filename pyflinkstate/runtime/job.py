@@ -147,7 +147,7 @@ class Job(JobView):
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
         self._planner = EpochPlanner(self._source, log)
-        self._event_time = track_event_time(self._plan, clock.now_ms)
+        self._event_time = track_event_time(self._plan, clock.monotonic_ms)
         #: The epoch that ends event time has been run.
         self._is_final = False
         #: Where the source began; asked once, so that a restart without checkpoint begins there again.
@@ -365,7 +365,8 @@ class Job(JobView):
 
     def _begin_from(self, restore: RestorePoint | None) -> None:
         metadata = None if restore is None else restore.metadata
-        self._epoch = self._committed = 0 if metadata is None else metadata.epoch
+        self._epoch = 0 if metadata is None else metadata.epoch
+        self._committed = self._epoch
         if metadata is not None:
             position = metadata.source_position
             self._source.commit(position)
@@ -417,8 +418,8 @@ class Job(JobView):
 
     def _pause(self, delay_ms: int) -> None:
         """Wait before the restart; who cancels the job or wants a savepoint need not wait."""
-        until_ms = self._clock.now_ms() + delay_ms
-        while (left_ms := until_ms - self._clock.now_ms()) > 0:
+        until_ms = self._clock.monotonic_ms() + delay_ms
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
             event = self._clock.receive(self._events, left_ms)
             if isinstance(event, SavepointRequest):
                 event.fail(CheckpointError("the job waits for its restart: ask again when it is running"))
@@ -429,7 +430,7 @@ class Job(JobView):
 
     def _delay_after(self, error: PyFlinkStateError) -> int:
         """Return how long to wait before the restart; raises what ends the job if there is to be none."""
-        delay_ms = self._restarts.notify_failure(self._clock.now_ms()) if error.recoverable else None
+        delay_ms = self._restarts.notify_failure(self._clock.monotonic_ms()) if error.recoverable else None
         if delay_ms is not None:
             return delay_ms
         if self._attempt == 0 or not error.recoverable:
@@ -499,7 +500,8 @@ class Job(JobView):
             return True
         if self._committed == self._epoch or self._checkpointing.coordinator.pending:
             return False
-        return is_last or self._must_commit() or self._checkpointing.coordinator.is_due(self._clock.now_ms())
+        is_due = self._checkpointing.coordinator.is_due(self._clock.monotonic_ms())
+        return is_last or self._must_commit() or is_due
 
     def _must_commit(self) -> bool:
         return self._source.commits_every_epoch
@@ -512,7 +514,7 @@ class Job(JobView):
 
     def _run_epoch(self, step: Step) -> None:
         number = self._epoch + 1
-        started_ms = self._clock.now_ms()
+        started_ms = self._clock.monotonic_ms()
         if step.is_last:
             self._wait_until(self._nothing_pending)
         barrier = self._barrier(number, started_ms, step.is_last)
@@ -552,7 +554,7 @@ class Job(JobView):
         self._planner.ended(number)
         self._event_time.ended(number)
         self._epoch = number
-        self._last_duration_ms = self._clock.now_ms() - started_ms
+        self._last_duration_ms = self._clock.monotonic_ms() - started_ms
         self._tell_of_epoch(number)
 
     def _nothing_pending(self) -> bool:

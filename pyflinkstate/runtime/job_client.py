@@ -70,6 +70,8 @@ class JobClient:
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.
 
+        It is complete when a checkpoint of the same barrier is, and the sinks have committed up to there.
+
         Args:
             savepoint_directory: a path or URI that driver and executors reach; a folder is made below it.
                 Without it, the one set with ``set_default_savepoint_directory``.

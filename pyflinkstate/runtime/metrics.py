@@ -107,6 +107,8 @@ class _Meter(Meter):
 
     def value(self) -> MetricValue:
         now = self._now_ms()
+        if now < self._seen[-1][0]:  # somebody has set the clock back
+            self._seen = deque([(now, self._count)])
         self._seen.append((now, self._count))
         while len(self._seen) > 2 and now - self._seen[1][0] >= self._time_span_ms:
             self._seen.popleft()

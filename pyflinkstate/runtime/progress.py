@@ -31,7 +31,7 @@ class ProgressLine(JobListener):
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         self._checkpoint = stats
-        self._completed_ms = self._clock.now_ms()
+        self._completed_ms = self._clock.monotonic_ms()
         self._show()
 
     def on_restart(self, attempt: int, error: Exception) -> None:
@@ -47,7 +47,7 @@ class ProgressLine(JobListener):
             rate = self._epoch.records * 1000 / max(1, self._epoch.duration_ms)
             parts.append(f"epoch {self._epoch.epoch} | {rate:,.0f} records/s")
         if self._checkpoint is not None:
-            ago_s = (self._clock.now_ms() - self._completed_ms) / 1000
+            ago_s = (self._clock.monotonic_ms() - self._completed_ms) / 1000
             parts.append(f"state {_size(self._checkpoint.size_bytes)}")
             parts.append(
                 f"checkpoint {self._checkpoint.checkpoint_id}: "

@@ -20,7 +20,10 @@ class RestartTracker(ABC):
 
     @abstractmethod
     def notify_failure(self, now_ms: int) -> int | None:
-        """The job failed: return after how many milliseconds it restarts, or None if it shall not."""
+        """The job failed: return after how many milliseconds it restarts, or None if it shall not.
+
+        ``now_ms`` is monotonic.
+        """
 
     def notify_progress(self) -> None:
         """A checkpoint is complete."""

@@ -23,8 +23,9 @@ listings that show what was written before, as all of them have.
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 
-from pyflinkstate.errors import JobSupersededError
+from pyflinkstate.errors import CheckpointStorageError, JobSupersededError
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.runs import RunHistory, newest_run, run_id_after
 from pyflinkstate.runtime.storage import CheckpointStorage
@@ -66,10 +67,14 @@ class RunClaim:
         return run
 
     def take_over(self, line: RunHistory, last_checkpoint_id: int) -> None:
-        """Note the history that the job goes on with, and which checkpoint ids are used up."""
+        """Note the history that the job goes on with, and which checkpoint ids are used up.
+
+        Claims of older runs say nothing any more, and go: listings stay short.
+        """
         assert self.run is not None
         self.check()
         self._storage.write_run(self._job_id, self.run, line, last_checkpoint_id)
+        self._storage.forget_runs(self._job_id, before=self.run)
 
     def check(self) -> None:
         """See whether the job is this run's still.
@@ -81,7 +86,7 @@ class RunClaim:
         if self.run is None:
             return
         if self._successor is None:
-            self._looked_ms = self._clock.now_ms()
+            self._looked_ms = self._clock.monotonic_ms()
             newest = newest_run([*self._storage.runs(self._job_id), self.run])
             self._successor = newest if newest != self.run else None
         if self._successor is not None:
@@ -95,6 +100,10 @@ class RunClaim:
             )
 
     def check_now_and_then(self) -> None:
-        """See :meth:`check`; does nothing if that was done a little while ago."""
-        if not 0 <= self._clock.now_ms() - self._looked_ms < CHECK_INTERVAL_MS:
-            self.check()
+        """See :meth:`check`; does nothing if that was done a little while ago.
+
+        A storage that cannot tell now is asked again later: nothing is about to be changed.
+        """
+        if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
+            with suppress(CheckpointStorageError):
+                self.check()

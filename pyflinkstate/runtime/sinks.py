@@ -10,14 +10,13 @@ reader sees half of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.frames import RECORDS_PER_FRAME, decode_values, encode_values
+from pyflinkstate.runtime.frames import decode_values, frames_of
 from pyflinkstate.runtime.runs import RunHistory
 
 
@@ -118,8 +117,8 @@ class FrameWriter:
 
     def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
         """See :class:`SinkWriter`."""
-        while batch := list(islice(records, RECORDS_PER_FRAME)):
-            yield partition, encode_values(batch)
+        for frame in frames_of(records, "sink"):
+            yield partition, frame
 
 
 class DriverSink:

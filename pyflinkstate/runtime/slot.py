@@ -205,11 +205,9 @@ class StateSlot:
         """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
         try:
             while data := task.recv_bytes():
-                results = self._service.process(data)
-                if results is not None:
+                for results in self._service.process(data):
                     task.send_bytes(results)
-            results = self._service.finish_input()
-            if results is not None:
+            for results in self._service.finish_input():
                 task.send_bytes(results)
         except PyFlinkStateError as error:
             self._service.abandon()

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -28,7 +28,8 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.context import OperatorContext
 from pyflinkstate.runtime.failures import user_failure
-from pyflinkstate.runtime.frames import KeyedFrame, ValuesFrame
+from pyflinkstate.runtime.frame_sizes import OutputSteps
+from pyflinkstate.runtime.frames import KeyedFrame, ValuesFrame, encoded_frames
 from pyflinkstate.runtime.memory import MemoryGuard
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,
@@ -90,6 +91,7 @@ class SlotService:
         self._version: int | None = None
         self._epoch: BeginEpoch | None = None
         self._counts = [0, 0]
+        self._steps = OutputSteps()
         #: Where event time stood when the epoch began, and what was said of it last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
@@ -172,8 +174,8 @@ class SlotService:
             f"from its last checkpoint"
         )
 
-    def process(self, data: bytes) -> bytes | None:
-        """Process one frame and return the frame of its results, if there are any.
+    def process(self, data: bytes) -> Iterator[bytes]:
+        """Process one frame and yield frames of its results, if there are any.
 
         Raises:
             PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
@@ -183,17 +185,23 @@ class SlotService:
         if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
             with self._user_code:
                 self._subtask.fire_timers(output)
-                self._subtask.process_frame(frame, output)
+            for part in self._steps.parts(len(frame)):
+                with self._user_code:
+                    self._subtask.process_frame(frame.part(part), output)
+                if self._steps.is_full(output.values):
+                    yield from self._encoded(output)
+                    output = Output()
+            with self._user_code:
                 if frame.time is not None and self._merger.advance(frame.time):
                     self._subtask.advance_watermark(self._merger.watermark, output)
         else:
             self._merger.advance(frame.time)
-            return None
+            return
         self._memory.check()
         self._counts[0] += len(frame.values)
-        return self._encoded(output)
+        yield from self._encoded(output)
 
-    def finish_input(self) -> bytes | None:
+    def finish_input(self) -> Iterator[bytes]:
         """There are no more frames: fire the timers that are due; see :meth:`process`."""
         assert self._epoch is not None
         output = Output()
@@ -201,30 +209,29 @@ class SlotService:
             self._subtask.fire_timers(output)
             if self._epoch.is_final and self._merger.advance_to(MAX_WATERMARK):
                 self._subtask.advance_watermark(MAX_WATERMARK, output)
-        return self._encoded(output, is_last=True)
+        yield from self._encoded(output, is_last=True)
 
-    def _encoded(self, output: Output, is_last: bool = False) -> bytes | None:
-        """Return the frame of the results, or of a watermark that is news; None if there is neither."""
+    def _encoded(self, output: Output, is_last: bool = False) -> Iterator[bytes]:
+        """Yield frames of the results, or of a watermark that is news; none if there is neither."""
         assert self._epoch is not None
         self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
+        has_results = bool(output.values or output.side)
         if not self._epoch.is_timed:
-            return (
-                ValuesFrame(output.values, side=output.side).encode()
-                if output.values or output.side
-                else None
-            )
+            frame = ValuesFrame(output.values, side=output.side)
+            return encoded_frames(frame, self._deployment.name) if has_results else iter(())
         watermark, first = self._merger.watermark, self._told is None
-        if not (output.values or output.side or watermark != self._told or is_last):
-            return None
+        if not (has_results or watermark != self._told or is_last):
+            return iter(())
         self._told = watermark
-        return ValuesFrame(
+        frame = ValuesFrame(
             output.values,
             output.timestamps,
             watermark,
             self._merger.is_idle,
             output.side,
             self._opening if first else None,
-        ).encode()
+        )
+        return encoded_frames(frame, self._deployment.name)
 
     def _decode(self, data: bytes) -> KeyedFrame:
         try:

@@ -300,7 +300,7 @@ class FileSource(Source):
         listing = self._listing()
         for name, size in end["files"]:
             self._check_unchanged(name, size, listing.get(name))
-        is_fresh = isinstance(self.record_format, tuple(FORMATS.values()))
+        is_fresh = type(self.record_format) in FORMATS.values()
         splits = [self._path_of(name) for name, _ in end["files"]]
         return SplitEpoch(splits, self.record_format.read, is_fresh)
 

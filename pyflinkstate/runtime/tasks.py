@@ -10,23 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import attrs
 
 from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
+from pyflinkstate.runtime import frames
 from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.formats import Reject, RejectedRecord
+from pyflinkstate.runtime.frame_sizes import FrameCutter
 from pyflinkstate.runtime.frames import (
-    RECORDS_PER_FRAME,
     EventTimeSettings,
     FrameKey,
     KeyedFrame,
     Router,
     ValuesFrame,
+    encoded_frames,
     timed_batch,
 )
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
@@ -229,33 +231,45 @@ class StageTask:
             running = self.chain.start(partition, stream, counts)
             records, made = running.run(), running.chain
             if self.chain.event_time is None:
-                yield from _untimed(records, made)
+                yield from _untimed(records, made, self.stage_id)
             else:
-                yield from _timed(records, running)
+                yield from _timed(records, running, self.stage_id)
 
 
-def _untimed(records: Iterator[Any], chain: Chain) -> Iterator[bytes]:
-    while (values := list(islice(records, RECORDS_PER_FRAME))) or chain.side:
-        yield ValuesFrame(values, side=dict(chain.side)).encode()
+def _untimed(records: Iterator[Any], chain: Chain, place: str) -> Iterator[bytes]:
+    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
+    while (values := cutter.take(records)) or chain.side:
+        frame = ValuesFrame(values, side=dict(chain.side))
         chain.side.clear()
+        yield from _cut(frame, place, cutter)
 
 
-def _timed(records: Iterator[Any], running: RunningChain) -> Iterator[bytes]:
+def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
+    size = 0
+    for data in encoded_frames(frame, place):
+        size += len(data)
+        yield data
+    cutter.encoded(size)
+
+
+def _timed(records: Iterator[Any], running: RunningChain, place: str) -> Iterator[bytes]:
     made = running.chain
+    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     time = made.time
     opening: int | None = time.watermark
     settings = running.task.event_time
     silent, began = settings is not None and settings.is_idle, time.watermark
     while True:
-        values, timestamps = timed_batch(records, time)
+        values, timestamps = timed_batch(records, time, cutter)
         silent = silent and not values and time.watermark == began
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark
         is_idle = silent or time.is_idle
-        yield ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening).encode()
+        frame = ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening)
+        made.side.clear()
+        yield from _cut(frame, place, cutter)
         if is_over:
             return
-        made.side.clear()
         opening = None
 
 

@@ -272,6 +272,9 @@ class SimulatedClock:
     def now_ms(self) -> int:
         return self._cluster.now_ms
 
+    def monotonic_ms(self) -> int:
+        return self._cluster.now_ms - START_MS
+
     def receive(self, mailbox: Mailbox, timeout_ms: int) -> Any | None:
         try:
             return mailbox.get(timeout_ms / 1000)

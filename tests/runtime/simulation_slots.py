@@ -333,9 +333,9 @@ class Slot(Process):
         try:
             for frame in frames:
                 yield None
-                yield from self._results(self._do(begin, self.service.process, frame))
+                yield from self._do(begin, lambda frame=frame: list(self.service.process(frame))) or ()
             yield None
-            yield from self._results(self._do(begin, self.service.finish_input))
+            yield from self._do(begin, lambda: list(self.service.finish_input())) or ()
         except PyFlinkStateError:
             self._cluster.run(self, self.service.abandon)
             raise
@@ -349,10 +349,6 @@ class Slot(Process):
             raise outcome.error
         assert isinstance(outcome, EpochDone)
         yield outcome
-
-    def _results(self, data: bytes | None) -> Iterator[bytes]:
-        if data is not None:
-            yield data
 
     def _do(self, begin: BeginEpoch, action: Callable[..., Any], *arguments: Any) -> Any:
         self._check_alive(begin)

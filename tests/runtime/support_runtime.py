@@ -33,11 +33,12 @@ PATIENCE_S = 20.0
 
 
 class ManualClock:
-    """Stands still unless told to go on; each question may cost ``step_ms``."""
+    """Stands still unless told to go on; each question may cost ``step_ms``. Wall time may also be set."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
         self.time_ms = now_ms
         self.step_ms = step_ms
+        self._set_by_ms = now_ms - 5_000_000
         self.slept: list[int] = []
         #: Called when somebody waits, before the time has passed.
         self.on_sleep: Callable[[int], None] = lambda _: None
@@ -45,6 +46,15 @@ class ManualClock:
     def now_ms(self) -> int:
         self.time_ms += self.step_ms
         return self.time_ms
+
+    def monotonic_ms(self) -> int:
+        self.time_ms += self.step_ms
+        return self.time_ms - self._set_by_ms
+
+    def set(self, by_ms: int) -> None:
+        """Set wall time forward, or back; nothing has passed."""
+        self.time_ms += by_ms
+        self._set_by_ms += by_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
         self.on_sleep(duration_ms)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support_runtime import raising
 
-from pyflinkstate.runtime import sinks
+from pyflinkstate.runtime import frames
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.sinks import DriverSink, FrameWriter, RddSink
 
@@ -20,7 +20,7 @@ def frames_of(partition: int, records: Iterable[Any]) -> list[Any]:
 
 
 def test_the_frame_writer_sends_frames_with_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "RECORDS_PER_FRAME", 4)
+    monkeypatch.setattr(frames, "RECORDS_PER_FRAME", 4)
     results = frames_of(7, range(10))
     assert [partition for partition, _ in results] == [7, 7, 7]
     assert [decode_values(frame) for _, frame in results] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -22,7 +22,14 @@ from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
 from pyflinkstate.runtime import frames
-from pyflinkstate.runtime.frames import FrameKey, KeyedFrame, Router, decode_values, encode_values
+from pyflinkstate.runtime.frames import (
+    MAX_PARTS,
+    FrameKey,
+    KeyedFrame,
+    Router,
+    decode_values,
+    encode_values,
+)
 
 Routed = list[tuple[FrameKey, KeyedFrame]]
 
@@ -114,7 +121,7 @@ def test_frame_keys_sort_back_to_the_order_of_the_input() -> None:
 def test_frame_keys_are_those_of_subtask_partition_and_batch() -> None:
     routed = route(range(6 * 1024), parallelism=2, partition=5)
     assert sorted(key for key, _ in routed) == [
-        (subtask, 1, 0, 5, number) for subtask in range(2) for number in range(3)
+        (subtask, 1, 0, 5, number * MAX_PARTS) for subtask in range(2) for number in range(3)
     ]
 
 

@@ -452,7 +452,7 @@ class TestSlots:
         for epoch in range(1, epochs + 1):
             slot.begin(BeginEpoch(0, epoch, None))
             for frame in frames_for([("a", 1), ("b", 2), ("a", 3)])[0]:
-                slot.process(frame)
+                list(slot.process(frame))
             ends.append(slot.end())
         return ends
 

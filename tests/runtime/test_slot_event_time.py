@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -82,8 +82,10 @@ class Served:
         return done
 
 
-def _decoded(data: bytes | None) -> ValuesFrame | None:
-    return None if data is None else ValuesFrame.decode(data)
+def _decoded(frames: Iterator[bytes]) -> ValuesFrame | None:
+    found = [ValuesFrame.decode(data) for data in frames]
+    assert len(found) <= 1
+    return found[0] if found else None
 
 
 def serve(function: Any = None, is_timed: bool = True, watermark: int = NO_WATERMARK) -> Served:

@@ -13,12 +13,14 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
+from pyflinkstate.runtime.connectors import NumberSequenceSource
 from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources import (
     Available,
     CollectionSource,
     Epoch,
     FileSource,
+    RateSource,
     RddEpoch,
     RddSource,
     Source,
@@ -308,3 +310,26 @@ def test_a_source_of_ones_own_needs_three_methods() -> None:
     assert not source.latest_offset(0, True).is_last
     with pytest.raises(TypeError, match="abstract"):
         Source()  # type: ignore[abstract]
+
+
+def is_fresh(source: Source) -> bool:
+    start = source.initial_offset()
+    planned = source.plan(start, source.latest_offset(start, True).end)
+    assert isinstance(planned, (SplitEpoch, RddEpoch))
+    return planned.is_fresh
+
+
+def test_which_sources_make_each_record_anew(tmp_path: Path) -> None:
+    """Of a collection, an RDD, and a format or a source of the user's nothing is known."""
+    (tmp_path / "a.json").write_text("[1]\n")
+    assert is_fresh(FileSource(str(tmp_path), JsonFormat()))
+    assert is_fresh(RateSource(1, lambda: 0))
+    assert is_fresh(NumberSequenceSource(1, 2))
+    assert is_fresh(CollectionSource([[1]], is_fresh=True))
+
+    class OwnFormat(JsonFormat):
+        """It might refill one record."""
+
+    assert not is_fresh(FileSource(str(tmp_path), OwnFormat()))
+    assert not is_fresh(CollectionSource([[1]]))
+    assert not is_fresh(RddSource(object(), 1, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import (
     BadRecordError,
+    CheckpointStorageError,
     CorruptCheckpointError,
     JobSupersededError,
     SparkJobError,
@@ -376,11 +378,11 @@ class Frozen(CheckpointStorage):
         self.checkpoint_id = checkpoint_id
         self.froze, self.thaw = threading.Event(), threading.Event()
 
-    def complete(self, metadata: Any, uri: str | None = None) -> None:
+    def complete(self, metadata: Any, uri: str | None = None, has_shared: bool = False) -> None:
         if metadata.checkpoint_id == self.checkpoint_id:
             self.froze.set()
             assert self.thaw.wait(PATIENCE_S)
-        super().complete(metadata, uri)
+        super().complete(metadata, uri, has_shared)
 
 
 @pytest.mark.parametrize("thaws", ["while the other one runs", "when the other one has ended"])
@@ -459,8 +461,10 @@ def test_to_fall_back_within_a_run_is_another_run(shop: Shop) -> None:
 
     first.runner.before = before
     list(job.run())
-    runs = sorted(shop.storage.runs(job.job_id))
-    assert shop.storage.line(job.job_id).runs == ((runs[0], 0), (runs[1], 3))
+    (claimed,) = shop.storage.runs(job.job_id)
+    (begun, after) = shop.storage.line(job.job_id).runs
+    assert (begun[1], after) == (0, (claimed, 3))
+    assert begun[0] < claimed
     assert shop.rows() == EXPECTED
     assert isinstance(first.heard.restarts[1][1], CorruptCheckpointError)
 
@@ -520,6 +524,18 @@ def test_now_and_then_is_not_each_time(storage: CheckpointStorage) -> None:
         older.check_now_and_then()
 
 
+def test_a_storage_that_cannot_tell_is_no_reason_to_end(storage: CheckpointStorage) -> None:
+    clock = ManualClock(step_ms=CHECK_INTERVAL_MS)
+    made = claim(storage, clock)
+    made.make(RunHistory())
+    folder = Path(storage.uri, JOB, "runs")
+    shutil.move(folder, folder.with_name("elsewhere"))
+    folder.write_text("in the way")
+    made.check_now_and_then()
+    with pytest.raises(CheckpointStorageError):
+        made.check()
+
+
 def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: CheckpointStorage) -> None:
     assert storage.line(JOB) == RunHistory()
     line = RunHistory((("000001-aaaaaaaa", 0),))
@@ -530,6 +546,18 @@ def test_the_line_is_that_of_the_newest_run_that_has_taken_over(storage: Checkpo
     (folder / "notes.txt").write_text("not one of ours")
     assert storage.line(JOB) == line
     assert storage.ids_in_use(JOB) == [4]
+
+
+def test_claims_of_older_runs_go_when_a_run_takes_over(storage: CheckpointStorage) -> None:
+    older, newer = claim(storage), claim(storage)
+    older.make(RunHistory())
+    run = newer.make(RunHistory())
+    assert len(storage.runs(JOB)) == 2
+    newer.take_over(RunHistory(((run, 0),)), 7)
+    assert storage.runs(JOB) == [run]
+    with pytest.raises(JobSupersededError):
+        older.check()
+    assert claim(storage).make(RunHistory()).startswith("000003-")
 
 
 def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointStorage) -> None:

@@ -64,6 +64,27 @@ def test_a_source_task_reads_its_splits(driver: Driver, link: TaskLink) -> None:
     assert list(task(0, [2, 3])) == [0, 1, 0, 1, 2]
 
 
+def refilled(split: range, _: Any) -> Iterator[dict[str, int]]:
+    record: dict[str, int] = {}
+    for number in split:
+        record["n"] = number
+        yield record
+
+
+def test_records_of_a_source_share_nothing_that_can_change(driver: Driver, link: TaskLink) -> None:
+    assert list(SourceTask(link, "own", refilled)(0, [range(2)])) == [{"n": 0}, {"n": 1}]
+    payload = [1]
+    (_, first), (_, second) = SourceTask(link, "rdd")(0, [("a", payload), ("b", payload)])
+    first.append(2)
+    assert second == payload == [1]
+
+
+def test_records_that_are_fresh_are_not_copied(driver: Driver, link: TaskLink) -> None:
+    records = [{"n": 1}, {"n": 2}]
+    given = list(SourceTask(link, "files", lambda split, reject: split, is_fresh=True)(0, [records]))
+    assert [mine is record for mine, record in zip(given, records, strict=True)] == [True, True]
+
+
 @pytest.mark.parametrize("error", [OSError("disk gone"), EOFError("truncated")], ids=repr)
 def test_a_source_that_cannot_be_read_is_a_source_error(
     driver: Driver, link: TaskLink, error: Exception

@@ -1,4 +1,4 @@
-"""Keeps records, results and state apart: nothing that can change belongs to two of them.
+"""Keeps records, results and state apart: no object that can change belongs to two of them.
 
 Flink serializes at each hand-over, so a result is what it was when it was emitted, and state what it was when
 it was stored. Here objects wait by reference until a frame or a checkpoint pickles them, so whatever is
@@ -29,6 +29,7 @@ import numpy as np
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
+from pyflinkstate.backends.heap.state_list import StateList
 
 #: Values of just these types, not of types derived from them, cannot change in place.
 IMMUTABLE_TYPES: Final = frozenset(
@@ -190,7 +191,7 @@ def _copied(value: Any, memo: _Memo, depth: int) -> Any:
         return copy.deepcopy(value, memo)
     if kind is dict:
         return _copied_dict(value, memo, depth - 1)
-    if kind is list:
+    if kind is list or kind is StateList:
         return _copied_list(value, memo, depth - 1)
     if kind is tuple:
         return _copied_tuple(value, memo, depth - 1)
