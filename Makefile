@@ -13,7 +13,7 @@ PURE_TESTS := $(foreach what,c* heap_* k* map_* snapshot_* state_ma* table_* w*,
 help:
 	@echo "make demo   run the main job, kill it, restore it, compare"
 	@echo "make test   ruff, mypy (strict) and pytest, state tests compiled and interpreted"
-	@echo "make soak   ten million operations on the state map, long simulations, kill rounds, two hosts"
+	@echo "make soak   ten million operations on the state map, long simulations, faults put in, kill rounds, two hosts"
 	@echo "make bench  state and records/s against a dict, snapshots, epochs over much state, recovery"
 	@echo "make docs   build the documentation into build/site"
 	@echo "make clean  remove the virtual environment and caches"
@@ -56,6 +56,7 @@ soak: $(SETUP)
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python tests/soak/soak_state_map.py
 	$(BIN)/python tests/soak/soak_simulation.py
+	$(BIN)/python tests/soak/soak_mutations.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
 

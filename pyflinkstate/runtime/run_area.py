@@ -167,6 +167,7 @@ class RunArea:
         for _ in range(CLAIM_ATTEMPTS):
             found = self.found()
             if found == wanted:
+                self.sync(self._parent, self._runs)
                 self._make_folders()
                 return
             if found is not None and found.is_newer_than(wanted):
@@ -178,6 +179,7 @@ class RunArea:
         """Make the folder, unless somebody else is first: of two renames to one name the second fails."""
         unfinished = f"{self._runs}.{uuid.uuid4().hex}"
         self._fs.create_dir(f"{unfinished}/{owner.folder}", recursive=True)
+        self.sync(unfinished)
         try:
             self._fs.move(unfinished, self._runs)
         except OSError:
@@ -185,7 +187,6 @@ class RunArea:
                 self._fs.delete_dir(unfinished)
             if not self.exists(self._runs):
                 raise
-        self.sync(self._parent)
 
     def _take_over(self, found: Owner, wanted: Owner) -> None:
         source = f"{self._runs}/{found.folder}"
@@ -194,7 +195,6 @@ class RunArea:
         except OSError:
             if self.exists(source):
                 raise
-        self.sync(self._runs)
 
     def _make_folders(self) -> None:
         for name, legacy in self._folders.items():

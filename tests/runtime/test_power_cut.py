@@ -77,14 +77,15 @@ def write_state(storage: CheckpointStorage, checkpoint_id: int, shared: bool) ->
 def whole_state(storage: CheckpointStorage, found: CheckpointMetadata) -> bytes:
     uri = storage.uri_of(JOB, found.checkpoint_id)
     folder = storage.streams(uri)
-    with folder.file_system.open_input_stream(folder._path_of(found.counters["path"])) as stream:  # type: ignore[arg-type]
+    position: Any = found.source_position
+    with folder.file_system.open_input_stream(folder._path_of(position["path"])) as stream:
         return bytes(stream.read())
 
 
 def take_checkpoint(storage: CheckpointStorage, checkpoint_id: int, shared: bool) -> None:
     """What driver and slot do, in their order."""
     path: Any = write_state(storage, checkpoint_id, shared)
-    made = metadata(checkpoint_id, timestamp_ms=checkpoint_id, counters={"path": path})
+    made = metadata(checkpoint_id, timestamp_ms=checkpoint_id, source_position={"path": path})
     storage.complete(made, has_shared=shared)
 
 
