@@ -158,10 +158,22 @@ class CheckpointStorage:
     def begin(self, job_id: str, checkpoint_id: int, shared: bool = False) -> str:
         """Make the folder of a new checkpoint, and the ``shared`` one, and return the first one's URI."""
         uri = self.uri_of(job_id, checkpoint_id)
-        self._make_folder(uri)
         if shared:
             self._make_folder(child_uri(self.uri, job_id, SHARED_FOLDER))
+        try:
+            self._make_folder(uri)
+        except CheckpointStorageError:
+            with suppress(CheckpointStorageError):
+                self._remove_empty(uri)
+            raise
         return uri
+
+    def _remove_empty(self, uri: str) -> None:
+        """Remove a folder that was made, but cannot be relied on, unless there is something in it."""
+        file_system, folder = self._locate(uri)
+        with _storage_errors(f"delete {folder}"):
+            if not file_system.get_file_info(fs.FileSelector(folder)):
+                file_system.delete_dir(folder)
 
     def begin_savepoint(self, directory: str, job_id: str) -> str:
         """Make a new folder for a savepoint below ``directory``, anywhere, and return its URI."""

@@ -13,6 +13,7 @@ from simulation_storage import Disk, Killed, Operation, Process, Verdict
 from support_runtime import metadata
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime import durable
 from pyflinkstate.runtime.storage import CheckpointStorage
 
@@ -219,3 +220,17 @@ def test_a_torn_end_of_an_epoch_counts_as_absent_with_a_word(
     assert f"{path} is cut short, and counts as absent" in caplog.text
     storage.write_planned(JOB, 2, {"index": 3})
     assert storage.read_planned(JOB)[2] == {"index": 3}
+
+
+def test_a_folder_that_cannot_be_made_certain_is_not_left(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.begin(JOB, 1)
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "input/output error", path)
+
+    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    with pytest.raises(CheckpointStorageError, match=r"cannot create .*chk-2"):
+        storage.begin(JOB, 2)
+    assert storage.checkpoint_ids(JOB) == [1]
