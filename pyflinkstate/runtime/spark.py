@@ -37,7 +37,7 @@ from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
-from pyflinkstate.runtime.tasks import StartSlotsTask
+from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 
 
 def local_session() -> SparkSession:
@@ -325,7 +325,11 @@ class _SparkGraph(EpochGraph["RDD[Any]"]):
         return self._context.parallelize(list(epoch.splits), len(epoch.splits))
 
     def transform(self, data: RDD[Any], task: Task, name: str) -> RDD[Any]:
-        return data.mapPartitionsWithIndex(task).setName(name)
+        made = data.mapPartitionsWithIndex(task)
+        if not isinstance(task, SourceTask):
+            # What comes out is frames: PySpark would put as many into one batch as were small before.
+            made._jrdd_deserializer = self._context._unbatched_serializer
+        return made.setName(name)
 
     def concatenate(self, parts: list[RDD[Any]]) -> RDD[Any]:
         return self._context.union(parts)
