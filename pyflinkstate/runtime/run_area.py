@@ -178,6 +178,7 @@ class RunArea:
         """Make the folder, unless somebody else is first: of two renames to one name the second fails."""
         unfinished = f"{self._runs}.{uuid.uuid4().hex}"
         self._fs.create_dir(f"{unfinished}/{owner.folder}", recursive=True)
+        self.sync(unfinished)
         try:
             self._fs.move(unfinished, self._runs)
         except OSError:

@@ -13,6 +13,7 @@ import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 from pyflinkstate.runtime.messages import BeginEpoch, SlotId
 
 START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
 #: No history takes so many; one that does goes round in circles.
 MAX_STEPS = 40_000
 #: How often others go on while the driver is at one operation of its storage.
@@ -76,6 +78,11 @@ class Cluster:
         #: What happens at the driver's end, while it lives.
         self.hang_up: Callable[[], None] = lambda: None
         self.slots: list[Process] = []
+        self.tasks: list[Process] = []
+        #: How far the clock on the wall is from the time that passes.
+        self.wall_offset_ms = 0
+        #: Called after the power was cut, when the host is up again.
+        self.power_is_back: Callable[[], None] = lambda: None
         #: What has happened, of which nobody else takes note.
         self.seen: Counter[str] = Counter()
         #: Told of what the driver says to slots.
@@ -137,8 +144,28 @@ class Cluster:
             self.slots = [slot for slot in self.slots if not slot.dead]
             if self.slots:
                 self.kill(self.rng.choice(self.slots))
+        if self.chaos.strikes("cut the power"):
+            self._cut_the_power()
+        if self.chaos.strikes("set the clock"):
+            self.wall_offset_ms += self.rng.choice([-HOUR_MS, HOUR_MS])
         if self.chaos.strikes("fill the disk"):
             self._full_until_ms = self.now_ms + self.rng.choice([5, 50, 200])
+
+    def _cut_the_power(self) -> None:
+        """Everything dies at once, and what was not flushed to the disk may be gone."""
+        self.end_driver()
+        for process in (*self.slots, *self.tasks):
+            with suppress(Killed), self.disk.used_by(process):
+                process.dead = True
+                process.kill()
+        self.slots.clear()
+        self.tasks.clear()
+        self.disk.power_cut(self.rng)
+        self.power_is_back()
+
+    def wall_ms(self) -> int:
+        """Return what a clock shows."""
+        return self.now_ms + self.wall_offset_ms
 
     def run(self, process: Process, action: Callable[..., Any], *arguments: Any) -> Any:
         """Let a process do something; None if it is dead, or dies of it."""
@@ -270,7 +297,7 @@ class SimulatedClock:
         self._driver = cluster.driver
 
     def now_ms(self) -> int:
-        return self._cluster.now_ms
+        return self._cluster.wall_ms()
 
     def monotonic_ms(self) -> int:
         return self._cluster.now_ms - START_MS
