@@ -31,7 +31,12 @@ from simulation_storage import Killed
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import snapshot
-from pyflinkstate.errors import CheckpointNotFoundError, JobCancelledError, PyFlinkStateError
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    JobCancelledError,
+    JobSupersededError,
+    PyFlinkStateError,
+)
 from pyflinkstate.runtime import tasks
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
@@ -70,6 +75,7 @@ RATES = {
     "late disk error": 0.005,
     "kill at the disk": 0.01,
     "cut the power": 0.003,
+    "freeze the driver": 0.003,
     "set the clock": 0.01,
     "start a program that does not fit": 0.3,
 }
@@ -122,7 +128,10 @@ class Simulation:
         #: How likely it is that a program goes back to a savepoint, where it can.
         self.nostalgic = 0.2
         self.fall_back = rng.random() < 0.6
+        self.cluster.while_frozen = self._run_second_driver
         self._job: Job | None = None
+        #: Whether the second driver came to the end of the input; None if there was none.
+        self._second_ended: bool | None = None
         self._stopped_at: str | None = None
         self._savepoints: list[SavepointRequest] = []
 
@@ -153,8 +162,7 @@ class Simulation:
 
     def _run_program(self) -> bool:
         """Start the program once; returns whether it has come to the end of its input."""
-        if self._stopped_at is not None or self.witness.completed():
-            self._run_misfit()
+        self._run_misfit()
         driver = self.cluster.start_driver()
         has_ended_well = False
         with self.disk.used_by(driver):
@@ -173,17 +181,59 @@ class Simulation:
             except JobCancelledError:
                 self.witness.notes["cancelled"] += 1
             except PyFlinkStateError as error:
+                self._check_superseded(error)
                 self.witness.failed(error)
         self.cluster.end_driver()
         self.witness.check_output()
+        self.cluster.is_superseded, self._job = False, None
+        if self._second_ended is not None:
+            has_ended_well, self._second_ended = self._second_ended, None
         self._take_a_break()
         self._stopped_at = self._savepoint_that_stopped_it()
         if not has_ended_well and self.fall_back:
             self._damage()
         return has_ended_well and self._stopped_at is None
 
+    def _run_second_driver(self) -> None:
+        """The first driver stands still, and a supervisor starts the program again."""
+        if self._job is None or self._second_ended is not None or not self.witness.completed():
+            return
+        first, runs = self._job, self._runs()
+        driver = self.cluster.start_driver()
+        with self.witness.second_driver(), self.disk.used_by(driver):
+            try:
+                job = self._make_job(self._newest_checkpoint(), self._plan())
+                self.witness.starts(job)
+                for epoch in job.run():
+                    self.witness.announced(epoch)
+                    if self.rng.random() < 0.2:
+                        self.cluster.kill(driver)
+                self.witness.check_counts(job)
+                self._second_ended = True
+            except Killed as killed:
+                if killed.process is not driver:
+                    raise
+            except PyFlinkStateError as error:
+                self.witness.failed(error)
+        self._job = first
+        if self._runs() != runs:
+            self.witness.notes["second drivers"] += 1
+            self.cluster.is_superseded = True
+            self._second_ended = self._second_ended or False
+
+    def _runs(self) -> set[str]:
+        """Return the runs that claim the job."""
+        with self.disk.used_by(self.cluster.user):
+            return set(self.storage.runs(self.witness.job_id))
+
+    def _check_superseded(self, error: PyFlinkStateError) -> None:
+        if self.cluster.is_superseded:
+            self.witness.notes["superseded"] += isinstance(error, JobSupersededError)
+
     def _run_misfit(self) -> None:
         """Now and then somebody starts a new version of the program that cannot open its state."""
+        if self._stopped_at is None and not self.witness.completed():
+            return
         if not self.chaos.strikes("start a program that does not fit"):
             return
         driver = self.cluster.start_driver()

@@ -120,6 +120,8 @@ class Witness(JobListener):
         self.takes_back = False
         self._was_taken_back = False
         self._last_announced: int | None = None
+        #: Folders of checkpoints that a driver has published after another one had taken the job over.
+        self.late: set[str] = set()
         #: Checkpoints that have appeared since the program was started.
         self._completed_in_this_run = 0
         #: The program that runs cannot open its state: how often it tries is its own affair.
@@ -149,6 +151,13 @@ class Witness(JobListener):
         assert epoch <= self._newest_epoch()
         self._last_announced = epoch
         self.notes["committed"] += 1
+
+    @contextmanager
+    def second_driver(self) -> Iterator[None]:
+        """Another driver runs while the first one is frozen."""
+        announced = self._last_announced
+        yield
+        self._last_announced = announced
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         assert not isinstance(error, SlotBusyError), "a copy of a task is no reason to restart"
@@ -192,6 +201,9 @@ class Witness(JobListener):
         metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
         published = self.published[folder] = Published(metadata, folder)
         self.notes["published"] += 1
+        if self._cluster.is_superseded:
+            self.notes["published late"] += 1
+            self.late.add(folder)
         self._completed_in_this_run += not published.is_savepoint
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
@@ -260,7 +272,7 @@ class Witness(JobListener):
         """Return the job's completed checkpoints that are there, in order; savepoints are none."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         return sorted(
-            (published for published in found if not published.is_savepoint and not published.is_superseded),
+            (p for p in found if not p.is_savepoint and not p.is_superseded and p.folder not in self.late),
             key=lambda published: published.metadata.checkpoint_id,
         )
 
@@ -289,7 +301,8 @@ class Witness(JobListener):
         return rows == savepoint.metadata.source_position["index"]
 
     def _newest_epoch(self) -> int:
-        return max((p.metadata.epoch for p in self.published.values() if self.is_of_this_job(p)), default=0)
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and p.folder not in self.late]
+        return max((published.metadata.epoch for published in found), default=0)
 
     # --- when a program has ended --------------------------------------------------------------------
 

@@ -79,6 +79,8 @@ class Cluster:
         self.hang_up: Callable[[], None] = lambda: None
         self.slots: list[Process] = []
         self.tasks: list[Process] = []
+        #: Drivers that stand still.
+        self.frozen: list[Process] = []
         #: How far the clock on the wall is from the time that passes.
         self.wall_offset_ms = 0
         #: Called after the power was cut, when the host is up again.
@@ -95,6 +97,10 @@ class Cluster:
         self.disturbed: set[str] = set()
         #: Folders of jobs that could not be listed when that was tried last: what is in there is not known.
         self.unlisted: set[str] = set()
+        #: Called when the driver is frozen at an operation: a second one runs meanwhile.
+        self.while_frozen: Callable[[], None] = lambda: None
+        #: A second driver has run: what this one still does must harm nobody.
+        self.is_superseded = False
         self._full_until_ms = 0
         #: Of so many operations from now on every third one fails.
         self._flaky = 0
@@ -154,7 +160,7 @@ class Cluster:
     def _cut_the_power(self) -> None:
         """Everything dies at once, and what was not flushed to the disk may be gone."""
         self.end_driver()
-        for process in (*self.slots, *self.tasks):
+        for process in (*self.frozen, *self.slots, *self.tasks):
             with suppress(Killed), self.disk.used_by(process):
                 process.dead = True
                 process.kill()
@@ -217,13 +223,31 @@ class Cluster:
             if scripted is not None:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)
+            self._freeze()
             self._interleave()
+            self._note_superseded(operation)
         if self.now_ms < self._full_until_ms and operation.name == "write":
             return Verdict(0.5, OSError(28, "no space left on device", operation.path))
         mishap = self._mishap(operation) if self.chaos.left or self._flaky else None
         if operation.name == "list":
             self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
+
+    def _freeze(self) -> None:
+        """A supervisor takes the driver for dead and starts another; then the first goes on right here."""
+        if not self.is_superseded and not self.frozen and self.chaos.strikes("freeze the driver"):
+            driver, hang_up = self.driver, self.hang_up
+            self.driver, self.hang_up = Process("no driver"), lambda: None
+            self.frozen.append(driver)
+            self.while_frozen()
+            self.frozen.remove(driver)
+            self.end_driver()
+            self.driver, self.hang_up = driver, hang_up
+            driver.check()
+
+    def _note_superseded(self, operation: Operation) -> None:
+        if self.is_superseded and (found := _CHECKPOINT_FOLDER.match(operation.path)):
+            self.disturbed.add(found[0])
 
     def _interleave(self) -> None:
         """While the driver is at its storage, others go on; it may be dead when they have."""

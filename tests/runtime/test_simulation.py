@@ -127,6 +127,12 @@ FOCUSES = {
         changes={"restless": 0.9, "nostalgic": 0.8},
     ),
     "the power is cut": Focus(108_000, {"power cuts", "restored"}, {"cut the power": 0.02}),
+    "there are two drivers": Focus(
+        112_000,
+        {"second drivers", "superseded"},
+        {"freeze the driver": 0.02},
+        changes={"restless": 0.0},
+    ),
     "the clock is set": Focus(
         109_000,
         {"set the clock"},
