@@ -118,7 +118,7 @@ def read_raw_keyed_state(
 ) -> Iterator[tuple[int, bytes]]:
     """Iterate over key groups in ``owned`` and their bytes."""
     for handle in handles:
-        for key_group, section in handle.sections[RAW_KEYED_STATE].items():
+        for key_group, section in handle.sections.get(RAW_KEYED_STATE, {}).items():
             if key_group in owned:
                 yield key_group, _read(reader, handle.stream, section)
 

@@ -342,6 +342,7 @@ class FileSink:
         restored = restored_epoch or 0
         with sink_errors(f"use {self.directory}"):
             make_folder(self._fs, self._root)
+            self._area.sync(self._root.rpartition("/")[0])  # an earlier try may not have come so far
             self._check_owner(job_id, restored_epoch)
             self._area.claim(job_id, history.runs[-1][0])
         with self._area.guarded(f"use {self.directory}"):

@@ -333,12 +333,14 @@ class RowFormatFileSink(SeveralStreams):
         self._job_id, self._area = job_id, self._area_of(job_id)
         with sink_errors(f"use {self._base_uri}"):
             make_folder(self._fs, f"{self._base}/{OWN_FOLDER}/{job_id}")
+            self._area.sync(self._base.rpartition("/")[0], self._base, f"{self._base}/{OWN_FOLDER}")
             self._area.claim(job_id, history.runs[-1][0])
         with self._area.guarded(f"use {self._base_uri}"):
             change = self._area.change_to(history, restored)
             self._retract(change)
             self._area.note(history)
             self._area.bring_back(change, self._bring_back)
+            self._area.sync(self._area.path("committed"))
             for _, name in self._area.epochs("committed"):
                 self._finish_bringing_back(change, name)
             self._clear(None)
@@ -421,16 +423,21 @@ class RowFormatFileSink(SeveralStreams):
         return lambda file: [f"{folder}/{_base_name(file)}", f"{folder}/{file}"]
 
     def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
-        for folder in sorted({name.rpartition("/")[0] for name in names}):
-            make_folder(self._fs, f"{self._base}/{folder}")
+        for folder in _folders_of(names):
+            self._fs.create_dir(f"{self._base}/{folder}", recursive=True)
+        left = set()
         for name in names:
-            self._move_from(places(name), f"{self._base}/{name}")
-        self._area.sync(*{f"{self._base}/{name}".rpartition("/")[0] for name in names})
+            left |= self._move_from(places(name), f"{self._base}/{name}")
+        self._area.sync(*(f"{self._base}/{folder}".rstrip("/") for folder in _folders_of(names)))
+        self._area.sync(*sorted(left))
 
-    def _move_from(self, places: list[str], target: str) -> None:
-        found = next((place for place in places if self._area.exists(place)), None)
-        if found is not None:
-            self._fs.move(found, target)
+    def _move_from(self, places: list[str], target: str) -> set[str]:
+        """Move a file from the first place where it is, and return the folder that it has left."""
+        for place in places:
+            if self._area.exists(place):
+                self._fs.move(place, target)
+                return {place.rpartition("/")[0]}
+        return set()
 
     def _put_aside(self, folder: str, name: str, run: str) -> None:
         """Move a list's files aside, wherever they are, and then the list."""
@@ -438,12 +445,15 @@ class RowFormatFileSink(SeveralStreams):
         self._area.make("aside", run)
         self._area.sync(self._area.path("aside"))
         files = self._area.make("aside", run, f"{name}.files")
+        self._area.sync(self._area.path("aside", run))
         path = self._area.path(folder, name)
+        left = set()
         for file in self._read_list(path):
             places = [f"{self._base}/{file}", *self._pending_of(epoch)(file)]
-            self._move_from(places, f"{files}/{_base_name(file)}")
+            left |= self._move_from(places, f"{files}/{_base_name(file)}")
+        self._area.sync(files, *sorted(left))
         self._fs.move(path, self._area.path("aside", run, name))
-        self._area.sync(files, self._area.path("aside", run), self._area.path(folder))
+        self._area.sync(self._area.path("aside", run), self._area.path(folder))
 
     def _bring_back(self, run: str, name: str) -> None:
         """Move a list back first: should the rest be cut short, its files are known to belong here."""
@@ -463,7 +473,9 @@ class RowFormatFileSink(SeveralStreams):
         for file in self._read_list(path):
             if self._area.exists(f"{self._base}/{file}"):
                 self._area.drop(f"{self._base}/{file}")
+                self._area.sync(f"{self._base}/{file}".rpartition("/")[0])
         self._area.drop(path)
+        self._area.sync(self._area.path("prepared"))
 
     def _read_list(self, path: str) -> list[str]:
         with self._fs.open_input_stream(path) as stream:
@@ -476,6 +488,15 @@ class RowFormatFileSink(SeveralStreams):
                 f"restore a checkpoint of before that epoch and delete the list, or give another path",
                 file=path,
             ) from error
+
+
+def _folders_of(names: list[str]) -> list[str]:
+    """Return the folders that files lie in, and those above, down to the base path, which is empty."""
+    folders = {""}
+    for name in names:
+        while name := name.rpartition("/")[0]:
+            folders.add(name)
+    return sorted(folders, reverse=True)
 
 
 def _checked(name: Any) -> str:

@@ -167,6 +167,7 @@ class RunArea:
         for _ in range(CLAIM_ATTEMPTS):
             found = self.found()
             if found == wanted:
+                self.sync(self._parent, self._runs)
                 self._make_folders()
                 return
             if found is not None and found.is_newer_than(wanted):
@@ -186,7 +187,6 @@ class RunArea:
                 self._fs.delete_dir(unfinished)
             if not self.exists(self._runs):
                 raise
-        self.sync(self._parent)
 
     def _take_over(self, found: Owner, wanted: Owner) -> None:
         source = f"{self._runs}/{found.folder}"
@@ -195,7 +195,6 @@ class RunArea:
         except OSError:
             if self.exists(source):
                 raise
-        self.sync(self._runs)
 
     def _make_folders(self) -> None:
         for name, legacy in self._folders.items():

@@ -14,12 +14,10 @@ from collections.abc import Iterable
 import attrs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.format.paths import SHARED_PREFIX
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.errors import CheckpointError
 from pyflinkstate.runtime.messages import CheckpointAck, SlotId
-
-#: What leads the path of a shared file, seen from the folder of its checkpoint.
-SHARED_PREFIX = "../shared/"
 
 
 def shared_files(states: Iterable[OperatorSubtaskState]) -> set[str]:

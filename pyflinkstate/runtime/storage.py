@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
 from pyflinkstate.backends.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
@@ -37,6 +38,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.durable import OBJECT_STORES, flush_file, flush_folder, make_folder, write_whole
+from pyflinkstate.runtime.links import check_no_links
 from pyflinkstate.runtime.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.uris import absolute, child_uri, open_file_system, split_options
 
@@ -204,24 +206,37 @@ class CheckpointStorage:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
         file_system, folder = self._locate(uri)
         with _storage_errors(f"delete {folder}"):
+            self._check_own(file_system, folder)
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
                 flush_folder(file_system, folder)
             if _exists(file_system, folder):
                 file_system.delete_dir(folder)
 
+    def _check_own(self, file_system: fs.FileSystem, folder: str) -> None:
+        """Check that what is to be deleted is reached without links: below this storage, or a savepoint."""
+        parent = posixpath.dirname(folder)
+        is_below = file_system is self._fs and folder.startswith(f"{self._root}/")
+        check_no_links(file_system, self._root if is_below else parent, folder)
+
     def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
         """Delete files that incremental checkpoints shared; paths are as in their handles."""
         for path in paths:
             with _storage_errors(f"delete {path}"), suppress(FileNotFoundError):
-                self._fs.delete_file(posixpath.normpath(f"{self._root}/{job_id}/chk-0/{path}"))
+                if not (path.startswith(SHARED_PREFIX) and is_state_path(path)):
+                    raise CorruptCheckpointError(
+                        f"{path} is no shared file of a job, and is not deleted", file=path
+                    )
+                file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
+                check_no_links(self._fs, self._root, file)
+                self._fs.delete_file(file)
 
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
         folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
         with _storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return {f"../{SHARED_FOLDER}/{info.base_name}" for info in infos}
+        return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
     def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
@@ -294,7 +309,8 @@ class CheckpointStorage:
             CheckpointNotFoundError: there is none.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
-        found = [self.load_newest(job_id, job_name, fall_back) for job_id in self._names(self._root)]
+        job_ids = filter(is_job_id, self._names(self._root))
+        found = [self.load_newest(job_id, job_name, fall_back) for job_id in job_ids]
         newest = max(
             (metadata for metadata in found if metadata is not None),
             key=lambda metadata: metadata.timestamp_ms,
@@ -349,10 +365,11 @@ class CheckpointStorage:
 
         Raises:
             CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
-            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read.
+            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read, or belongs elsewhere.
         """
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
+        check_no_links(file_system, folder, path)
         try:
             with file_system.open_input_stream(path) as stream:
                 data = bytes(stream.read())
@@ -365,6 +382,7 @@ class CheckpointStorage:
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
             raise CorruptCheckpointError(f"{path} is damaged: {metadata.runs!r} are no runs", file=path)
+        _check_place(metadata, path)
         return metadata
 
     # --- runs --------------------------------------------------------------------------------------
@@ -476,6 +494,20 @@ class CheckpointStorage:
         )
 
 
+def _check_place(metadata: CheckpointMetadata, path: str) -> None:
+    """Check that a checkpoint in a job's folder is of that job, and is the one that its own folder says."""
+    job_folder, folder = posixpath.split(posixpath.dirname(path))
+    number, job_id = _CHECKPOINT_FOLDER.fullmatch(folder), posixpath.basename(job_folder)
+    if number is None or not is_job_id(job_id):
+        return
+    if (job_id, int(number[1])) != (metadata.job_id, metadata.checkpoint_id):
+        raise CorruptCheckpointError(
+            f"{path} is of checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, and lies in "
+            f"another's folder: put it back, or copy it to a folder of its own",
+            file=path,
+        )
+
+
 def history_of(metadata: CheckpointMetadata) -> RunHistory:
     """Return the runs that led to a checkpoint."""
     return RunHistory(metadata.runs)
@@ -555,10 +587,19 @@ class CheckpointFolder:
         """Delete a file of the checkpoint; what is inline has none."""
         if isinstance(handle, FileStateHandle):
             with _storage_errors(f"delete {self.describe(handle)}"):
-                self.file_system.delete_file(self._path_of(handle.path))
+                self.file_system.delete_file(self._checked_path_of(handle.path))
 
     def _path_of(self, name: str) -> str:
         return posixpath.normpath(f"{self.folder}/{name}")
+
+    def _checked_path_of(self, name: str) -> str:
+        """Return the path of a state file, which is the checkpoint's own or shared by its job."""
+        path = self._path_of(name)
+        if not is_state_path(name):
+            raise CorruptCheckpointError(f"{path} is no file of the checkpoint in {self.folder}", file=path)
+        shared = name.startswith(SHARED_PREFIX)
+        check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
+        return path
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
@@ -575,8 +616,10 @@ class CheckpointFolder:
 
     def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
         try:
-            with self.file_system.open_input_file(self._path_of(handle.path)) as file:
-                return bytes(file.read_at(length, offset))
+            with self.file_system.open_input_file(self._checked_path_of(handle.path)) as file:
+                # Arrow makes room for as many bytes as it is asked for.
+                length = max(0, min(length, file.size() - offset))
+                return bytes(file.read_at(length, offset)) if length else b""
         except FileNotFoundError:
             raise CorruptCheckpointError(f"{what} is missing", file=what) from None
         except OSError as error:

@@ -38,6 +38,9 @@ class Trap:
     def __reduce__(self):
         return note, (self.name,)
 
+    def __deepcopy__(self, memo):
+        return self  # state takes a copy of what it stores; without this, a pickle would make it
+
 
 @pytest.fixture(autouse=True)
 def _nothing_loaded():

@@ -243,8 +243,8 @@ def test_a_synchronous_part_that_fails_half_way_leaves_nothing_frozen():
 
     backend = make_backend(clock=broken_clock)
     plain = state_of(backend, ValueStateDescriptor("plain"), "k")
-    kept = [1]
-    plain.update(kept)
+    plain.update([1])
+    kept = plain.value()
     expiring = ValueStateDescriptor("expiring")
     expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).cleanup_full_snapshot().build())
     state_of(backend, expiring, "k")

@@ -251,6 +251,8 @@ class Disk:
         All processes must be dead.
         """
         self.files, self.folders = _Outcome(self, rng).files_and_folders()
+        for path in self.files:  # it may be where it was before it was renamed
+            self.makers.setdefault(path, (self.process, True))
 
     def _check_parent(self, path: str) -> None:
         folder = path.rpartition("/")[0]

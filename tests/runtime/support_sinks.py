@@ -54,6 +54,7 @@ class FailingDisk(Disk):
     def __init__(self) -> None:
         super().__init__(Process("driver"))
         self.make_folder("/data", recursive=True)
+        self.flush("")
         self.operations: list[Operation] = []
         self.at = -1
         self.happens: Callable[[], Verdict] = lambda: FINE

@@ -20,7 +20,7 @@ from pyflinkstate.runtime.runs import RunHistory
 
 STEPS = 40
 #: How often the next operations of the disk fail, and how.
-FAULTS = [None, None, None, "kill", 0.0, 0.5, 1.0]
+FAULTS = [None, None, None, "kill", "power cut", 0.0, 0.5, 1.0]
 
 
 @attrs.frozen
@@ -121,7 +121,8 @@ class Job:
     def guarded(self, act: Any) -> bool:
         """Do something on a disk that may fail; returns whether it went well."""
         fault = self.rng.choice(FAULTS)
-        self.disk.when(self.rng.randrange(40), self.disk.kill if fault == "kill" else self.failure(fault))
+        kills = fault in ("kill", "power cut")
+        self.disk.when(self.rng.randrange(40), self.disk.kill if kills else self.failure(fault))
         try:
             act()
         except (SinkError, Killed):
@@ -129,6 +130,8 @@ class Job:
         finally:
             self.disk.when(-1)
             self.was_killed = self.disk.process.dead
+            if self.was_killed and fault == "power cut":
+                self.disk.power_cut(self.rng)
             self.disk.process = Process("driver")
         return True
 

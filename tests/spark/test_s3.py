@@ -197,6 +197,7 @@ class Runs:
             metadata, _ = load_checkpoint(stats.uri)
             folder = f"{job}/chk-{metadata.checkpoint_id}"
             expected |= {f"{folder}/", f"{folder}/_metadata"}
+            expected |= {f"{job}/runs/", f"{job}/runs/{metadata.runs[-1][0]}"}
             subtasks = [subtask for operator in metadata.operators for subtask in operator.subtasks]
             files = [file.path for subtask in subtasks for file in subtask.managed_keyed.files()]
             assert files, "the state is in files, not in _metadata"

@@ -29,3 +29,14 @@ def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | No
         stream.write_batch(batch)
     message = sink.getvalue()
     return bytes(message[schema_size : -len(END_OF_STREAM)])
+
+
+def read_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the record batch of a message, all of it checked: Arrow trusts the offsets in it otherwise.
+
+    Raises:
+        pa.ArrowException, OSError: the message is none, or its columns do not fit ``schema``.
+    """
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+    batch.validate(full=True)
+    return batch

@@ -12,10 +12,18 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
+import pyarrow as pa
+
+from pyflinkstate.errors import (
+    ConfigurationError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+    PyFlinkStateError,
+)
 
 _PREFIX = struct.Struct(">8sHI")
 _CHECKSUM = struct.Struct(">I")
@@ -60,8 +68,56 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
     (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)
     if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
         raise CorruptCheckpointError(f"{what} is damaged: its head was altered", file=what)
-    content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
+    with making_sense(what):
+        content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
+        if not isinstance(content, dict):
+            raise TypeError(f"a JSON object is needed, not {type(content).__name__}")
     return content
+
+
+#: What reading bytes that nobody of ours wrote may end with, once their checksum is right.
+_NONSENSE = (
+    pa.ArrowException,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def making_sense(what: str) -> Iterator[None]:
+    """Have what is read inside make sense; a checksum does not say who wrote the bytes.
+
+    Raises:
+        CorruptCheckpointError: it does not. ``what`` is the file.
+    """
+    try:
+        yield
+    except PyFlinkStateError as error:
+        if not isinstance(error, ConfigurationError):
+            raise
+        raise _nonsense(what, error) from error
+    except _NONSENSE as error:
+        raise _nonsense(what, error) from error
+
+
+def _nonsense(what: str, error: Exception) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"{what} is damaged: its content does not make sense ({type(error).__name__}: {str(error)[:200]})",
+        file=what,
+    )
+
+
+def as_name(name: Any) -> str:
+    """Return what a head calls a state; raises ``TypeError`` if that is no name."""
+    if not isinstance(name, str):
+        raise TypeError(f"{str(name)[:50]} is no name of a state")
+    return name
 
 
 def version_of(head: bytes) -> int:

@@ -12,8 +12,10 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.framing import decode_head, encode_head
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
+from pyflinkstate.backends.format.paths import is_job_id, is_state_path
+from pyflinkstate.backends.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange
+from pyflinkstate.backends.key_hashing import KEY_HASH_VERSION
 from pyflinkstate.backends.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
@@ -26,7 +28,7 @@ from pyflinkstate.backends.state_handles import (
     Section,
     StreamStateHandle,
 )
-from pyflinkstate.errors import CorruptCheckpointError
+from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = b"PFSCHKPT"
 VERSION = 4
@@ -113,22 +115,44 @@ class CheckpointMetadata:
     def decode(cls, data: bytes, what: str) -> CheckpointMetadata:
         """Return the metadata that ``encode`` was called on; ``what`` names the file in errors."""
         content = decode_head(data, MAGIC, READABLE_VERSIONS, what)
-        try:
-            operators = tuple(
-                OperatorState(
-                    state["operator_id"],
-                    state["parallelism"],
-                    state["max_parallelism"],
-                    _subtasks_from_json(state),
-                )
-                for state in content.pop("operators")
-            )
+        with making_sense(what):
+            operators = tuple(map(_operator_state_from_json, content.pop("operators")))
             runs = tuple((str(run), int(epoch)) for run, epoch in content.pop("runs", ()))
-            return cls(operators=operators, runs=runs, **content)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CorruptCheckpointError(
-                f"{what} is damaged: its content does not make sense ({error!r})", file=what
-            ) from error
+            metadata = cls(operators=operators, runs=runs, **content)
+            _check(metadata)
+            return metadata
+
+
+def _check(metadata: CheckpointMetadata) -> None:
+    """What is in a file may lead to other folders, or to numbers that nobody can count to."""
+    if not is_job_id(metadata.job_id):
+        raise ValueError(f"{metadata.job_id!r} is no job's id")
+    for name in ("checkpoint_id", "epoch", "timestamp_ms"):
+        _whole(getattr(metadata, name), name)
+    for name in ("counters", "watermarks"):
+        for value in getattr(metadata, name).values():
+            _whole(value, name, -(2**63))
+    if not isinstance(metadata.job_name, str):
+        raise TypeError(f"{metadata.job_name!r} is no job's name")
+
+
+def _whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {str(value)[:50]}, and must be a whole number from {least} to {most}")
+    return value
+
+
+def _operator_state_from_json(content: dict[str, Any]) -> OperatorState:
+    max_parallelism = _whole(content["max_parallelism"], "max_parallelism", 1, UPPER_BOUND_MAX_PARALLELISM)
+    state = OperatorState(
+        content["operator_id"],
+        _whole(content["parallelism"], "parallelism", 1, max_parallelism),
+        max_parallelism,
+        _subtasks_from_json(content),
+    )
+    if not isinstance(state.operator_id, str) or len(state.subtasks) > state.parallelism:
+        raise ValueError(f"{len(state.subtasks)} subtasks of operator {str(state.operator_id)[:50]!r}")
+    return state
 
 
 def _subtask_to_json(state: OperatorSubtaskState) -> dict[str, Any]:
@@ -179,16 +203,40 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
 
 
 def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
+    checkpoint_id, key_hash = content.get("checkpoint_id"), content.get("key_hash", FIRST_KEY_HASH)
+    if _whole(key_hash, "key_hash", FIRST_KEY_HASH) > KEY_HASH_VERSION:
+        raise IncompatibleCheckpointError(
+            f"the checkpoint has keys placed by version {key_hash} of their hash, and this release knows "
+            f"up to {KEY_HASH_VERSION}: restore it with the release that wrote it"
+        )
     return KeyGroupsStateHandle(
-        KeyGroupRange(*content["key_groups"]),
+        _key_groups_from_json(content["key_groups"]),
         _stream_from_json(content["stream"]),
         {
-            state: {int(group): Section(*section) for group, section in sections.items()}
+            state: {
+                _key_group(int(group)): _section_from_json(section) for group, section in sections.items()
+            }
             for state, sections in content["sections"].items()
         },
         tuple(map(_keyed_from_json, content.get("increments", ()))),
-        content.get("checkpoint_id"),
-        content.get("key_hash", FIRST_KEY_HASH),
+        None if checkpoint_id is None else _whole(checkpoint_id, "checkpoint_id"),
+        key_hash,
+    )
+
+
+def _key_group(key_group: Any) -> int:
+    return _whole(key_group, "a key group", 0, UPPER_BOUND_MAX_PARALLELISM - 1)
+
+
+def _key_groups_from_json(content: list[Any]) -> KeyGroupRange:
+    start, end = content
+    return KeyGroupRange(_key_group(start), _whole(end, "a key group", -1, UPPER_BOUND_MAX_PARALLELISM - 1))
+
+
+def _section_from_json(content: list[Any]) -> Section:
+    offset, length, checksum = content
+    return Section(
+        _whole(offset, "an offset"), _whole(length, "a length"), _whole(checksum, "a checksum", 0, 2**32 - 1)
     )
 
 
@@ -208,7 +256,11 @@ def _operator_to_json(handle: OperatorStateHandle) -> dict[str, Any]:
 
 def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
     states = {
-        name: OperatorStateEntry(OperatorStateMode(entry["mode"]), Section(*entry["section"]), entry["count"])
+        name: OperatorStateEntry(
+            OperatorStateMode(entry["mode"]),
+            _section_from_json(entry["section"]),
+            _whole(entry["count"], "a count"),
+        )
         for name, entry in content["states"].items()
     }
     return OperatorStateHandle(_stream_from_json(content["stream"]), states)
@@ -220,7 +272,7 @@ def _raw_operator_to_json(handle: RawOperatorStateHandle) -> dict[str, Any]:
 
 
 def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:
-    partitions = tuple(Section(*section) for section in content["partitions"])
+    partitions = tuple(map(_section_from_json, content["partitions"]))
     return RawOperatorStateHandle(_stream_from_json(content["stream"]), partitions)
 
 
@@ -232,5 +284,11 @@ def _stream_to_json(stream: StreamStateHandle) -> dict[str, Any]:
 
 def _stream_from_json(content: dict[str, Any]) -> StreamStateHandle:
     if "inline" in content:
-        return ByteStreamStateHandle(base64.b64decode(content["inline"]))
-    return FileStateHandle(content["path"], content["size_bytes"])
+        return ByteStreamStateHandle(base64.b64decode(content["inline"], validate=True))
+    path = content["path"]
+    if not is_state_path(path):
+        raise ValueError(
+            f"the path {str(path)[:100]!r} leads out of the checkpoint, or is that of no state file: nothing "
+            f"is read or deleted there"
+        )
+    return FileStateHandle(path, _whole(content["size_bytes"], "a size"))

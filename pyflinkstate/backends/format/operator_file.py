@@ -16,8 +16,16 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
-from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head, version_of
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
+from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
+from pyflinkstate.backends.format.framing import (
+    as_name,
+    check_section,
+    decode_head,
+    encode_head,
+    making_sense,
+    version_of,
+)
 from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
 from pyflinkstate.backends.serializers import (
     NARROW_FLOAT,
@@ -51,12 +59,15 @@ def float_type_of(head: bytes) -> pa.DataType:
 def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
     """Return the states that :func:`encode_metas` was given."""
     content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
-    return [
-        RegisteredOperatorStateMeta(
-            state["name"], OperatorStateMode(state["mode"]), type_from_json(state["type"])
-        )
-        for state in content["states"]
-    ]
+    with making_sense(what):
+        return [_meta_from_json(state) for state in content["states"]]
+
+
+def _meta_from_json(state: dict[str, Any]) -> RegisteredOperatorStateMeta:
+    mode, stored_type = OperatorStateMode(state["mode"]), type_from_json(state["type"])
+    if not isinstance(stored_type, MapTypeInfo if mode is OperatorStateMode.BROADCAST else ListTypeInfo):
+        raise TypeError(f"a {mode.value} state is no {stored_type}")
+    return RegisteredOperatorStateMeta(as_name(state["name"]), mode, stored_type)
 
 
 @attrs.frozen
@@ -91,5 +102,7 @@ class OperatorStateCodec:
             CorruptCheckpointError: the bytes are not those that were written.
         """
         check_section(section, checksum, what)
-        batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
-        return tuple(decode_column(type_info, batch.column(name)) for name, type_info in self.meta.columns)
+        with making_sense(what):
+            batch = read_batch(section, self.schema)
+            columns = self.meta.columns
+            return tuple(decode_column(type_info, batch.column(name)) for name, type_info in columns)

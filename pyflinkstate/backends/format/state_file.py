@@ -24,8 +24,15 @@ import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.format.arrow_stream import batch_message, schema_message
-from pyflinkstate.backends.format.framing import check_section, decode_head, encode_head, version_of
+from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
+from pyflinkstate.backends.format.framing import (
+    as_name,
+    check_section,
+    decode_head,
+    encode_head,
+    making_sense,
+    version_of,
+)
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.serializers import (
@@ -79,14 +86,15 @@ class StateFileHead:
     def decode(cls, head: bytes, what: str) -> StateFileHead:
         """Return the head that ``encode`` was called on."""
         content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
-        return cls(
-            key_type=type_from_json(content["key_type"]),
-            key_group_range=KeyGroupRange(*content["key_groups"]),
-            max_parallelism=content["max_parallelism"],
-            states=tuple(_meta_from_json(state, what) for state in content["states"]),
-            is_increment=content.get("increment", False),
-            has_narrow_floats=version_of(head) < _WIDE_FLOATS,
-        )
+        with making_sense(what):
+            return cls(
+                key_type=type_from_json(content["key_type"]),
+                key_group_range=KeyGroupRange(*content["key_groups"]),
+                max_parallelism=content["max_parallelism"],
+                states=tuple(_meta_from_json(state, what) for state in content["states"]),
+                is_increment=content.get("increment", False) is True,
+                has_narrow_floats=version_of(head) < _WIDE_FLOATS,
+            )
 
 
 def _meta_to_json(meta: StateMeta) -> dict[str, Any]:
@@ -98,16 +106,14 @@ def _meta_to_json(meta: StateMeta) -> dict[str, Any]:
 
 
 def _meta_from_json(content: dict[str, Any], what: str) -> StateMeta:
-    spaced = content.get("namespace")
+    name, spaced = as_name(content["name"]), content.get("namespace")
     namespace_type = VOID_NAMESPACE_TYPE if spaced is None else type_from_json(spaced)
     kind = content["kind"]
     if kind == QUEUE_KIND:
-        return RegisteredQueueMeta(content["name"], namespace_type)
+        return RegisteredQueueMeta(name, namespace_type)
     if kind not in {known.value for known in StateKind}:
         raise IncompatibleCheckpointError(f"{what} holds a state kind unknown here: {kind}", file=what)
-    return RegisteredStateMeta(
-        content["name"], StateKind(kind), type_from_json(content["type"]), namespace_type
-    )
+    return RegisteredStateMeta(name, StateKind(kind), type_from_json(content["type"]), namespace_type)
 
 
 @attrs.frozen
@@ -168,14 +174,15 @@ class StateCodec:
             CorruptCheckpointError: the bytes are not those that were written.
         """
         check_section(section, checksum, what)
-        batch = pa.ipc.read_record_batch(pa.py_buffer(section), self.schema)
-        namespaces = None
-        if self.meta.is_namespaced:
-            namespaces = decode_column(self.meta.namespace_type, batch.column("namespace"))
-        return KeyGroupEntries(
-            key_group,
-            decode_column(self.key_type, batch.column("key")),
-            namespaces,
-            decode_column(self.meta.stored_type, batch.column("value")),
-            batch.column("removed").to_pylist() if self.is_increment else None,
-        )
+        with making_sense(what):
+            batch = read_batch(section, self.schema)
+            namespaces = None
+            if self.meta.is_namespaced:
+                namespaces = decode_column(self.meta.namespace_type, batch.column("namespace"))
+            return KeyGroupEntries(
+                key_group,
+                decode_column(self.key_type, batch.column("key")),
+                namespaces,
+                decode_column(self.meta.stored_type, batch.column("value")),
+                batch.column("removed").to_pylist() if self.is_increment else None,
+            )

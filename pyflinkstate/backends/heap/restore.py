@@ -23,7 +23,7 @@ from pyflinkstate.backends.state_entries import KeyGroupEntries
 from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
 from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.backends.streams import StateReader
-from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
+from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
 
 #: Sections that lie one behind the other are read at once, up to this size.
 READ_BYTES = 8 * 1024 * 1024
@@ -64,6 +64,10 @@ class HeapRestoreOperation:
         self._check_head(head, what)
         spread_anew = self._is_spread_anew(handle)
         for meta in (self._sealed(meta, what) for meta in head.states):
+            if meta.name not in handle.sections:
+                raise CorruptCheckpointError(
+                    f"{what} is damaged: nothing says where its state {meta.name!r} lies", file=what
+                )
             codec = _codec_of(head, meta)
             owned = {
                 key_group: section

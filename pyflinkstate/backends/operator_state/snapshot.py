@@ -24,7 +24,7 @@ from pyflinkstate.backends.section_reader import read_head
 from pyflinkstate.backends.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
 from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
-from pyflinkstate.errors import IncompatibleCheckpointError, StateValueError
+from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 
 
 @attrs.frozen
@@ -97,6 +97,11 @@ class OperatorStateRestoreOperation:
         for handle in handles:
             codecs = self._codecs(handle)
             for name, entry in handle.states.items():
+                if name not in codecs:
+                    what = self.reader.describe(handle.stream)
+                    raise CorruptCheckpointError(
+                        f"{what} is damaged: it lacks operator state {name!r}", file=what
+                    )
                 self._restore_state(handle, codecs[name], entry)
 
     def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
