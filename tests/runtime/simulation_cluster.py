@@ -31,7 +31,7 @@ CHANGES = frozenset({"create folder", "open", "write", "close", "move", "delete"
 _CHECKPOINT_FOLDER = re.compile(r".*?/(chk-\d+|shared|savepoint-[^/]+)(?=/|$)")
 #: If one of these fails in a checkpoint's folder, it is not known what the checkpoint shares, or whether it
 #: is still there: so what it may share has to stay.
-CAUTION = frozenset({"look", "read", "delete", "delete folder"})
+CAUTION = frozenset({"look", "read", "delete", "delete folder", "flush"})
 #: Of these a part may happen.
 INTERRUPTIBLE = frozenset({"write", "delete folder"})
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 RECORDS = 2_000
 SIZE = 500_000
-#: What a slot and a worker may have at most; all records together have 1,000 MB, and in one frame took thrice that.
+#: What a slot and a worker may have at most, while the records of the epoch have 1,000 MB.
 #: A worker sorts frames in memory up to ``spark.python.worker.memory`` (512 MB), and then on the disk.
 MAX_SLOT_MB = 300
 MAX_WORKER_MB = 1_000
