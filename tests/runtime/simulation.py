@@ -69,7 +69,7 @@ RATES = {
     "kill a task": 0.01,
     "copy a task": 0.05,
     "stall": 0.03,
-    "fill the disk": 0.003,
+    "fill the disk": 0.006,
     "flaky disk": 0.005,
     "disk error": 0.01,
     "late disk error": 0.005,
@@ -77,7 +77,7 @@ RATES = {
     "cut the power": 0.003,
     "freeze the driver": 0.003,
     "set the clock": 0.01,
-    "start a program that does not fit": 0.3,
+    "start a program that does not fit": 0.8,
 }
 
 
