@@ -18,8 +18,9 @@ from typing import Any
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.failures import shorten
 
-#: A frame is complete when it has about so many bytes, whatever the number of its records.
-FRAME_BYTES = 8 * 1024 * 1024
+#: A frame is complete when it has about so many bytes, whatever the number of its records. PySpark sorts up
+#: to a hundred frames at a time in a worker's memory.
+FRAME_BYTES = 2 * 1024 * 1024
 #: A frame of several records that is larger is cut in two.
 MAX_FRAME_BYTES = 2 * FRAME_BYTES
 #: One record may have so many bytes in a frame. Spark writes lengths as signed 32-bit numbers.

@@ -365,8 +365,7 @@ class Job(JobView):
 
     def _begin_from(self, restore: RestorePoint | None) -> None:
         metadata = None if restore is None else restore.metadata
-        self._epoch = 0 if metadata is None else metadata.epoch
-        self._committed = self._epoch
+        self._epoch = self._committed = 0 if metadata is None else metadata.epoch
         if metadata is not None:
             position = metadata.source_position
             self._source.commit(position)

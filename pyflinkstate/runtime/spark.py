@@ -13,12 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from py4j.clientserver import ClientServer
 from pyspark import RDD, SparkContext, StorageLevel
-from pyspark.serializers import BatchedSerializer
 from pyspark.sql import SparkSession
 
 from pyflinkstate.errors import (
@@ -33,7 +33,6 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.control import Endpoint
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.frame_shuffle import Collector, Sorter
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
@@ -166,19 +165,6 @@ def values_of(context: SparkContext, frame_rdds: list[Any]) -> RDD[Any]:
     if not frame_rdds:
         return context.emptyRDD()
     return context.union(frame_rdds).flatMap(lambda item: decode_values(item[1]))
-
-
-def _spread(frames: RDD[Any], parallelism: int) -> RDD[Any]:
-    """Return frames by subtask, in no order: ``RDD.partitionBy``, but for what is collected before."""
-    context: Any = frames.context
-    serializer = context._unbatched_serializer
-    collected: Any = frames.mapPartitionsWithIndex(Collector(serializer.dumps))
-    collected._bypass_serializer = True
-    pairs = context._jvm.PairwiseRDD(collected._jrdd.rdd()).asJavaPairRDD()
-    by_subtask = context._jvm.PythonPartitioner(parallelism, 0)
-    values = context._jvm.PythonRDD.valueOfPair(pairs.partitionBy(by_subtask))
-    batched: Any = BatchedSerializer
-    return RDD(values, context, batched(serializer))
 
 
 class SparkRunner(EpochRunner):
@@ -349,8 +335,7 @@ class _SparkGraph(EpochGraph["RDD[Any]"]):
         return self._context.union(parts)
 
     def shuffle(self, data: RDD[Any], parallelism: int) -> RDD[Any]:
-        sorter = Sorter(data._memory_limit() * 1024 * 1024 // 2)
-        return _spread(data, parallelism).mapPartitions(sorter, preservesPartitioning=True)
+        return data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
 
     def keep(self, data: RDD[Any]) -> RDD[Any]:
         self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))

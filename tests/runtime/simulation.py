@@ -7,7 +7,7 @@ sinks. Replaced are the clock, the storage (``simulation_storage``), and process
 
 The job's user does what users do: starts the program again when it was killed or has failed, from the
 newest checkpoint if there is one, at another parallelism; takes savepoints, stops with one, goes back
-to one, cancels; finds a checkpoint damaged.
+to one, cancels; finds a checkpoint damaged; starts a version of the program that does not fit its state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ from simulation_storage import Killed
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import snapshot
-from pyflinkstate.errors import CheckpointNotFoundError, JobCancelledError, PyFlinkStateError
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    JobCancelledError,
+    JobSupersededError,
+    PyFlinkStateError,
+)
 from pyflinkstate.runtime import tasks
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
@@ -54,6 +59,9 @@ JOB = "orders"
 #: Where a program was started so often there are no more faults, and soon it must come to its end.
 MAX_STARTS = 12
 
+#: The start of a file that says its format.
+HEADER_BYTES = 16
+
 #: What may go wrong, and how often at each occasion for it.
 RATES = {
     "kill the driver": 0.004,
@@ -61,11 +69,15 @@ RATES = {
     "kill a task": 0.01,
     "copy a task": 0.05,
     "stall": 0.03,
-    "fill the disk": 0.003,
+    "fill the disk": 0.006,
     "flaky disk": 0.005,
     "disk error": 0.01,
     "late disk error": 0.005,
     "kill at the disk": 0.01,
+    "cut the power": 0.003,
+    "freeze the driver": 0.003,
+    "set the clock": 0.01,
+    "start a program that does not fit": 0.8,
 }
 
 
@@ -116,7 +128,10 @@ class Simulation:
         #: How likely it is that a program goes back to a savepoint, where it can.
         self.nostalgic = 0.2
         self.fall_back = rng.random() < 0.6
+        self.cluster.while_frozen = self._run_second_driver
         self._job: Job | None = None
+        #: Whether the second driver came to the end of the input; None if there was none.
+        self._second_ended: bool | None = None
         self._stopped_at: str | None = None
         self._savepoints: list[SavepointRequest] = []
 
@@ -147,11 +162,12 @@ class Simulation:
 
     def _run_program(self) -> bool:
         """Start the program once; returns whether it has come to the end of its input."""
+        self._run_misfit()
         driver = self.cluster.start_driver()
         has_ended_well = False
         with self.disk.used_by(driver):
             try:
-                self._job = self._make_job(self._restore_point())
+                self._job = self._make_job(self._restore_point(), self._plan())
                 self.witness.starts(self._job)
                 self._plan_interventions(self._job)
                 for epoch in self._job.run():
@@ -165,14 +181,80 @@ class Simulation:
             except JobCancelledError:
                 self.witness.notes["cancelled"] += 1
             except PyFlinkStateError as error:
+                self._check_superseded(error)
                 self.witness.failed(error)
         self.cluster.end_driver()
         self.witness.check_output()
+        self.cluster.is_superseded, self._job = False, None
+        if self._second_ended is not None:
+            has_ended_well, self._second_ended = self._second_ended, None
         self._take_a_break()
         self._stopped_at = self._savepoint_that_stopped_it()
         if not has_ended_well and self.fall_back:
             self._damage()
         return has_ended_well and self._stopped_at is None
+
+    def _run_second_driver(self) -> None:
+        """The first driver stands still, and a supervisor starts the program again."""
+        if self._job is None or self._second_ended is not None or not self.witness.completed():
+            return
+        first, runs = self._job, self._runs()
+        driver = self.cluster.start_driver()
+        with self.witness.second_driver(), self.disk.used_by(driver):
+            try:
+                job = self._make_job(self._newest_checkpoint(), self._plan())
+                self.witness.starts(job)
+                for epoch in job.run():
+                    self.witness.announced(epoch)
+                    if self.rng.random() < 0.2:
+                        self.cluster.kill(driver)
+                self.witness.check_counts(job)
+                self._second_ended = True
+            except Killed as killed:
+                if killed.process is not driver:
+                    raise
+            except PyFlinkStateError as error:
+                self.witness.failed(error)
+        self._job = first
+        if self._runs() != runs:
+            self.witness.notes["second drivers"] += 1
+            self.cluster.is_superseded = True
+            self._second_ended = self._second_ended or False
+
+    def _runs(self) -> set[str]:
+        """Return the runs that claim the job."""
+        with self.disk.used_by(self.cluster.user):
+            return set(self.storage.runs(self.witness.job_id))
+
+    def _check_superseded(self, error: PyFlinkStateError) -> None:
+        if self.cluster.is_superseded:
+            self.witness.notes["superseded"] += isinstance(error, JobSupersededError)
+
+    def _run_misfit(self) -> None:
+        """Now and then somebody starts a new version of the program that cannot open its state."""
+        if self._stopped_at is None and not self.witness.completed():
+            return
+        if not self.chaos.strikes("start a program that does not fit"):
+            return
+        driver = self.cluster.start_driver()
+        with self.witness.nothing_changes(), self.disk.used_by(driver):
+            try:
+                restore = self._newest_checkpoint()
+                list(self._make_job(restore, self._plan(simulation_model.Misfit())).run())
+                raise AssertionError("it has opened its state")
+            except Killed as killed:
+                if killed.process is not driver:
+                    raise
+            except PyFlinkStateError as error:
+                self.witness.failed(error)
+        self.cluster.end_driver()
+        self._take_a_break()
+
+    def _newest_checkpoint(self) -> RestorePoint:
+        if self._stopped_at is not None:
+            return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
+        metadata = self.storage.load_latest(JOB, self.fall_back)
+        return RestorePoint(metadata, self.storage.uri_of(metadata.job_id, metadata.checkpoint_id), True)
 
     def _take_a_break(self) -> None:
         until_ms = self.cluster.now_ms + self.rng.choice([0, 5, 50, 300])
@@ -249,7 +331,8 @@ class Simulation:
         if self.rng.random() < 0.5:
             del content[self.rng.randrange(len(content)) :]
         else:
-            content[self.rng.randrange(len(content))] ^= 0xFF
+            # One whose version is unknown is of a newer release: that is for a person to decide.
+            content[self.rng.randrange(min(HEADER_BYTES, len(content) - 1), len(content))] ^= 0xFF
         self.witness.notes["damaged"] += 1
         for published in self.witness.published.values():
             if path in published.files():
@@ -257,7 +340,7 @@ class Simulation:
 
     # --- the program ---------------------------------------------------------------------------------
 
-    def _make_job(self, restore: RestorePoint | None) -> Job:
+    def _make_job(self, restore: RestorePoint | None, plan: JobPlan) -> Job:
         cluster = self.cluster
         mailbox: Any = Mailbox(cluster)
         spark = SimulatedSpark(cluster, mailbox)
@@ -276,15 +359,15 @@ class Simulation:
             fall_back=self.fall_back,
         )
         clock = SimulatedClock(cluster)
-        return Job(self._plan(), settings, spark, control, clock, self.storage, restore, mailbox)
+        return Job(plan, settings, spark, control, clock, self.storage, restore, mailbox)
 
-    def _plan(self) -> JobPlan:
-        """Return the plan of the next run: always the same, but for parallelism."""
+    def _plan(self, ledger: Ledger | None = None) -> JobPlan:
+        """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""
         source = SimulatedSource(
             self.model.records, self._available, self.tells_end, self.commits_every_epoch
         )
         node: Node = SourceNode(source, "numbers")
-        node = self._keyed(node, simulation_model.key_of, Ledger(), "ledger", [1, 2, 2, 3])
+        node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"

@@ -16,6 +16,8 @@ import json
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -102,6 +104,7 @@ class Witness(JobListener):
         self._max_parallelism = max_parallelism
         self._disk.observe = self._observe
         cluster.overhear = self._overhear
+        cluster.power_is_back = self._power_is_back
         #: How often what happened.
         self.notes: Counter[str] = Counter()
         #: By folder: all that ever appeared.
@@ -117,8 +120,14 @@ class Witness(JobListener):
         self.takes_back = False
         self._was_taken_back = False
         self._last_announced: int | None = None
+        #: Folders of checkpoints that a driver has published after another one had taken the job over.
+        self.late: set[str] = set()
         #: Checkpoints that have appeared since the program was started.
         self._completed_in_this_run = 0
+        #: The program that runs cannot open its state: how often it tries is its own affair.
+        self.is_misfit = False
+        #: The power was cut since the program was started.
+        self._was_cut = False
 
     # --- the life of programs ------------------------------------------------------------------------
 
@@ -133,6 +142,7 @@ class Witness(JobListener):
         self.job_id = job.job_id
         self._last_announced = None
         self._completed_in_this_run = 0
+        self._was_cut = False
         self._was_taken_back |= self.takes_back
 
     def announced(self, epoch: int) -> None:
@@ -142,9 +152,16 @@ class Witness(JobListener):
         self._last_announced = epoch
         self.notes["committed"] += 1
 
+    @contextmanager
+    def second_driver(self) -> Iterator[None]:
+        """Another driver runs while the first one is frozen."""
+        announced = self._last_announced
+        yield
+        self._last_announced = announced
+
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         assert not isinstance(error, SlotBusyError), "a copy of a task is no reason to restart"
-        self.notes["restarts"] += 1
+        self.notes["restarts"] += not self.is_misfit
         self.notes["fell back"] += isinstance(error, CorruptCheckpointError)
         self._check_reason(error)
 
@@ -154,15 +171,17 @@ class Witness(JobListener):
 
     def failed(self, error: PyFlinkStateError) -> None:
         """A program has ended with an error."""
-        self.notes["failed"] += 1
+        self.notes["failed"] += not self.is_misfit
         self._check_reason(error)
 
     def _check_reason(self, error: PyFlinkStateError) -> None:
         """Nothing fails by itself, and no fault makes it fail twice, if it is not one that goes on."""
         struck = self._cluster.chaos.struck
-        faults = sum(struck.values()) + self.notes["poisoned"] + self.notes["cancelled"]
+        faults = (
+            sum(struck.values()) - struck["set the clock"] + self.notes["poisoned"] + self.notes["cancelled"]
+        )
         failures = self.notes["restarts"] + self.notes["failed"]
-        goes_on = self.damaged or any(struck[fault] for fault in LASTING)
+        goes_on = self.is_misfit or self.damaged or any(struck[fault] for fault in LASTING)
         assert failures <= faults or goes_on, f"it failed once too often: {error!r}"
 
     # --- what happens on the disk, and is said -------------------------------------------------------
@@ -182,6 +201,9 @@ class Witness(JobListener):
         metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
         published = self.published[folder] = Published(metadata, folder)
         self.notes["published"] += 1
+        if self._cluster.is_superseded:
+            self.notes["published late"] += 1
+            self.late.add(folder)
         self._completed_in_this_run += not published.is_savepoint
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
@@ -194,6 +216,15 @@ class Witness(JobListener):
         if self._cluster.rng.random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
+    def _power_is_back(self) -> None:
+        """What was said to be final is so."""
+        self.notes["power cuts"] += 1
+        self._was_cut = True
+        self.published = {folder: p for folder, p in self.published.items() if self.is_there(p)}
+        assert (self._last_announced or 0) <= self._newest_epoch(), (
+            "a checkpoint is gone, and its output final"
+        )
+
     def _set_aside(self, folder: str, target: str) -> None:
         """A checkpoint has moved; it is as whole as it was."""
         self.published[target] = Published(self.published[folder].metadata, target)
@@ -205,6 +236,25 @@ class Witness(JobListener):
         if isinstance(message, NotifyCheckpointComplete):
             ids = [p.metadata.checkpoint_id for p in self.published.values() if self.is_of_this_job(p)]
             assert message.checkpoint_id in ids, "slots are told of a checkpoint that is not there"
+
+    @contextmanager
+    def nothing_changes(self) -> Iterator[None]:
+        """A program runs that cannot open its state: no checkpoint is touched, and no committed row."""
+        before = self._treasures()
+        takes_back = self.takes_back, self._was_taken_back
+        self.is_misfit = True
+        yield
+        self.is_misfit = False
+        self.takes_back, self._was_taken_back = takes_back
+        assert self._treasures() == before, "a program that does not fit has changed what was there"
+        self.notes["did not fit"] += 1
+
+    def _treasures(self) -> dict[str, bytes]:
+        """Return what nobody may touch: completed checkpoints, and output that can be seen."""
+        needed = [p.files() for p in self.published.values() if self.is_there(p)]
+        visible = [p for p in self._disk.below(OUTPUT) if _VISIBLE_EPOCH.match(p)]
+        paths = {*visible}.union(*needed) & set(self._disk.files)
+        return {path: self._disk.read(path) for path in sorted(paths)}
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -222,7 +272,7 @@ class Witness(JobListener):
         """Return the job's completed checkpoints that are there, in order; savepoints are none."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         return sorted(
-            (published for published in found if not published.is_savepoint and not published.is_superseded),
+            (p for p in found if not p.is_savepoint and not p.is_superseded and p.folder not in self.late),
             key=lambda published: published.metadata.checkpoint_id,
         )
 
@@ -251,12 +301,15 @@ class Witness(JobListener):
         return rows == savepoint.metadata.source_position["index"]
 
     def _newest_epoch(self) -> int:
-        return max((p.metadata.epoch for p in self.published.values() if self.is_of_this_job(p)), default=0)
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and p.folder not in self.late]
+        return max((published.metadata.epoch for published in found), default=0)
 
     # --- when a program has ended --------------------------------------------------------------------
 
     def check_output(self) -> None:
         """What can be seen are the rows of the first so many records."""
+        if self._was_cut:
+            return  # of several renames the last may have reached the disk; the next program sees to that
         rows = self._visible_rows()
         if self.takes_back and len(rows) < len(self._model.rows):
             return  # it may have been killed half-way back

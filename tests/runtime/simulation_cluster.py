@@ -13,6 +13,7 @@ import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 from pyflinkstate.runtime.messages import BeginEpoch, SlotId
 
 START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
 #: No history takes so many; one that does goes round in circles.
 MAX_STEPS = 40_000
 #: How often others go on while the driver is at one operation of its storage.
@@ -76,6 +78,13 @@ class Cluster:
         #: What happens at the driver's end, while it lives.
         self.hang_up: Callable[[], None] = lambda: None
         self.slots: list[Process] = []
+        self.tasks: list[Process] = []
+        #: Drivers that stand still.
+        self.frozen: list[Process] = []
+        #: How far the clock on the wall is from the time that passes.
+        self.wall_offset_ms = 0
+        #: Called after the power was cut, when the host is up again.
+        self.power_is_back: Callable[[], None] = lambda: None
         #: What has happened, of which nobody else takes note.
         self.seen: Counter[str] = Counter()
         #: Told of what the driver says to slots.
@@ -88,6 +97,10 @@ class Cluster:
         self.disturbed: set[str] = set()
         #: Folders of jobs that could not be listed when that was tried last: what is in there is not known.
         self.unlisted: set[str] = set()
+        #: Called when the driver is frozen at an operation: a second one runs meanwhile.
+        self.while_frozen: Callable[[], None] = lambda: None
+        #: A second driver has run: what this one still does must harm nobody.
+        self.is_superseded = False
         self._full_until_ms = 0
         #: Of so many operations from now on every third one fails.
         self._flaky = 0
@@ -137,8 +150,28 @@ class Cluster:
             self.slots = [slot for slot in self.slots if not slot.dead]
             if self.slots:
                 self.kill(self.rng.choice(self.slots))
+        if self.chaos.strikes("cut the power"):
+            self._cut_the_power()
+        if self.chaos.strikes("set the clock"):
+            self.wall_offset_ms += self.rng.choice([-HOUR_MS, HOUR_MS])
         if self.chaos.strikes("fill the disk"):
             self._full_until_ms = self.now_ms + self.rng.choice([5, 50, 200])
+
+    def _cut_the_power(self) -> None:
+        """Everything dies at once, and what was not flushed to the disk may be gone."""
+        self.end_driver()
+        for process in (*self.frozen, *self.slots, *self.tasks):
+            with suppress(Killed), self.disk.used_by(process):
+                process.dead = True
+                process.kill()
+        self.slots.clear()
+        self.tasks.clear()
+        self.disk.power_cut(self.rng)
+        self.power_is_back()
+
+    def wall_ms(self) -> int:
+        """Return what a clock shows."""
+        return self.now_ms + self.wall_offset_ms
 
     def run(self, process: Process, action: Callable[..., Any], *arguments: Any) -> Any:
         """Let a process do something; None if it is dead, or dies of it."""
@@ -190,13 +223,31 @@ class Cluster:
             if scripted is not None:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)
+            self._freeze()
             self._interleave()
+            self._note_superseded(operation)
         if self.now_ms < self._full_until_ms and operation.name == "write":
             return Verdict(0.5, OSError(28, "no space left on device", operation.path))
         mishap = self._mishap(operation) if self.chaos.left or self._flaky else None
         if operation.name == "list":
             self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
+
+    def _freeze(self) -> None:
+        """A supervisor takes the driver for dead and starts another; then the first goes on right here."""
+        if not self.is_superseded and not self.frozen and self.chaos.strikes("freeze the driver"):
+            driver, hang_up = self.driver, self.hang_up
+            self.driver, self.hang_up = Process("no driver"), lambda: None
+            self.frozen.append(driver)
+            self.while_frozen()
+            self.frozen.remove(driver)
+            self.end_driver()
+            self.driver, self.hang_up = driver, hang_up
+            driver.check()
+
+    def _note_superseded(self, operation: Operation) -> None:
+        if self.is_superseded and (found := _CHECKPOINT_FOLDER.match(operation.path)):
+            self.disturbed.add(found[0])
 
     def _interleave(self) -> None:
         """While the driver is at its storage, others go on; it may be dead when they have."""
@@ -270,7 +321,7 @@ class SimulatedClock:
         self._driver = cluster.driver
 
     def now_ms(self) -> int:
-        return self._cluster.now_ms
+        return self._cluster.wall_ms()
 
     def monotonic_ms(self) -> int:
         return self._cluster.now_ms - START_MS

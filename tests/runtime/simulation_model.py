@@ -74,6 +74,14 @@ class Ledger(KeyedProcessFunction):
         yield [key, number, total, history]
 
 
+class Misfit(Ledger):
+    """A version of the program that cannot open its state."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        raise ValueError("this version does not understand the state of the one before")
+
+
 class Tally(KeyedProcessFunction):
     """For each key of the ledger how many rows came, and a checksum of their order."""
 

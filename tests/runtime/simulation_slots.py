@@ -269,7 +269,7 @@ class Slot(Process):
             SlotHost(
                 tell=self._tell,
                 spawn=self._spawn,
-                now_ms=lambda: cluster.now_ms,
+                now_ms=cluster.wall_ms,
                 open_storage=self._open_storage,
                 open_checkpoint=lambda uri: CheckpointFolder(cluster.disk.file_system, uri),
                 perf_s=lambda: cluster.now_ms / 1000,

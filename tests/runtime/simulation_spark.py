@@ -297,6 +297,7 @@ class TaskAttempt(Process):
         self._stage = stage
         self._steps = steps
         self._cluster = stage.job.cluster
+        self._cluster.tasks.append(self)
         #: It goes on to its end although nobody wants its result.
         self._lingers = False
 

@@ -204,7 +204,7 @@ class Disk:
             if target in self.folders:
                 raise IsADirectoryError(21, "a folder is in the way", target)
             self.files[target] = self.files.pop(source)
-            self.makers[target] = self.makers[source]
+            self.makers[target] = self.makers.get(source, (self.process, True))
             return
         if source not in self.folders:
             raise FileNotFoundError(2, "no such file or folder", source)
@@ -213,7 +213,7 @@ class Disk:
         for path in self.below(source):
             moved = target + path[len(source) :]
             self.files[moved] = self.files.pop(path)
-            self.makers[moved] = self.makers[path]
+            self.makers[moved] = self.makers.get(path, (self.process, True))
         inside = f"{source}/"
         self.folders = {
             target + path[len(source) :] if path == source or path.startswith(inside) else path: found

@@ -126,6 +126,33 @@ FOCUSES = {
         {"savepoints", "stopped", "cancelled", "back to a savepoint"},
         changes={"restless": 0.9, "nostalgic": 0.8},
     ),
+    "the power is cut": Focus(108_000, {"power cuts", "restored"}, {"cut the power": 0.02}),
+    "there are two drivers": Focus(
+        112_000,
+        {"second drivers", "superseded"},
+        {"freeze the driver": 0.02},
+        changes={"restless": 0.0},
+    ),
+    "the clock is set": Focus(
+        109_000,
+        {"set the clock"},
+        {"set the clock": 0.1},
+        {"timeout_ms": 10_000},
+        {"restless": 0.0},
+        never_comes={"failed checkpoints", "restarts", "failed"},
+    ),
+    "programs do not fit": Focus(
+        110_000,
+        {"did not fit", "killed"},
+        {"start a program that does not fit": 0.7, "kill the driver": 0.02},
+        changes={"nostalgic": 0.5},
+    ),
+    "savepoints between failures": Focus(
+        111_000,
+        {"savepoints", "restarts", "back to a savepoint"},
+        {"crash a slot": 0.02, "disk error": 0.01},
+        changes={"restless": 0.9, "nostalgic": 0.5},
+    ),
 }
 
 
@@ -137,7 +164,7 @@ def test_one_kind_of_trouble_is_survived(focus: Focus) -> None:
         for name, value in focus.changes.items():
             setattr(simulation, name, value)
         run(simulation)
-        notes += simulation.notes
+        notes += simulation.notes + simulation.chaos.struck
     assert set(notes) >= focus.comes_of_it
     assert not set(notes) & focus.never_comes
 

@@ -123,7 +123,8 @@ class TestGoingBack:
         for path in list(disk.files):
             if "/aside/" in path:
                 disk.delete_file(path)
-        disk.folders = {folder for folder in disk.folders if f"/aside/{run_id(1)}/" not in folder}
+        for folder in [folder for folder in disk.folders if f"/aside/{run_id(1)}/" in folder]:
+            del disk.folders[folder]
         with pytest.raises(SinkError, match=r"covers epoch 3 as run 000001-00000001 made it.* put it back"):
             opened(make, disk, history((1, 0), (3, 4)), 4)
         assert seen(disk) == records("first", 1, 2) + records("second", 3, 4)
