@@ -147,8 +147,9 @@ def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> 
         if "busy" in line:
             break
     pids = demo.descendants(process.pid)
-    assert any("pyflinkstate.runtime.slot" in args for pid, _, args in demo.processes() if pid in pids)
+    table = demo.processes()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
+    assert any("pyflinkstate.runtime.slot" in args for pid, _, args in table if pid in pids)
     assert demo.still_running(pids) == set()
