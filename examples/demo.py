@@ -72,7 +72,9 @@ class Run:
 
 def processes() -> list[tuple[int, int, str]]:
     """Return ``(pid, parent's pid, command)`` of all processes."""
-    listing = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True)
+    listing = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
+    )
     rows = (line.split(None, 2) for line in listing.stdout.splitlines())
     return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
 

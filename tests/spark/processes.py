@@ -8,7 +8,9 @@ import subprocess
 
 def family() -> list[tuple[int, str]]:
     """Return ``(pid, command)`` of this process and all that it started, directly or not."""
-    listing = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True)
+    listing = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
+    )
     rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
     pids = {os.getpid()}
     while more := {int(pid) for pid, parent, *_ in rows if int(parent) in pids} - pids:
