@@ -75,7 +75,6 @@ RATES = {
     "late disk error": 0.005,
     "kill at the disk": 0.01,
     "cut the power": 0.003,
-    "freeze the driver": 0.003,
     "set the clock": 0.01,
     "start a program that does not fit": 0.8,
 }

@@ -36,7 +36,7 @@ from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotB
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.messages import NotifyCheckpointComplete
 from pyflinkstate.runtime.observe import CheckpointStats, JobListener
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.storage import CheckpointStorage, history_of
 
 CHECKPOINTS = "/checkpoints"
 SAVEPOINTS = f"{CHECKPOINTS}/savepoints"
@@ -272,7 +272,7 @@ class Witness(JobListener):
         """Return the job's completed checkpoints that are there, in order; savepoints are none."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         return sorted(
-            (p for p in found if not p.is_savepoint and not p.is_superseded and p.folder not in self.late),
+            (p for p in found if not p.is_savepoint and not p.is_superseded and not self._is_off_line(p)),
             key=lambda published: published.metadata.checkpoint_id,
         )
 
@@ -300,8 +300,16 @@ class Witness(JobListener):
                 rows += self._disk.read(path).count(b"\n")
         return rows == savepoint.metadata.source_position["index"]
 
+    def _is_off_line(self, published: Published) -> bool:
+        """Return whether it came after a newer run had gone on without it: a claim alone makes none late."""
+        if published.folder not in self.late:
+            return False
+        with self._disk.used_by(self._cluster.user):
+            line = self._storage.line(published.metadata.job_id)
+        return not line.holds(history_of(published.metadata), published.metadata.epoch)
+
     def _newest_epoch(self) -> int:
-        found = [p for p in self.published.values() if self.is_of_this_job(p) and p.folder not in self.late]
+        found = [p for p in self.published.values() if self.is_of_this_job(p) and not self._is_off_line(p)]
         return max((published.metadata.epoch for published in found), default=0)
 
     # --- when a program has ended --------------------------------------------------------------------
@@ -383,7 +391,7 @@ class Witness(JobListener):
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
         Excused are files made by processes that were cut off by then, what lies where something failed, what
-        a damaged checkpoint may share that was set aside, and all of it if the job could not see what there
+        a damaged checkpoint may share, and all of it if the job could not see what there
         was when it ended.
         """
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
@@ -397,11 +405,16 @@ class Witness(JobListener):
                 continue
             maker, was_cut_off = self._disk.makers.get(path, (None, False))
             may_be_needed = place[0].endswith("/shared") and any(map(self._is_damaged_aside, found))
+            may_be_needed = may_be_needed or self._is_of_a_damaged_one(path)
             excused = was_cut_off or place[0] in self._cluster.disturbed or may_be_needed
             assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
 
     def _is_damaged_aside(self, published: Published) -> bool:
         return published.is_superseded and published.folder in self.damaged
+
+    def _is_of_a_damaged_one(self, path: str) -> bool:
+        """Return whether a damaged checkpoint had the file: who deleted that could not read what it has."""
+        return any(path in p.files() for p in self.published.values() if p.folder in self.damaged)
 
 
 def _chains(state: OperatorState) -> list[list[Any]]:
