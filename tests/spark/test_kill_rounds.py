@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from kill_rounds import KillRound
 
-pytestmark = pytest.mark.spark
+#: A round starts up to four programs, each with a Spark of its own: minutes on a machine that is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 #: Master, what may be killed, how often. A driver that is killed costs the start of another Spark.
 ROUNDS = [
