@@ -56,19 +56,19 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.checkpoint_config import (
         ExternalizedCheckpointRetention as ExternalizedCheckpointRetention,
     )
+    from pyflinkstate.runtime.checkpoint_stats import CheckpointStats as CheckpointStats
     from pyflinkstate.runtime.data_stream import DataStream as DataStream
     from pyflinkstate.runtime.data_stream import KeyedStream as KeyedStream
     from pyflinkstate.runtime.environment import StreamExecutionEnvironment as StreamExecutionEnvironment
     from pyflinkstate.runtime.file_sink import FileSink as FileSink
     from pyflinkstate.runtime.job_client import JobClient as JobClient
+    from pyflinkstate.runtime.job_status import JobStatus as JobStatus
     from pyflinkstate.runtime.keyed_process import KeyedProcessQuery as KeyedProcessQuery
     from pyflinkstate.runtime.keyed_process import keyed_process as keyed_process
     from pyflinkstate.runtime.keyed_process import keyed_process_queries as keyed_process_queries
-    from pyflinkstate.runtime.observe import CheckpointStats as CheckpointStats
     from pyflinkstate.runtime.observe import EpochStats as EpochStats
     from pyflinkstate.runtime.observe import JobExecutionResult as JobExecutionResult
     from pyflinkstate.runtime.observe import JobListener as JobListener
-    from pyflinkstate.runtime.observe import JobStatus as JobStatus
     from pyflinkstate.runtime.restart import RestartStrategies as RestartStrategies
     from pyflinkstate.runtime.sources import Available as Available
     from pyflinkstate.runtime.sources import RddEpoch as RddEpoch

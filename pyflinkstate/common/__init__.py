@@ -23,10 +23,8 @@ from pyflinkstate.api.watermark_strategy import (
 )
 from pyflinkstate.runtime.execution_config import ExecutionConfig
 from pyflinkstate.runtime.job_client import JobClient
-from pyflinkstate.runtime.observe import (
-    JobExecutionResult,
-    JobStatus,
-)
+from pyflinkstate.runtime.job_status import JobStatus
+from pyflinkstate.runtime.observe import JobExecutionResult
 from pyflinkstate.runtime.restart import RestartStrategies
 
 __all__ = [

@@ -20,10 +20,10 @@ from pyflinkstate.api.functions import (
 )
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
-from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
+from pyflinkstate.runtime.chained import CHECK, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.context import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.failures import shorten, user_failure
@@ -34,30 +34,6 @@ from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, TaskTim
 Records = Iterable[Any]
 #: Values and timestamps, by the ids of tags.
 SideOutputs = dict[str, tuple[list[Any], list[int | None]]]
-
-
-#: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
-WATERMARKS = "watermarks"
-#: The kind that checks the results before it; its function is an :class:`OutputCheck`.
-CHECK = "check"
-
-
-@attrs.frozen
-class ChainedOperator:
-    """One operator of a chain; ``kind`` is a key of ``_RUNNERS``.
-
-    Attributes:
-        has_side_outputs: what it gives to side outputs is wanted.
-        assigner_id: what checkpoints know an assigner of watermarks by.
-        isolates: its results are isolated. A check that comes next may make new values of them anyway.
-    """
-
-    kind: str
-    name: str
-    function: Any
-    has_side_outputs: bool = False
-    assigner_id: str = ""
-    isolates: bool = True
 
 
 @attrs.frozen
@@ -341,20 +317,3 @@ _RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Any]]] 
     WATERMARKS: _run_watermarks,
     CHECK: _run_check,
 }
-
-
-@attrs.frozen
-class OutputCheck:
-    """Checks the results of an operator against its ``output_type``."""
-
-    operator: str
-    output_type: TypeInformation
-
-    def __call__(self, value: Any) -> Any:
-        try:
-            return self.output_type.check(value)
-        except ValueError as error:
-            raise BadRecordError(
-                f"operator {self.operator!r}: result does not fit output_type: {error}",
-                operator=self.operator,
-            ) from None

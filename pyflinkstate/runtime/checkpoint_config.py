@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.observe import JobStatus
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 
 

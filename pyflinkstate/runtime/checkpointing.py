@@ -24,11 +24,12 @@ from pyflinkstate.errors import (
     JobSupersededError,
     PyFlinkStateError,
 )
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.clock import Clock
 from pyflinkstate.runtime.coordinator import (
     AbandonCheckpoint,
     CheckpointCoordinator,
-    CheckpointSettings,
     DiscardCheckpoint,
     DiscardState,
     FailJob,
@@ -47,7 +48,6 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     StateMaterialized,
 )
-from pyflinkstate.runtime.observe import CheckpointStats
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.run_claim import RunClaim
 from pyflinkstate.runtime.runs import RunHistory

@@ -16,8 +16,8 @@ from pyflinkstate.api.connected import (
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.function_operators import BroadcastOperator
+from pyflinkstate.runtime.partitioning import Partitioning
 from pyflinkstate.runtime.plan import Input, KeyedNode
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
 )
 from pyflinkstate.runtime.batch_reduce import BatchReduce
-from pyflinkstate.runtime.chain import WATERMARKS
+from pyflinkstate.runtime.chained import WATERMARKS
 from pyflinkstate.runtime.connected_streams import (
     BroadcastConnectedStream,
     BroadcastStream,
@@ -49,7 +49,6 @@ from pyflinkstate.runtime.connected_streams import (
     stateful_node,
 )
 from pyflinkstate.runtime.context import close_function, open_function
-from pyflinkstate.runtime.frames import Partitioning
 from pyflinkstate.runtime.keyed_functions import (
     FieldReduce,
     Projection,
@@ -57,6 +56,7 @@ from pyflinkstate.runtime.keyed_functions import (
     RollingReduce,
     check_position,
 )
+from pyflinkstate.runtime.partitioning import Partitioning
 from pyflinkstate.runtime.plan import (
     ChainNode,
     Input,

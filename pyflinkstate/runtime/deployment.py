@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
@@ -12,10 +10,10 @@ from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
 from pyflinkstate.backends.key_hashing import hash_has_changed
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.state_handles import StateAssignment
-from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
+from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.messages import DeploySlot, SlotId
-from pyflinkstate.runtime.pickling import dumps_by_value
+from pyflinkstate.runtime.pickling import pickled
 from pyflinkstate.runtime.plan import JobPlan, KeyedOperator
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.watermarks import NO_WATERMARK
@@ -94,22 +92,6 @@ def _watermark_of(operator: KeyedOperator, restore: RestorePoint | None) -> int:
         if restore is None
         else restore.metadata.watermarks.get(operator.operator_id, NO_WATERMARK)
     )
-
-
-def pickled(operator: str, function: Any) -> bytes:
-    """Return ``function`` by value.
-
-    Raises:
-        ConfigurationError: it cannot be pickled.
-    """
-    try:
-        return dumps_by_value(function)
-    except Exception as error:
-        raise ConfigurationError(
-            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
-            f"runs: {error}. Make what it needs (connections, files) in open()",
-            operator=operator,
-        ) from error
 
 
 def fit(

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.frames import Router
 from pyflinkstate.runtime.plan import (
     Branch,
     ChainNode,
@@ -23,6 +22,7 @@ from pyflinkstate.runtime.plan import (
     SourceNode,
     Stage,
 )
+from pyflinkstate.runtime.router import Router
 from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import (
     ChainTask,

@@ -8,14 +8,14 @@ from typing import Any
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
-from pyflinkstate.runtime.event_time import EventTimeProgress
-from pyflinkstate.runtime.frames import EventTimeSettings
 from pyflinkstate.runtime.messages import CheckpointTrigger, SlotId
 from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage
+from pyflinkstate.runtime.router import EventTimeSettings
 from pyflinkstate.runtime.shipping import CodeBook
 from pyflinkstate.runtime.sources import Epoch, EpochSet, RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import TaskLink
 from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.watermarks import EventTimeProgress
 
 
 @attrs.frozen

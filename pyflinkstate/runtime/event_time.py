@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import attrs
-
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment
+from pyflinkstate.runtime.chained import AlignedSource
 from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
-
-
-@attrs.frozen
-class EventTimeProgress:
-    """What tasks must know when an epoch begins.
-
-    Attributes:
-        watermarks: of assigners and operators, by their ids.
-        idle: the assigners whose stream has been silent for longer than it may hold back others.
-    """
-
-    watermarks: dict[str, int] = attrs.Factory(dict)
-    idle: frozenset[str] = frozenset()
-
-
-@attrs.frozen
-class AlignedSource:
-    """A source, by its key in the plan, that may not be too far ahead of the others of its group."""
-
-    source: str
-    alignment: WatermarkAlignment
+from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, EventTimeProgress
 
 
 class EventTimeTracker:

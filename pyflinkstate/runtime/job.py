@@ -36,6 +36,7 @@ from pyflinkstate.errors import (
     RuntimeFailure,
 )
 from pyflinkstate.runtime.checkpoint_config import deletes_checkpoints
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpointing import (
     Checkpointing,
     EpochState,
@@ -49,6 +50,7 @@ from pyflinkstate.runtime.deployment import Deployments, fit
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.guarded_source import GuardedSource
 from pyflinkstate.runtime.job_settings import JobSettings
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import (
     CancelJob,
     CheckpointTrigger,
@@ -57,14 +59,7 @@ from pyflinkstate.runtime.messages import (
     TaskReport,
     WakeUp,
 )
-from pyflinkstate.runtime.observe import (
-    Accumulators,
-    CheckpointStats,
-    EpochStats,
-    JobExecutionResult,
-    JobStatus,
-    log_output,
-)
+from pyflinkstate.runtime.observe import Accumulators, EpochStats, JobExecutionResult, log_output
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.planner import EpochPlanner, NextTimers, Step, track_event_time
 from pyflinkstate.runtime.runs import RunHistory, run_id_after

@@ -10,8 +10,9 @@ from typing import Any
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import SlotId
-from pyflinkstate.runtime.observe import JobExecutionResult, JobStatus
+from pyflinkstate.runtime.observe import JobExecutionResult
 from pyflinkstate.runtime.uris import absolute
 
 

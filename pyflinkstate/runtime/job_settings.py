@@ -6,7 +6,7 @@ import attrs
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.observe import JobListener
 from pyflinkstate.runtime.restart import RestartStrategy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import Counter
 from typing import Any
@@ -10,27 +9,13 @@ from typing import Any
 import attrs
 
 from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.formats import RejectedRecord
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import SlotOutput, TaskReport
 from pyflinkstate.runtime.metrics import MetricValues, added_up
 
 _slots_log = logging.getLogger("pyflinkstate.slots")
-
-
-class JobStatus(enum.Enum):
-    """What a job is about (``pyflink.common.JobStatus``)."""
-
-    CREATED = 0
-    RUNNING = 1
-    FAILED = 3
-    CANCELED = 5
-    FINISHED = 6
-    RESTARTING = 7
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the job has ended."""
-        return self in {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
 
 
 def log_output(output: SlotOutput) -> None:
@@ -47,39 +32,6 @@ class EpochStats:
     records: int
     duration_ms: int
     restarts: int
-
-
-@attrs.frozen
-class CheckpointStats:
-    """One checkpoint or savepoint that has completed, or failed.
-
-    Attributes:
-        checkpoint_id: the ``n`` of its folder ``chk-n``.
-        epoch: the last epoch in it.
-        sync_ms: the longest synchronous part of any subtask: how long records waited.
-        async_ms: the longest asynchronous part of any subtask, beside which records went on.
-        size_bytes: the size of all state files that it needs.
-        checkpointed_bytes: the size of those that were written for it.
-        triggered_ms: when it was triggered, since 1970.
-        duration_ms: from the alignment of its barrier until it was complete, or given up.
-        is_incremental: whether only changes were written.
-        is_savepoint: whether a person asked for it.
-        uri: its folder; None for a failed one, which is deleted.
-        failure: why it failed; None for a completed one.
-    """
-
-    checkpoint_id: int
-    epoch: int
-    sync_ms: float = 0.0
-    async_ms: float = 0.0
-    size_bytes: int = 0
-    checkpointed_bytes: int = 0
-    triggered_ms: int = 0
-    duration_ms: int = 0
-    is_incremental: bool = False
-    is_savepoint: bool = False
-    uri: str | None = None
-    failure: str | None = None
 
 
 class JobListener:

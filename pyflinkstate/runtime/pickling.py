@@ -16,6 +16,7 @@ import attrs
 import cloudpickle
 
 from pyflinkstate.backends.serializers import PICKLE_PROTOCOL
+from pyflinkstate.errors import ConfigurationError
 
 _CLASS_IDS = (
     "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
@@ -70,3 +71,19 @@ class ShippedFunction:
 def unshipped(function: Any) -> Any:
     """Return the function that ``function`` is or stands for."""
     return function.load() if isinstance(function, ShippedFunction) else function
+
+
+def pickled(operator: str, function: Any) -> bytes:
+    """Return ``function`` by value.
+
+    Raises:
+        ConfigurationError: it cannot be pickled.
+    """
+    try:
+        return dumps_by_value(function)
+    except Exception as error:
+        raise ConfigurationError(
+            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
+            f"runs: {error}. Make what it needs (connections, files) in open()",
+            operator=operator,
+        ) from error

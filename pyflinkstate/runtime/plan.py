@@ -17,10 +17,9 @@ from pyflinkstate.backends.key_groups import (
 )
 from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.chain import CHECK, WATERMARKS, ChainedOperator, OutputCheck
-from pyflinkstate.runtime.event_time import AlignedSource
-from pyflinkstate.runtime.frames import Partitioning
+from pyflinkstate.runtime.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.partitioners import CustomPartition
+from pyflinkstate.runtime.partitioning import Partitioning
 from pyflinkstate.runtime.sinks import Sink, check_sinks
 from pyflinkstate.runtime.source_set import SourceSet
 from pyflinkstate.runtime.sources import Source

@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TextIO
 
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.clock import Clock
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
+from pyflinkstate.runtime.job_status import JobStatus
+from pyflinkstate.runtime.observe import EpochStats, JobListener
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from pyflinkstate.runtime.deployment import pickled
-from pyflinkstate.runtime.pickling import ShippedFunction
+from pyflinkstate.runtime.pickling import ShippedFunction, pickled
 from pyflinkstate.runtime.plan import JobPlan, functions_of
 
 

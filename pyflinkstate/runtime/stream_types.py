@@ -12,7 +12,7 @@ from pyflinkstate.api.types import (
     Types,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS
+from pyflinkstate.runtime.chained import WATERMARKS
 from pyflinkstate.runtime.failures import shorten
 from pyflinkstate.runtime.keyed_functions import Projection
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, PartitionNode, UnionNode

@@ -18,21 +18,15 @@ import attrs
 from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime import frames
-from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
+from pyflinkstate.runtime.chain import Chain, TaskInfo
+from pyflinkstate.runtime.chained import ChainedOperator
 from pyflinkstate.runtime.clock import SystemClock
 from pyflinkstate.runtime.formats import Reject, RejectedRecord
 from pyflinkstate.runtime.frame_sizes import FrameCutter
-from pyflinkstate.runtime.frames import (
-    EventTimeSettings,
-    FrameKey,
-    KeyedFrame,
-    Router,
-    ValuesFrame,
-    encoded_frames,
-    timed_batch,
-)
+from pyflinkstate.runtime.frames import FrameKey, KeyedFrame, ValuesFrame, encoded_frames
 from pyflinkstate.runtime.messages import BeginEpoch, CheckpointTrigger, EpochDone, SlotId, TaskReport
 from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
+from pyflinkstate.runtime.router import EventTimeSettings, Router, timed_batch
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import Address

@@ -126,3 +126,16 @@ class WatermarkMerger:
 
 def _least(branches: Iterable[_Branch]) -> int:
     return min((branch.watermark() for branch in branches if not branch.is_idle), default=NO_WATERMARK)
+
+
+@attrs.frozen
+class EventTimeProgress:
+    """What tasks must know when an epoch begins.
+
+    Attributes:
+        watermarks: of assigners and operators, by their ids.
+        idle: the assigners whose stream has been silent for longer than it may hold back others.
+    """
+
+    watermarks: dict[str, int] = attrs.Factory(dict)
+    idle: frozenset[str] = frozenset()

@@ -12,7 +12,8 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.heap.isolation import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS, Chain, ChainedOperator, TaskInfo
+from pyflinkstate.runtime.chain import Chain, TaskInfo
+from pyflinkstate.runtime.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.metrics import OperatorMetrics
 from pyflinkstate.runtime.watermarks import NO_WATERMARK
 from pyflinkstate.testing.checked_output import CheckedOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.runtime.chain import OutputCheck
+from pyflinkstate.runtime.chained import OutputCheck
 from pyflinkstate.runtime.failures import user_failure
 
 

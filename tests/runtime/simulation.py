@@ -39,8 +39,8 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime import tasks
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.job import Job

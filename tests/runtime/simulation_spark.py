@@ -19,9 +19,10 @@ from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.frames import FrameKey, Router
+from pyflinkstate.runtime.frames import FrameKey
 from pyflinkstate.runtime.messages import AcquireSlot, SlotId, TaskReport
 from pyflinkstate.runtime.plan import KeyedNode, KeyedOperator
+from pyflinkstate.runtime.router import Router
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink
 

@@ -19,14 +19,16 @@ from support_runtime import PATIENCE_S, ManualClock
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpointing import RestorePoint
 from pyflinkstate.runtime.control import ControlServer, Endpoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.job_settings import JobSettings
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
+from pyflinkstate.runtime.job_status import JobStatus
+from pyflinkstate.runtime.observe import EpochStats, JobListener
 from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
 from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
 from pyflinkstate.runtime.sinks import DriverSink, Sink

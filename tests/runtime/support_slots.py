@@ -18,7 +18,7 @@ from pyflinkstate.backends.key_groups import key_group_range
 from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.runtime.channel import Channel
 from pyflinkstate.runtime.control import ControlServer, Endpoint
-from pyflinkstate.runtime.frames import Router, decode_values
+from pyflinkstate.runtime.frames import decode_values
 from pyflinkstate.runtime.messages import (
     BeginEpoch,
     CheckpointTrigger,
@@ -28,6 +28,7 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     SlotReady,
 )
+from pyflinkstate.runtime.router import Router
 from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.transport import DRIVER, Address, ServerName, connect
 

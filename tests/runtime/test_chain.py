@@ -25,7 +25,8 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.errors import NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
+from pyflinkstate.runtime.chain import Chain, TaskInfo
+from pyflinkstate.runtime.chained import ChainedOperator
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
 

@@ -14,7 +14,7 @@ from pyflinkstate.runtime.checkpoint_config import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
 )
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
 #: without deprecated names.

@@ -17,10 +17,10 @@ import pytest
 from support_runtime import ack, decline
 
 from pyflinkstate.errors import RuntimeFailure
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.coordinator import (
     AbandonCheckpoint,
     CheckpointCoordinator,
-    CheckpointSettings,
     DiscardCheckpoint,
     DiscardState,
     FailJob,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment
-from pyflinkstate.runtime.event_time import AlignedSource, EventTimeTracker
+from pyflinkstate.runtime.chained import AlignedSource
+from pyflinkstate.runtime.event_time import EventTimeTracker
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
 

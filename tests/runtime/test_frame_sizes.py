@@ -16,15 +16,14 @@ from pyflinkstate.runtime import frame_sizes
 from pyflinkstate.runtime.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
 from pyflinkstate.runtime.frames import (
     RECORDS_PER_FRAME,
-    EventTimeSettings,
     KeyedFrame,
-    Partitioning,
-    Router,
     ValuesFrame,
     decode_values,
     encoded_frames,
     frames_of,
 )
+from pyflinkstate.runtime.partitioning import Partitioning
+from pyflinkstate.runtime.router import EventTimeSettings, Router
 from pyflinkstate.runtime.watermarks import NO_WATERMARK, FrameTime, TaskTime
 
 LARGE = 500_000

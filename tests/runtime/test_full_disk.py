@@ -20,7 +20,7 @@ from support_job import JobRun, numbers
 from support_runtime import PICKLED
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode
 from pyflinkstate.runtime.restart import FixedDelayRestart

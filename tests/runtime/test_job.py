@@ -18,11 +18,11 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.formats import JsonFormat
-from pyflinkstate.runtime.observe import CheckpointStats
 from pyflinkstate.runtime.plan import ChainNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink

@@ -40,12 +40,13 @@ from pyflinkstate.errors import (
     UserFunctionError,
 )
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.file_sink import FileSink
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.observe import EpochStats, JobStatus
+from pyflinkstate.runtime.observe import EpochStats
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink

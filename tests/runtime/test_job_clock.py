@@ -14,8 +14,8 @@ from support_runtime import PICKLED, ManualClock
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, JobFailedError, SparkJobError
 from pyflinkstate.runtime import job as job_module
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.clock import SystemClock, steady
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.metrics import OperatorMetrics
 from pyflinkstate.runtime.plan import KeyedNode

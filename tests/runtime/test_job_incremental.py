@@ -21,7 +21,7 @@ from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSu
 from pyflinkstate.errors import BadRecordError, SparkJobError
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.messages import CheckpointAck, StateMaterialized
 from pyflinkstate.runtime.plan import KeyedNode, SourceNode

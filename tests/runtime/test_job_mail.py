@@ -23,8 +23,9 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import CancelJob, WakeUp
-from pyflinkstate.runtime.observe import JobListener, JobStatus
+from pyflinkstate.runtime.observe import JobListener
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink

@@ -20,8 +20,8 @@ from pyflinkstate.errors import (
     ParallelismError,
     SparkJobError,
 )
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode
 from pyflinkstate.runtime.restart import FixedDelayRestart

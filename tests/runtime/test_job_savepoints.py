@@ -25,12 +25,12 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import AbortCheckpoint, NotifyCheckpointComplete
-from pyflinkstate.runtime.observe import JobStatus
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks import DriverSink

@@ -41,8 +41,8 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime import job as job_module
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.messages import (
     AbortCheckpoint,

@@ -10,17 +10,11 @@ import attrs
 import pytest
 
 from pyflinkstate.errors import RuntimeFailure
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.messages import SlotId, SlotOutput, TaskReport
 from pyflinkstate.runtime.metrics import MetricValue
-from pyflinkstate.runtime.observe import (
-    Accumulators,
-    CheckpointStats,
-    EpochStats,
-    JobExecutionResult,
-    JobListener,
-    JobStatus,
-    log_output,
-)
+from pyflinkstate.runtime.observe import Accumulators, EpochStats, JobExecutionResult, JobListener, log_output
 
 
 def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:

@@ -28,9 +28,11 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismE
 from pyflinkstate.runtime import frames as frames_module
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.frames import EventTimeSettings, Partitioning, Router, ValuesFrame
+from pyflinkstate.runtime.frames import ValuesFrame
+from pyflinkstate.runtime.partitioning import Partitioning
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
+from pyflinkstate.runtime.router import EventTimeSettings, Router
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.storage import CheckpointStorage

@@ -8,7 +8,9 @@ import pytest
 from support_runtime import ManualClock, raising
 
 from pyflinkstate.errors import SlotLostError
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
+from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job_status import JobStatus
+from pyflinkstate.runtime.observe import EpochStats, JobListener
 from pyflinkstate.runtime.progress import ProgressLine
 
 #: Back to the first column, and clear to the end of the line.

@@ -12,8 +12,8 @@ import pytest
 from support_job import JobRun, LocalRunner, latest, numbers
 
 from pyflinkstate.errors import BadRecordError, SparkJobError
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.frames import decode_values

@@ -12,7 +12,9 @@ import pytest
 from support_runtime import PICKLED
 
 from pyflinkstate.runtime import frames as frames_module
-from pyflinkstate.runtime.frames import EventTimeSettings, FrameKey, KeyedFrame, Partitioning, Router
+from pyflinkstate.runtime.frames import FrameKey, KeyedFrame
+from pyflinkstate.runtime.partitioning import Partitioning
+from pyflinkstate.runtime.router import EventTimeSettings, Router
 from pyflinkstate.runtime.watermarks import (
     MAX_WATERMARK,
     NO_WATERMARK,

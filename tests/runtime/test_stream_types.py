@@ -10,7 +10,7 @@ from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS
+from pyflinkstate.runtime.chained import WATERMARKS
 from pyflinkstate.runtime.keyed_functions import Projection
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
 from pyflinkstate.runtime.sources import CollectionSource

@@ -39,12 +39,12 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime import job as job_module
 from pyflinkstate.runtime import storage as storage_module
 from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
 from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.file_sink import FileSink
 from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.observe import JobStatus
+from pyflinkstate.runtime.job_status import JobStatus
 from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.restart import FixedDelayRestart
 from pyflinkstate.runtime.run_claim import CHECK_INTERVAL_MS, RunClaim

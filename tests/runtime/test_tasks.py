@@ -13,17 +13,11 @@ from support_slots import Driver
 
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.frames import (
-    EventTimeSettings,
-    KeyedFrame,
-    Router,
-    ValuesFrame,
-    decode_values,
-    encode_values,
-)
+from pyflinkstate.runtime.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.frames import KeyedFrame, ValuesFrame, decode_values, encode_values
 from pyflinkstate.runtime.messages import TaskReport
 from pyflinkstate.runtime.observe import Accumulators
+from pyflinkstate.runtime.router import EventTimeSettings, Router
 from pyflinkstate.runtime.sinks import FrameWriter
 from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
 
