@@ -21,9 +21,10 @@ from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
-from pyflinkstate.runtime import batch_keys, frames
-from pyflinkstate.runtime.frames import FrameKey, KeyedFrame, decode_values, encode_values
-from pyflinkstate.runtime.router import MAX_PARTS, Router
+from pyflinkstate.runtime.tasks import batch_keys
+from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
+from pyflinkstate.runtime.wire import frames
+from pyflinkstate.runtime.wire.frames import FrameKey, KeyedFrame, decode_values, encode_values
 
 Routed = list[tuple[FrameKey, KeyedFrame]]
 

@@ -10,11 +10,17 @@ import attrs
 import pytest
 
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.checkpoint_stats import CheckpointStats
-from pyflinkstate.runtime.job_status import JobStatus
-from pyflinkstate.runtime.messages import SlotId, SlotOutput, TaskReport
-from pyflinkstate.runtime.metrics import MetricValue
-from pyflinkstate.runtime.observe import Accumulators, EpochStats, JobExecutionResult, JobListener, log_output
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job.observe import (
+    Accumulators,
+    EpochStats,
+    JobExecutionResult,
+    JobListener,
+    log_output,
+)
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.wire.messages import SlotId, SlotOutput, TaskReport
+from pyflinkstate.runtime.wire.metrics import MetricValue
 
 
 def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:
