@@ -621,6 +621,7 @@ class Job(JobView):
             self._receive(TICK_S)
             if self._checkpointing is not None:
                 self._checkpointing.tick()
+        self._raise_failure()  # it may have come together with what was waited for
 
     def _receive(self, timeout_s: float) -> None:
         """Handle the next event if one comes, and see whether those who owe one are still there."""
