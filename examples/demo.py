@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("retail_spend.py")
-SLOT = "pyflinkstate.runtime.slot"
+SLOT = "pyflinkstate.runtime.slots.slot"
 KILL_SLOT_AT = "epoch 12:"
 KILL_DRIVER_AT = "epoch 26:"
 

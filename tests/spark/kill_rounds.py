@@ -26,7 +26,7 @@ MAX_RUNS = 12
 
 #: What may be killed, by what its command line has in it.
 VICTIMS = {
-    "slot": "pyflinkstate.runtime.slot",
+    "slot": "pyflinkstate.runtime.slots.slot",
     "worker": "pyspark.daemon",
     "executor": "CoarseGrainedExecutorBackend",
     "jvm": "org.apache.spark.deploy.SparkSubmit",

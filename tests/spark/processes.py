@@ -20,4 +20,4 @@ def family() -> list[tuple[int, str]]:
 
 def slot_pids() -> set[int]:
     """Return the state slots that this process's Spark application has running."""
-    return {pid for pid, args in family() if "pyflinkstate.runtime.slot" in args}
+    return {pid for pid, args in family() if "pyflinkstate.runtime.slots.slot" in args}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pyflinkstate import RestartStrategies, StreamExecutionEnvironment
-from pyflinkstate.runtime import spark as on_spark
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.spark import spark as on_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -94,8 +94,8 @@ def sums(spark: Any, folder: Path) -> list[int]:
 KILLED_JVM = """
 import os, signal, sys, threading
 from pyflinkstate import StreamExecutionEnvironment, errors
-from pyflinkstate.runtime import spark as on_spark
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.job.job import Job
 
 def kill_before(owner, name):
     function = getattr(owner, name)

@@ -151,5 +151,5 @@ def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> 
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert any("pyflinkstate.runtime.slot" in args for pid, _, args in table if pid in pids)
+    assert any("pyflinkstate.runtime.slots.slot" in args for pid, _, args in table if pid in pids)
     assert demo.still_running(pids) == set()
