@@ -24,7 +24,8 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 
-from kill_rounds import SECOND_DRIVER, KillRound, Plan
+from kill_plan import SECOND_DRIVER, Plan
+from kill_rounds import KillRound
 
 BRIDGE = "pfs-bridge"
 DRIVER = "10.77.0.1"

@@ -31,19 +31,18 @@ import attrs
 import kill_program
 import psutil
 from fast_jvm import java_options, quick_start
+from kill_plan import FREEZE_SLOT, SECOND_DRIVER, Plan
 from processes import command_of, marked
+from slower import Slower
 
 MARK = "KILL_ROUND"
 #: So long after the program's end its last process must be gone.
 PATIENCE_S = 60
 #: A job that says nothing for so long makes no progress.
-SILENCE_S = 150
-#: And a round that takes so long makes none either, whatever it says.
-ROUND_S = 500
+SILENCE_S = 200
+#: And a round that takes so long goes in circles.
+ROUND_S = 1200
 MAX_RUNS = 12
-#: What the slots of some rounds are given up after, rather than after 50 seconds.
-SHORT_HEARTBEAT_MS = 5_000
-
 #: What may be killed, by what its command line has in it; of the driver the pid is known.
 VICTIMS = {
     "slot": "pyflinkstate.runtime.slot",
@@ -53,11 +52,8 @@ VICTIMS = {
 }
 #: What lines of the program begin with; Spark says things as well.
 WORDS = ("session", "epoch", "restart", "savepoint", "injected")
-SECOND_DRIVER, FREEZE_SLOT = "second driver", "freeze slot"
-THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
-
-LOCAL_KINDS = ("slot", "worker", "jvm", "driver", FREEZE_SLOT, SECOND_DRIVER)
-CLUSTER_KINDS = ("executor", *LOCAL_KINDS)
+#: By what names the summary counts what happened.
+KINDS = ("failing line", "second driver")
 
 ERROR = re.compile(r"[\w.]*(Error|Exception|GatewayGone)\b")
 #: How a driver may end by itself, and what must have happened before.
@@ -73,63 +69,6 @@ ENDS = {
 
 class Hang(Exception):
     """Somebody waits for ever."""
-
-
-@attrs.frozen
-class Plan:
-    """What happens in a round.
-
-    Attributes:
-        troubles: in this order: a kind of process to kill, ``"freeze slot"`` or ``"second driver"``.
-        forks: who forks a child that lives on: the driver, the slots.
-        is_slowed: processes are stopped for a moment, again and again.
-        injection: a line between "epoch asked for" and "epoch running", and how often it is passed before it
-            fails.
-        savepoint_after: take a savepoint after so many epochs, and go back to it some epochs later.
-        heartbeat_timeout_ms: as for the job.
-        thaws: when a driver goes on that was frozen as a second one was started.
-    """
-
-    troubles: tuple[str, ...] = ()
-    forks: tuple[str, ...] = ()
-    is_slowed: bool = False
-    injection: tuple[int, int] | None = None
-    savepoint_after: int | None = None
-    heartbeat_timeout_ms: int = SHORT_HEARTBEAT_MS
-    thaws: str = "soon"
-
-    @classmethod
-    def drawn(cls, seed: int, kinds: tuple[str, ...] = LOCAL_KINDS) -> Plan:
-        """Draw a plan. Rounds with consecutive seeds take consecutive lines for their failures."""
-        rng = random.Random(f"plan {seed}")
-        troubles = tuple(rng.choice(kinds) for _ in range(rng.choice([1, 2])))
-        return cls(
-            troubles,
-            tuple(who for who in ("driver", "slot") if rng.random() < 0.25),
-            rng.random() < 0.5,
-            (seed, rng.randrange(10)) if rng.random() < 0.6 else None,
-            rng.randint(1, 5) if rng.random() < 0.35 else None,
-            SHORT_HEARTBEAT_MS if FREEZE_SLOT in troubles else rng.choice([SHORT_HEARTBEAT_MS, 50_000]),
-            rng.choice(THAWS),
-        )
-
-    def options(self) -> list[str]:
-        """Return the program's options for what it does to itself."""
-        made = ["--heartbeat-timeout-ms", str(self.heartbeat_timeout_ms)]
-        for who in self.forks:
-            made += ["--forks", who]
-        if self.injection is not None:
-            made += ["--inject", *map(str, self.injection)]
-        if self.savepoint_after is not None:
-            made += ["--savepoint-after", str(self.savepoint_after)]
-        return made
-
-    def kinds(self) -> list[str]:
-        """Return every kind of trouble that is planned, by the name that the summary gives it."""
-        once = [kind if kind in (SECOND_DRIVER, FREEZE_SLOT) else f"kill {kind}" for kind in self.troubles]
-        always = [f"{who} forks" for who in self.forks] + ["slowed"] * self.is_slowed
-        always += ["failing line"] * (self.injection is not None)
-        return sorted({*once, *always, *["back to savepoint"] * (self.savepoint_after is not None)})
 
 
 @attrs.frozen
@@ -192,41 +131,18 @@ class Program:
         return next((line for line in reversed(lines) if ERROR.match(line)), "nothing")
 
 
-class Slower:
-    """Stops one process after the other for a moment, as a machine that is busy with other things does."""
+def _trouble_of(line: str) -> str:
+    """Return what a line of the log says of a trouble; nothing if it is of something else."""
+    if line.startswith(("kill", "freeze", "second driver")):
+        return line.partition(" #")[0]
+    if line.startswith("start from savepoint"):
+        return "back to savepoint"
+    return f"failing line {line.split()[-1]}" if ": injected" in line else ""
 
-    def __init__(self, rng: random.Random, processes: Callable[[], list[psutil.Process]]) -> None:
-        self._rng = rng
-        self._processes = processes
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        #: Who is frozen stays so. The lock keeps the two from crossing.
-        self.frozen: set[psutil.Process] = set()
-        self.lock = threading.Lock()
-        self.stops = 0
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ends.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ends.wait(self._rng.uniform(0, 0.2)):
-            able = [process for process in self._processes() if process not in self.frozen]
-            if able:
-                self._stop(self._rng.choice(able))
-
-    def _stop(self, process: psutil.Process) -> None:
-        with suppress(psutil.NoSuchProcess):
-            process.suspend()
-            self.stops += 1
-            self._ends.wait(self._rng.uniform(0.02, 0.4))
-            with self.lock:
-                if process not in self.frozen:
-                    process.resume()
+def kind_of(trouble: str) -> str:
+    """Return the kind of one of the troubles that happened."""
+    return next((kind for kind in KINDS if trouble.startswith(kind)), trouble)
 
 
 @attrs.define
@@ -297,6 +213,11 @@ class KillRound:
                 process.kill()
         lost, doubled = (expected - rows).total(), (rows - expected).total()
         return Outcome(lost, doubled, hang, left, tuple(self._strange))
+
+    def troubles(self) -> list[str]:
+        """Return what has happened so far, in order, without process ids; each begins with its kind."""
+        always = [f"{who} forks" for who in self.plan.forks] + ["slowed"] * self.plan.is_slowed
+        return always + [told for line in self.log if (told := _trouble_of(line))]
 
     def has_checkpoint(self) -> bool:
         return any((self.directory / "checkpoints").glob("*/chk-*/_metadata"))
@@ -445,6 +366,7 @@ class KillRound:
             if not program.has_ended():
                 with suppress(ProcessLookupError):
                     program.process.send_signal(signal.SIGUSR1)
+        time.sleep(2)  # they write it when they get to it; whether they do tells something as well
         for process in marked(MARK, self.mark):
             with suppress(psutil.NoSuchProcess):
                 self.log.append(f"there: {process.pid} {process.status()} {command_of(process)[-100:]}")
@@ -456,7 +378,7 @@ class KillRound:
             self._start_second_driver()
         elif kind == FREEZE_SLOT:
             for slot in self._victims("slot")[:1]:
-                self._freeze(slot)
+                self._freeze("slot", slot)
         elif kind == "driver":
             self._kill(kind, self._newest.process.pid)
         else:
@@ -469,12 +391,12 @@ class KillRound:
         return self._rng.sample(found, len(found))
 
     def _kill(self, kind: str, pid: int) -> None:
-        self.log.append(f"kill {kind} {pid}")
+        self.log.append(f"kill {kind} #{pid}")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
-    def _freeze(self, process: psutil.Process) -> None:
-        self.log.append(f"freeze {process.pid}")
+    def _freeze(self, kind: str, process: psutil.Process) -> None:
+        self.log.append(f"freeze {kind} #{process.pid}")
         with self._slower.lock, suppress(psutil.NoSuchProcess):
             self._slower.frozen.add(process)
             process.suspend()
@@ -486,7 +408,7 @@ class KillRound:
         if not self.has_checkpoint():  # another one would begin another job
             self._troubles.insert(0, SECOND_DRIVER)
             return
-        self._freeze(psutil.Process(self._newest.process.pid))
+        self._freeze("driver", psutil.Process(self._newest.process.pid))
         self._thaws = self.plan.thaws
         self.log.append(f"second driver; the first goes on {self._thaws}")
         self._begin("latest")
@@ -502,7 +424,7 @@ class KillRound:
             self._thaws = ""
             process = psutil.Process(program.process.pid)
             if process in self._slower.frozen:
-                self.log.append(f"thaw {process.pid}")
+                self.log.append(f"thaw #{process.pid}")
                 self._slower.frozen.discard(process)
                 process.resume()
 

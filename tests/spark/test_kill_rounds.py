@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kill_rounds import FREEZE_SLOT, KillRound, Plan
+from kill_plan import FREEZE_SLOT, Plan
+from kill_rounds import KillRound
 
 #: A round starts up to four programs, each with a Spark of its own: minutes on a machine that is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kill_rounds import SECOND_DRIVER, THAWS, KillRound, Plan
+from kill_plan import SECOND_DRIVER, THAWS, Plan
+from kill_rounds import KillRound
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
