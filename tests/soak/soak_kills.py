@@ -28,6 +28,8 @@ from kill_plan import CLUSTER_KINDS, LOCAL_KINDS, Plan
 from kill_rounds import KillRound, Outcome, kind_of
 
 CLUSTER_EVERY = 5
+#: Rounds between two summaries.
+TELL_EVERY = 20
 
 
 @attrs.define
@@ -69,9 +71,8 @@ def run_one(seed: int, archive: Path | None) -> tuple[KillRound, Outcome, float]
     outcome = this.run()
     seconds = time.monotonic() - started
     problems = outcome.problems()
-    print(
-        f"seed {seed}, {master}: {'FAILED' if problems else 'OK'} after {seconds:.0f} s, {plan}", flush=True
-    )
+    word = "FAILED" if problems else "OK"
+    print(f"seed {seed}, {master}: {word} after {seconds:.0f} s: {', '.join(this.troubles())}", flush=True)
     if problems:
         lines = [*problems, *this.log, f"kept: {folder}"]
         print("\n".join(f"    {line}" for line in lines), flush=True)
@@ -92,7 +93,8 @@ def main() -> None:
         make_archive(archive, Path(directory))
         for this, outcome, seconds in pool.map(partial(run_one, archive=archive), seeds):
             summary.add(sorted(set(map(kind_of, this.troubles()))), outcome, seconds)
-    print(summary, flush=True)
+            if summary.rounds["all"] % TELL_EVERY == 0 or summary.rounds["all"] == args.rounds:
+                print(summary, flush=True)
     sys.exit(1 if summary.failed["all"] else 0)
 
 

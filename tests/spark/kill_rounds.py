@@ -91,9 +91,8 @@ class Outcome:
 
     def problems(self) -> list[str]:
         """Return what is not as it must be."""
-        found = [f"{self.lost} rows lost"] * bool(self.lost) + [f"{self.doubled} doubled"] * bool(
-            self.doubled
-        )
+        found = [f"{self.lost} rows lost"] * bool(self.lost)
+        found += [f"{self.doubled} rows doubled"] * bool(self.doubled)
         found += [f"hang: {self.hang}"] * bool(self.hang) + [f"left behind: {each}" for each in self.left]
         return found + [f"ended by itself: {each}" for each in self.strange]
 
@@ -156,6 +155,8 @@ class KillRound:
         plan: what happens.
         launch: what is put around a command.
         archive: of Spark's classes, see ``fast_jvm``.
+        silence_s: see ``SILENCE_S``.
+        patience_s: see ``PATIENCE_S``.
     """
 
     seed: int
@@ -164,6 +165,8 @@ class KillRound:
     plan: Plan = attrs.field(default=attrs.Factory(lambda self: Plan.drawn(self.seed), takes_self=True))
     launch: Callable[[list[str]], list[str]] = attrs.field(default=lambda command: command)
     archive: Path | None = None
+    silence_s: float = SILENCE_S
+    patience_s: float = PATIENCE_S
     log: list[str] = attrs.Factory(list)
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     _programs: list[Program] = attrs.Factory(list)
@@ -208,9 +211,10 @@ class KillRound:
             rows.update(json.dumps(json.loads(line)) for line in path.read_text().splitlines())
         expected = Counter(json.dumps(row) for row in kill_program.expected())
         left = () if hang else tuple(f"{each.pid} {command_of(each)[:300]}" for each in self._left())
-        for process in marked(MARK, self.mark):
+        for process in (rest := marked(MARK, self.mark)):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        psutil.wait_procs(rest, timeout=self.patience_s)
         lost, doubled = (expected - rows).total(), (rows - expected).total()
         return Outcome(lost, doubled, hang, left, tuple(self._strange))
 
@@ -243,7 +247,7 @@ class KillRound:
                 return
 
     def _hear(self) -> tuple[Program, str | None]:
-        left_s = min(SILENCE_S, self._deadline_s - time.monotonic())
+        left_s = min(self.silence_s, self._deadline_s - time.monotonic())
         try:
             program, line = self._events.get(timeout=max(left_s, 0))
         except queue.Empty:
@@ -355,7 +359,7 @@ class KillRound:
 
     def _left(self) -> list[psutil.Process]:
         """Return what has not ended in time; what was forked may live on."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while (left := self._processes()) and time.monotonic() < deadline:
             psutil.wait_procs(left, timeout=0.2)
         return left
@@ -440,7 +444,7 @@ class KillRound:
     def _end_older(self) -> None:
         """Older drivers go on now, and must end soon."""
         self._thaw()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         for program in self._older():
             try:
                 program.process.wait(max(deadline - time.monotonic(), 0))
