@@ -151,7 +151,7 @@ def session_of(master: str, java_options: str) -> SparkSession:
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.defaultJavaOptions", java_options)
-    builder = builder.config("spark.executor.defaultJavaOptions", QUICK)
+    builder = builder.config("spark.executor.defaultJavaOptions", java_options)
     for variable in ("PYTHONPATH", "PYSPARK_PYTHON", "KILL_ROUND"):
         if variable in os.environ:
             builder = builder.config(f"spark.executorEnv.{variable}", os.environ[variable])
