@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 PROGRAM = Path(__file__).with_name("retail_spend.py")
-SLOT = "pyflinkstate.runtime.slot"
+SLOT = "pyflinkstate.runtime.slots.slot"
 KILL_SLOT_AT = "epoch 12:"
 KILL_DRIVER_AT = "epoch 26:"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,42 +15,148 @@ import pyflinkstate
 
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-#: A room may import from itself and from those to its right.
+#: The floors of the house. A room may import from itself and from those to its right.
 ORDER = ["testing", "datastream", "common", "runtime", "backends", "api", "errors"]
+#: The rooms of the runtime, from the top down: design, section 6.
+RUNTIME_ORDER = [
+    "program",
+    "spark",
+    "job",
+    "engine",
+    "checkpoints",
+    "tasks",
+    "plan",
+    "slots",
+    "operators",
+    "sources",
+    "sinks",
+    "settings",
+    "wire",
+    "storage",
+]
+#: Only these may name each other, and only to type checkers: a method of each returns another one.
+FLUENT = {
+    "pyflinkstate.runtime.program.connected_streams",
+    "pyflinkstate.runtime.program.data_stream",
+    "pyflinkstate.runtime.program.environment",
+    "pyflinkstate.runtime.program.environment_options",
+    "pyflinkstate.runtime.program.environment_settings",
+    "pyflinkstate.runtime.program.execution_config",
+    "pyflinkstate.runtime.program.windowed_stream",
+}
+TYPE_CIRCLES = [
+    {"pyflinkstate.api.context", "pyflinkstate.api.descriptors", "pyflinkstate.api.functions"},
+    FLUENT,
+]
+MOST_FILES_IN_A_ROOM = 15
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("pyflinkstate", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
+
+
+MODULES = {module_of(path): path for path in FILES}
 
 
 def room(module: str) -> str:
     return module.split(".")[1] if module.startswith("pyflinkstate.") else ""
 
 
+def runtime_room(module: str) -> str:
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["pyflinkstate", "runtime"] and len(parts) > 2 else ""
+
+
 def imports(path: Path) -> Iterator[str]:
+    """Yield what a file imports, modules of this package by their own names."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            yield node.module or ""
+            module = node.module or ""
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield inner if inner in MODULES else module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_in_one_direction(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    for module in imports(path):
-        if target := room(module):
-            assert ORDER.index(target) >= ORDER.index(own), f"{own} must not import {module}"
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_in_one_direction(module: str) -> None:
+    own = room(module)
+    for target in imports(MODULES[module]) if own else ():
+        if other := room(target):
+            assert ORDER.index(other) >= ORDER.index(own), f"{module} must not import {target}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if runtime_room(name)])
+def test_rooms_of_the_runtime_import_only_rooms_below(module: str) -> None:
+    own = RUNTIME_ORDER.index(runtime_room(module))
+    for target in imports(MODULES[module]):
+        if other := runtime_room(target):
+            assert RUNTIME_ORDER.index(other) >= own, f"{module} must not import {target}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name)])
+def test_names_of_another_room_come_through_its_door(module: str) -> None:
+    """A name is imported from the room, a module only where its settings are looked up when they are used."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (other := runtime_room(node.module or "")):
+            is_own = runtime_room(module) == other
+            is_door = node.module == f"pyflinkstate.runtime.{other}"
+            assert is_own or is_door, f"{module} must import {node.module} through {other}"
+
+
+def test_no_room_is_crowded() -> None:
+    files = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    crowded = {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MOST_FILES_IN_A_ROOM}
+    assert not {name: n for name, n in crowded.items() if name.startswith("runtime")}
+
+
+def test_no_files_import_each_other() -> None:
+    graph = {module: {m for m in imports(path) if m in MODULES} for module, path in MODULES.items()}
+    circles = [set(circle) for circle in _circles(graph)]
+    assert [sorted(circle) for circle in circles if circle not in TYPE_CIRCLES] == []
+
+
+def _circles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Yield the sets of modules that can be reached from each other, of two or more."""
+    reached = {module: _reached(module, graph) for module in graph}
+    seen: set[str] = set()
+    for module in graph:
+        if module not in seen and module in reached[module]:
+            circle = [other for other in reached[module] if module in reached[other]]
+            seen.update(circle)
+            yield circle
+
+
+def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [*graph[module]]
+    while ahead:
+        other = ahead.pop()
+        if other not in found:
+            found.add(other)
+            ahead += graph[other]
+    return found
 
 
 def test_only_the_spark_rooms_import_pyspark() -> None:
     importers = {
-        path.name for path in FILES if any(name.split(".")[0] == "pyspark" for name in imports(path))
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if any(name.split(".")[0] == "pyspark" for name in imports(path))
     }
-    # All but spark.py name Spark's types in signatures only, under TYPE_CHECKING.
-    assert importers == {"spark.py", "environment.py", "keyed_process.py"}
+    # The two of `program` name Spark's types in signatures only, under TYPE_CHECKING.
+    assert importers == {
+        "runtime/spark/spark.py",
+        "runtime/program/environment.py",
+        "runtime/program/dataframes.py",
+    }
 
 
 def test_a_state_slot_does_not_load_pyspark() -> None:
-    script = "import sys, pyflinkstate.runtime.slot; sys.exit('pyspark' in sys.modules)"
+    script = "import sys, pyflinkstate.runtime.slots.slot; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

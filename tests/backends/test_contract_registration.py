@@ -27,7 +27,7 @@ from pyflinkstate.errors import (
     StateMigrationError,
     StateRegistrationError,
 )
-from pyflinkstate.runtime.context import OperatorContext
+from pyflinkstate.runtime.operators.context import OperatorContext
 
 FACES = {
     "value": ValueState,

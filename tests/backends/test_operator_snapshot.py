@@ -25,8 +25,8 @@ from pyflinkstate.backends.state_handles import (
     OperatorSubtaskState,
 )
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
-from pyflinkstate.runtime.operator_state import RawOutputs, StreamOperatorState
-from pyflinkstate.runtime.storage import CheckpointFolder
+from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
+from pyflinkstate.runtime.storage.storage import CheckpointFolder
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")

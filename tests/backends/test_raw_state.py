@@ -32,7 +32,7 @@ from pyflinkstate.backends.state_handles import (
     RawOperatorStateHandle,
 )
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
-from pyflinkstate.runtime.storage import CheckpointFolder
+from pyflinkstate.runtime.storage.storage import CheckpointFolder
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 OWN = KeyGroupRange(4, 7)

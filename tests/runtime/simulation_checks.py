@@ -33,10 +33,11 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.key_groups import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.messages import NotifyCheckpointComplete
-from pyflinkstate.runtime.observe import CheckpointStats, JobListener
-from pyflinkstate.runtime.storage import CheckpointStorage, history_of
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, history_of
+from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 
 CHECKPOINTS = "/checkpoints"
 SAVEPOINTS = f"{CHECKPOINTS}/savepoints"

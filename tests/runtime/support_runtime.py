@@ -23,8 +23,8 @@ from pyflinkstate.backends.state_handles import (
     OperatorSubtaskState,
 )
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.channel import Channel
-from pyflinkstate.runtime.messages import CheckpointAck, CheckpointDecline, SlotId
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, SlotId
 
 PACKAGE = str(Path(pyflinkstate.__file__).parent)
 PICKLED = Types.PICKLED_BYTE_ARRAY()

@@ -36,10 +36,10 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.messages import CheckpointTrigger
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import NO_WATERMARK, KeyedOneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 

@@ -16,11 +16,11 @@ from pyflinkstate.backends.state_handles import (
     Section,
 )
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.deployment import Deployments, fit
-from pyflinkstate.runtime.messages import SlotId
-from pyflinkstate.runtime.plan import JobPlan, KeyedNode, KeyedOperator, SourceNode
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.job.deployment import Deployments, fit
+from pyflinkstate.runtime.plan.plan import JobPlan, KeyedNode, KeyedOperator, SourceNode
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.wire.messages import SlotId
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 

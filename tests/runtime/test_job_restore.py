@@ -20,13 +20,13 @@ from pyflinkstate.errors import (
     ParallelismError,
     SparkJobError,
 )
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -27,7 +27,8 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     StaleSlotError,
 )
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CheckpointAck,
     CheckpointDecline,
@@ -35,7 +36,6 @@ from pyflinkstate.runtime.messages import (
     EpochAccepted,
     SlotId,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -39,10 +39,10 @@ from pyflinkstate.errors import (
     StaleSlotError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.control import SlotLost
-from pyflinkstate.runtime.frames import KeyedFrame
-from pyflinkstate.runtime.messages import EpochAccepted, EpochDone, EpochFailed, EpochRefused, SlotId
-from pyflinkstate.runtime.transport import connect
+from pyflinkstate.runtime.slots.control import SlotLost
+from pyflinkstate.runtime.wire.frames import KeyedFrame
+from pyflinkstate.runtime.wire.messages import EpochAccepted, EpochDone, EpochFailed, EpochRefused, SlotId
+from pyflinkstate.runtime.wire.transport import connect
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -21,7 +21,7 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, load_checkpoint, open_checkpoint
 
 JOB = "0" * 32
 

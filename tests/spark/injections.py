@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from pyflinkstate.runtime import spark as on_spark
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.spark import spark as on_spark
 
 
 class GatewayGone(OSError):

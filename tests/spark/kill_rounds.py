@@ -45,7 +45,7 @@ ROUND_S = 1200
 MAX_RUNS = 12
 #: What may be killed, by what its command line has in it; of the driver the pid is known.
 VICTIMS = {
-    "slot": "pyflinkstate.runtime.slot",
+    "slot": "pyflinkstate.runtime.slots.slot",
     "worker": "pyspark.daemon",
     "executor": "CoarseGrainedExecutorBackend",
     "jvm": "org.apache.spark.deploy.SparkSubmit",

@@ -29,7 +29,7 @@ def family() -> list[tuple[int, str]]:
 
 def slot_pids() -> set[int]:
     """Return the state slots that this process's Spark application has running."""
-    return {pid for pid, command in family() if "pyflinkstate.runtime.slot" in command}
+    return {pid for pid, command in family() if "pyflinkstate.runtime.slots.slot" in command}
 
 
 def marked(name: str, value: str) -> list[psutil.Process]:

@@ -45,8 +45,8 @@ def sums(spark: Any, folder: Path) -> list[int]:
 KILLED_JVM = """
 import os, signal, sys, threading
 from pyflinkstate import StreamExecutionEnvironment, errors
-from pyflinkstate.runtime import spark as on_spark
-from pyflinkstate.runtime.job import Job
+from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.job.job import Job
 
 def kill_before(owner, name):
     function = getattr(owner, name)

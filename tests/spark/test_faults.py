@@ -251,7 +251,7 @@ def test_two_jobs_at_once_on_one_session(spark: Any) -> None:
 @pytest.mark.slow
 def test_a_temp_folder_with_a_long_name(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A unix socket's path has to be short; without one, tasks take the TCP socket."""
-    from pyflinkstate.runtime import transport
+    from pyflinkstate.runtime.wire import transport
 
     long = tmp_path / ("x" * 100)
     long.mkdir()
