@@ -32,10 +32,14 @@ class Slower:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._ends.wait(self._rng.uniform(0, 0.2)):
+        """Look every few stops who there is: that takes a while."""
+        while not self._ends.is_set():
             able = [process for process in self._processes() if process not in self.frozen]
-            if able:
-                self._stop(self._rng.choice(able))
+            for process in self._rng.choices(able, k=5) if able else [None]:
+                if self._ends.wait(self._rng.uniform(0, 0.2)):
+                    return
+                if process is not None and process not in self.frozen:
+                    self._stop(process)
 
     def _stop(self, process: psutil.Process) -> None:
         with suppress(psutil.NoSuchProcess):
