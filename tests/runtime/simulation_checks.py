@@ -24,7 +24,7 @@ import attrs
 import simulation_model
 from simulation_cluster import Cluster
 from simulation_model import Model, Row
-from simulation_storage import Operation
+from simulation_storage import Operation, Process
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
@@ -50,6 +50,7 @@ _METADATA = "/_metadata"
 _VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
 _KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_runs/[^/]+/prepared/)?epoch=(\d+)/")
 _SUPERSEDED = re.compile(rf"{CHECKPOINTS}/\w+/superseded-[^/]+")
+_CLAIM = re.compile(rf"{CHECKPOINTS}/\w+/runs/[^/]+")
 _PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
 
 
@@ -122,12 +123,16 @@ class Witness(JobListener):
         self._last_announced: int | None = None
         #: Folders of checkpoints that a driver has published after another one had taken the job over.
         self.late: set[str] = set()
+        #: Drivers that have claimed the job.
+        self._claimants: set[Process] = set()
         #: Checkpoints that have appeared since the program was started.
-        self._completed_in_this_run = 0
+        self.completed_in_this_run = 0
         #: The program that runs cannot open its state: how often it tries is its own affair.
         self.is_misfit = False
         #: The power was cut since the program was started.
         self._was_cut = False
+        #: What had been deleted since then, and is there again.
+        self._came_back: set[str] = set()
 
     # --- the life of programs ------------------------------------------------------------------------
 
@@ -141,14 +146,15 @@ class Witness(JobListener):
         """A program was started."""
         self.job_id = job.job_id
         self._last_announced = None
-        self._completed_in_this_run = 0
+        self.completed_in_this_run = 0
         self._was_cut = False
+        self._came_back.clear()
         self._was_taken_back |= self.takes_back
 
     def announced(self, epoch: int) -> None:
         """The job says that an epoch is final."""
         assert self.takes_back or self._last_announced in (None, epoch - 1), f"after {self._last_announced}"
-        assert epoch <= self._newest_epoch()
+        assert epoch <= self.newest_epoch()
         self._last_announced = epoch
         self.notes["committed"] += 1
 
@@ -192,19 +198,28 @@ class Witness(JobListener):
         elif operation.name == "move" and _SUPERSEDED.fullmatch(operation.target):
             self._set_aside(operation.path, operation.target)
         elif operation.name == "move" and (visible := _VISIBLE_EPOCH.fullmatch(operation.target)):
-            covered = self._newest_epoch()
+            covered = self.newest_epoch()
             assert int(visible[2]) <= covered, f"{operation.target}, and checkpoints cover {covered}"
         elif operation.name in ("move", "delete folder") and _VISIBLE_EPOCH.fullmatch(operation.path):
             assert self.takes_back, f"{operation.path} was final, and is taken back"
+
+        elif operation.name == "move" and _CLAIM.fullmatch(operation.target):
+            self._claimants.add(operation.process)
+
+    def goes_on_without_claim(self, driver: Process) -> None:
+        """A driver was told what to restore and is thawed; without a claim it is the newest now."""
+        self.takes_back |= driver not in self._claimants
+        self._was_taken_back |= self.takes_back
 
     def _appeared(self, folder: str) -> None:
         metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
         published = self.published[folder] = Published(metadata, folder)
         self.notes["published"] += 1
+        self._cluster.chaos.quiet -= 1
         if self._cluster.is_superseded:
             self.notes["published late"] += 1
             self.late.add(folder)
-        self._completed_in_this_run += not published.is_savepoint
+        self.completed_in_this_run += not published.is_savepoint
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
         index = metadata.source_position["index"]
@@ -216,12 +231,13 @@ class Witness(JobListener):
         if self._cluster.rng.random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
-    def _power_is_back(self) -> None:
+    def _power_is_back(self, came_back: set[str]) -> None:
         """What was said to be final is so."""
         self.notes["power cuts"] += 1
+        self._came_back |= came_back
         self._was_cut = True
         self.published = {folder: p for folder, p in self.published.items() if self.is_there(p)}
-        assert (self._last_announced or 0) <= self._newest_epoch(), (
+        assert (self._last_announced or 0) <= self.newest_epoch(), (
             "a checkpoint is gone, and its output final"
         )
 
@@ -308,9 +324,15 @@ class Witness(JobListener):
             line = self._storage.line(published.metadata.job_id)
         return not line.holds(history_of(published.metadata), published.metadata.epoch)
 
-    def _newest_epoch(self) -> int:
+    def newest_epoch(self) -> int:
+        """Return up to which epoch the job's output may be final."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and not self._is_off_line(p)]
         return max((published.metadata.epoch for published in found), default=0)
+
+    def newest_index(self) -> int:
+        """Return how many records the job's checkpoints cover."""
+        found = [p for p in self.published.values() if self.is_of_this_job(p)]
+        return max((published.metadata.source_position["index"] for published in found), default=0)
 
     # --- when a program has ended --------------------------------------------------------------------
 
@@ -329,7 +351,8 @@ class Witness(JobListener):
         names = ["numbers.records_out", "ledger.records_in", "ledger.records_out"]
         if self._model.tallies_rows:
             names += ["tally.records_in", "tally.records_out"]
-        assert {name: counts.get(name, 0) for name in names} == dict.fromkeys(names, rows)
+        found = {name: counts.get(name, 0) for name in names}
+        assert found == dict.fromkeys(names, rows), f"{found}, and {rows} rows"
 
     def _visible_rows(self) -> list[Row]:
         found = []
@@ -362,7 +385,7 @@ class Witness(JobListener):
         self._check_leftovers()
         if num_retained is not None:
             kept = len(self.completed())
-            assert kept >= min(self._completed_in_this_run, num_retained)
+            assert kept >= min(self.completed_in_this_run, num_retained)
             assert kept <= num_retained + len(self.damaged) + len(self._cluster.disturbed)
 
     def _check_restores(self, published: Published) -> None:
@@ -391,8 +414,8 @@ class Witness(JobListener):
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
         Excused are files made by processes that were cut off by then, what lies where something failed, what
-        a damaged checkpoint may share, and all of it if the job could not see what there
-        was when it ended.
+        a damaged checkpoint may share, what a power cut brought back after it had been deleted, and all of it
+        if the job could not see what there was when it ended.
         """
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         needed = {published.folder for published in found}.union(*(published.files() for published in found))
@@ -401,7 +424,9 @@ class Witness(JobListener):
             return
         for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
             place = _PLACE.match(path)
-            if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):
+            if place is None or place[1] != self.job_id or path.endswith("/shared"):
+                continue
+            if path in needed or path in self._came_back:
                 continue
             maker, was_cut_off = self._disk.makers.get(path, (None, False))
             may_be_needed = place[0].endswith("/shared") and any(map(self._is_damaged_aside, found))

@@ -183,7 +183,7 @@ class SimulatedSource(Source):
 
     Args:
         records: all of them.
-        available: how many there are at the moment for the next epoch; 0 where it has to wait.
+        available: how many there are at the moment behind the first so many; 0 where the epoch has to wait.
         tells_end: the last epoch is known to be the last.
         commits_every_epoch: as Structured Streaming does.
     """
@@ -191,7 +191,7 @@ class SimulatedSource(Source):
     def __init__(
         self,
         records: Sequence[Record],
-        available: Callable[[], int],
+        available: Callable[[int], int],
         tells_end: bool,
         commits_every_epoch: bool,
     ) -> None:
@@ -206,7 +206,7 @@ class SimulatedSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         begin, length = start["index"], len(self.records)
-        end = min(begin + self.available(), length)
+        end = min(begin + self.available(begin), length)
         return Available({"index": end}, end == length and (self.tells_end or begin == length))
 
     def plan(self, start: Any, end: Any) -> Epoch:
