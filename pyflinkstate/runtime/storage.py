@@ -345,9 +345,10 @@ class CheckpointStorage:
         for checkpoint_id in reversed(completed):
             try:
                 found = self.load(self.uri_of(job_id, checkpoint_id))
-            except CorruptCheckpointError:
+            except CorruptCheckpointError as error:
                 if not fall_back:
                     raise
+                _log.warning("checkpoint %d is passed over: %s", checkpoint_id, error)
                 continue
             if found.job_name != job_name:
                 return None

@@ -60,9 +60,10 @@ from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpoint
 JOB = "orders"
 #: Where a program was started so often there are no more faults, and soon it must come to its end.
 MAX_STARTS = 12
-
-#: The start of a file that says its format.
+#: The start of a file, with its format version, is damaged more often than other bytes.
 HEADER_BYTES = 16
+#: So many times somebody goes back to a savepoint when the job had come to its end.
+MAX_REGRETS = 2
 
 #: What may go wrong, and how often at each occasion for it: in 100 histories each strikes 20 times or more.
 RATES = {
@@ -118,7 +119,9 @@ class Simulation:
             async_snapshots=self.settings.incremental or rng.random() < 0.8, snapshot_compression=None
         )
         self.max_parallelism = rng.choice([4, 5, 8])
-        self.model = Model(simulation_model.make_records(rng), tallies_rows=rng.random() < 0.5)
+        self.model = Model(
+            simulation_model.make_records(rng), tallies_rows=rng.random() < 0.5, has_state=rng.random() < 0.85
+        )
         where = FileSystemCheckpointStorage(
             CHECKPOINTS, rng.choice([0, 0, 1_500, 20_480]), rng.choice([0, 100, 4_096])
         )
@@ -134,7 +137,7 @@ class Simulation:
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = rng.choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
-        self.nostalgic = 0.2
+        self.nostalgic = rng.choice([0.0, 0.2, 0.6])
         #: How likely a program that does not fit is started before one that does: that is no fault.
         self.careless = 0.5
         self.fall_back = rng.random() < 0.6
@@ -144,6 +147,8 @@ class Simulation:
         self._restored: RestorePoint | None = None
         #: Whether the second driver came to the end of the input; None if there was none.
         self._second_ended: bool | None = None
+        #: The next program goes back for certain.
+        self._goes_back = False
         self._stopped_at: str | None = None
         self._savepoints: list[SavepointRequest] = []
 
@@ -161,7 +166,7 @@ class Simulation:
             patch.object(snapshot, "ThreadPoolExecutor", NoThreads),
         ):
             starts = 1
-            while not self._run_program():
+            while not self._run_program() or self._regrets():
                 starts += 1
                 if starts > MAX_STARTS:
                     self.chaos.left = 0
@@ -171,6 +176,14 @@ class Simulation:
             self.witness.check_end(self.has_foreach, num_retained)
 
     # --- the user ------------------------------------------------------------------------------------
+
+    def _regrets(self) -> bool:
+        """The job is over, and its user goes back to an earlier state of it all the same."""
+        if self.witness.notes["regretted"] >= MAX_REGRETS or self.rng.random() >= self.nostalgic:
+            return False
+        self._goes_back = bool(self.witness.return_points(self.has_foreach))
+        self.witness.notes["regretted"] += self._goes_back
+        return self._goes_back
 
     def _run_program(self) -> bool:
         """Start the program once; returns whether it has come to the end of its input."""
@@ -189,6 +202,7 @@ class Simulation:
             has_ended_well = True
         self.cluster.end_driver()
         self.witness.check_output()
+        self.witness.check_checkpoints()
         self.cluster.is_superseded, self._job = False, None
         if self._second_ended is not None:
             has_ended_well, self._second_ended = self._second_ended, None
@@ -207,6 +221,8 @@ class Simulation:
         with self.witness.second_driver(), self._running(driver):
             job = self._make_job(self._newest_checkpoint(), self._plan())
             self.witness.starts(job)
+            if self.rng.random() < 0.4:
+                self.cluster.at(self.rng.randrange(200), lambda: self.cluster.kill(driver))
             for epoch in job.run():
                 self.witness.announced(epoch)
                 if self.rng.random() < 0.2:
@@ -245,17 +261,23 @@ class Simulation:
 
     def _run_misfit(self) -> None:
         """Now and then somebody starts a new version of the program that cannot open its state."""
-        if self._stopped_at is None and not self.witness.completed():
+        if not self.model.has_state or (self._stopped_at is None and not self.witness.completed()):
             return
         if self.witness.notes["did not fit"] >= MAX_MISFITS or self.rng.random() >= self.careless:
             return
         driver = self.cluster.start_driver()
         with self.witness.nothing_changes(), self._running(driver):
-            restore = self._newest_checkpoint()
+            restore = self._any_checkpoint()
             list(self._make_job(restore, self._plan(simulation_model.Misfit())).run())
             raise AssertionError("it has opened its state")
         self.cluster.end_driver()
         self._take_a_break()
+
+    def _any_checkpoint(self) -> RestorePoint:
+        """Return the newest checkpoint, or an older one, or a savepoint."""
+        points = [*self.witness.completed(), *self.witness.return_points(False)]
+        chosen = self.rng.choice([None, None, *filter(self.witness.is_whole, points)])
+        return self._newest_checkpoint() if chosen is None else RestorePoint(chosen.metadata, chosen.folder)
 
     def _newest_checkpoint(self) -> RestorePoint:
         if self._stopped_at is not None:
@@ -287,9 +309,10 @@ class Simulation:
             # A driver may have stopped with it that another one had followed, which went on.
             witness.takes_back = metadata.epoch < witness.newest_epoch()
             return RestorePoint(metadata, self._stopped_at)
-        savepoints = witness.savepoints(self.has_foreach)
-        if savepoints and self.rng.random() < self.nostalgic:
-            chosen = self.rng.choice(savepoints)
+        points = witness.return_points(self.has_foreach)
+        goes_back, self._goes_back = self._goes_back or self.rng.random() < self.nostalgic, False
+        if points and goes_back:
+            chosen = self.rng.choice(points)
             witness.takes_back = True
             witness.notes["back to a savepoint"] += 1
             return RestorePoint(chosen.metadata, chosen.folder)
@@ -299,6 +322,7 @@ class Simulation:
             witness.begins_anew()
             return None
         uri = self.storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+        witness.check_latest(uri)
         of_the_job = [p for p in witness.published.values() if p.metadata.job_id == metadata.job_id]
         newest = max(of_the_job, key=lambda published: published.metadata.epoch)
         # A savepoint that the job was to stop with has committed output, and is not "latest"; where all
@@ -337,11 +361,12 @@ class Simulation:
         *_, older, newest = whole
         path = self.rng.choice(sorted(newest.files() - older.files()))
         content = self.disk.files[path]
+        at = self.rng.randrange(min(HEADER_BYTES, len(content))) if self.rng.random() < 0.2 else None
+        at = self.rng.randrange(len(content)) if at is None else at
         if self.rng.random() < 0.5:
-            del content[self.rng.randrange(len(content)) :]
+            del content[at:]
         else:
-            # One whose version is unknown is of a newer release: that is for a person to decide.
-            content[self.rng.randrange(min(HEADER_BYTES, len(content) - 1), len(content))] ^= 0xFF
+            content[at] ^= 0xFF
         content.flushed = bytes(content)
         self.witness.notes["damaged"] += 1
         for published in self.witness.published.values():
@@ -377,7 +402,8 @@ class Simulation:
             self.model.records, self._available, self.tells_end, self.commits_every_epoch
         )
         node: Node = SourceNode(source, "numbers")
-        node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
+        if self.model.has_state:
+            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"
@@ -397,6 +423,8 @@ class Simulation:
         return 0 if self.rng.random() < self.idles else self.rng.randint(*self.epoch_sizes)
 
     def _write_epoch(self, frames: KeptFrames, epoch: int) -> None:
+        # Nobody can keep a superseded driver from this; where it did it, it is not known who was last.
+        self.witness.foreach_is_mixed |= self.cluster.is_superseded
         self.witness.foreach[epoch] = [row for _, frame in frames.frames for row in decode_values(frame)]
 
 

@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import attrs
@@ -36,7 +37,7 @@ from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotB
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.runtime.messages import NotifyCheckpointComplete
 from pyflinkstate.runtime.observe import CheckpointStats, JobListener
-from pyflinkstate.runtime.storage import CheckpointStorage, history_of
+from pyflinkstate.runtime.storage import CheckpointStorage
 
 CHECKPOINTS = "/checkpoints"
 SAVEPOINTS = f"{CHECKPOINTS}/savepoints"
@@ -52,6 +53,10 @@ _KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_runs/[^/]+/prepared/)?epoch=(\d+)/"
 _SUPERSEDED = re.compile(rf"{CHECKPOINTS}/\w+/superseded-[^/]+")
 _CLAIM = re.compile(rf"{CHECKPOINTS}/\w+/runs/[^/]+")
 _PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
+
+
+#: The runs that led to a checkpoint, each with the epoch that it began after.
+Runs = tuple[tuple[str, int], ...]
 
 
 @attrs.frozen
@@ -117,6 +122,8 @@ class Witness(JobListener):
         self.output = 0
         #: What ``foreach_epoch`` was called with last, by epoch.
         self.foreach: dict[int, list[Row]] = {}
+        #: A driver called it when another one had taken the job over.
+        self.foreach_is_mixed = False
         #: Committed output may be taken back: somebody goes back to an older state.
         self.takes_back = False
         self._was_taken_back = False
@@ -223,8 +230,11 @@ class Witness(JobListener):
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
         index = metadata.source_position["index"]
-        for name in ("numbers.records_out", "ledger.records_in", "ledger.records_out"):
+        for name in self._counted():
             assert metadata.counters.get(name, 0) == index, f"{name} in {folder} at {index}"
+        if published.is_savepoint and not self._cluster.is_superseded:
+            rows = len(self._visible_rows())
+            assert rows >= index, f"{folder} appeared at {index}, and {rows} rows are final"
         chains = [chain for operator in metadata.operators for chain in _chains(operator)]
         assert all(chain == sorted(set(chain)) for chain in chains), f"increments on newer files in {folder}"
         self.notes["increments"] += any(len(chain) > 1 for chain in chains)
@@ -292,12 +302,16 @@ class Witness(JobListener):
             key=lambda published: published.metadata.checkpoint_id,
         )
 
-    def savepoints(self, has_foreach: bool) -> list[Published]:
-        """Return the job's savepoints that it can go back to without losing output.
+    def return_points(self, has_foreach: bool) -> list[Published]:
+        """Return the job's savepoints, and checkpoints set aside, that it can go back to with all output.
 
         A file sink goes back to any; what ``foreach_epoch`` was given is just what was given last.
         """
-        found = [p for p in self.published.values() if p.is_savepoint and self.is_of_this_job(p)]
+        found = [
+            p
+            for p in self.published.values()
+            if (p.is_savepoint or p.is_superseded) and self.is_of_this_job(p)
+        ]
         return [
             savepoint
             for savepoint in found
@@ -321,8 +335,8 @@ class Witness(JobListener):
         if published.folder not in self.late:
             return False
         with self._disk.used_by(self._cluster.user):
-            line = self._storage.line(published.metadata.job_id)
-        return not line.holds(history_of(published.metadata), published.metadata.epoch)
+            line = self._storage.line(published.metadata.job_id).runs
+        return _is_beside(published.metadata.runs, published.metadata.epoch, line)
 
     def newest_epoch(self) -> int:
         """Return up to which epoch the job's output may be final."""
@@ -338,21 +352,51 @@ class Witness(JobListener):
 
     def check_output(self) -> None:
         """What can be seen are the rows of the first so many records."""
-        if self._was_cut:
-            return  # of several renames the last may have reached the disk; the next program sees to that
         rows = self._visible_rows()
-        if self.takes_back and len(rows) < len(self._model.rows):
-            return  # it may have been killed half-way back
-        _check_rows(rows, self._model.rows[: len(rows)])
+        # It may have been killed half-way back. After a power cut, of several renames the last may have
+        # reached the disk alone; what had been announced is there.
+        is_half_way = self.takes_back and len(rows) < len(self._model.rows)
+        if self._was_cut or is_half_way:
+            self._check_some_rows(rows, 0 if is_half_way else self._announced_index())
+        else:
+            _check_rows(rows, self._model.rows[: len(rows)])
+
+    def _check_some_rows(self, rows: list[Row], at_least: int) -> None:
+        """Each row is the model's, and there is none twice; of the first so many there is each."""
+        numbers = [row[1] for row in rows]
+        assert len(set(numbers)) == len(numbers), f"rows come twice: {sorted(numbers)}"
+        assert all(row == self._model.rows[row[1]] for row in rows)
+        assert set(range(at_least)) <= set(numbers), f"{at_least} were final, and there are {sorted(numbers)}"
+
+    def _announced_index(self) -> int:
+        """Return how many records are in epochs that were announced, as far as checkpoints tell."""
+        found = [p.metadata for p in self.published.values() if self.is_of_this_job(p)]
+        announced = self._last_announced or 0
+        covered = [metadata for metadata in found if metadata.epoch <= announced]
+        return max((metadata.source_position["index"] for metadata in covered), default=0)
+
+    def check_checkpoints(self) -> None:
+        """Whatever passes for a checkpoint is whole, also where one was being deleted."""
+        for published in self.published.values():
+            if self.is_whole(published):
+                missing = published.files() - self._disk.files.keys()
+                assert not missing, f"{published.folder} is there without {missing}"
+
+    def check_latest(self, folder: str) -> None:
+        """A checkpoint is the latest of the line that the newest run goes on with, or of a newer one."""
+        published = self.published[folder]
+        assert not self._is_off_line(published), f"{folder} is no latest: a newer run went on without it"
 
     def check_counts(self, job: Job) -> None:
         """Of a program that has ended well: records are counted once, whatever happened on the way."""
         counts, rows = job.result().accumulators, len(self._visible_rows())
-        names = ["numbers.records_out", "ledger.records_in", "ledger.records_out"]
-        if self._model.tallies_rows:
-            names += ["tally.records_in", "tally.records_out"]
+        names = self._counted() + ["tally.records_in", "tally.records_out"] * self._model.tallies_rows
         found = {name: counts.get(name, 0) for name in names}
         assert found == dict.fromkeys(names, rows), f"{found}, and {rows} rows"
+
+    def _counted(self) -> list[str]:
+        """Return the names of counters that count each record."""
+        return ["numbers.records_out"] + ["ledger.records_in", "ledger.records_out"] * self._model.has_state
 
     def _visible_rows(self) -> list[Row]:
         found = []
@@ -375,7 +419,7 @@ class Witness(JobListener):
         rows = self._visible_rows()
         assert len(rows) == len(self._model.rows), f"{len(rows)} rows, and not {len(self._model.rows)}"
         _check_rows(rows, self._model.rows)
-        if has_foreach and not self._was_taken_back:
+        if has_foreach and not self._was_taken_back and not self.foreach_is_mixed:
             _check_rows(
                 [row for epoch in sorted(self.foreach) for row in self.foreach[epoch]], self._model.rows
             )
@@ -438,8 +482,23 @@ class Witness(JobListener):
         return published.is_superseded and published.folder in self.damaged
 
     def _is_of_a_damaged_one(self, path: str) -> bool:
-        """Return whether a damaged checkpoint had the file: who deleted that could not read what it has."""
-        return any(path in p.files() for p in self.published.values() if p.folder in self.damaged)
+        """Return whether a damaged checkpoint that is still there has the file."""
+        damaged = [p for p in self.published.values() if p.folder in self.damaged and self.is_there(p)]
+        return any(path in published.files() for published in damaged)
+
+
+def _is_beside(runs: Runs, epoch: int, line: Runs) -> bool:
+    """Return whether an epoch, as ``runs`` led to it, is none of ``line``'s, which has gone another way."""
+    if not line or _number(runs[-1][0]) > _number(line[-1][0]):
+        return False
+    for own, others in zip_longest(runs, line):
+        if own != others:
+            return epoch > min(run[1] for run in (own, others) if run is not None)
+    return False
+
+
+def _number(run: str) -> tuple[int, str]:
+    return int(run.partition("-")[0]), run
 
 
 def _chains(state: OperatorState) -> list[list[Any]]:

@@ -25,6 +25,8 @@ START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 #: No history takes so many; one that does goes round in circles.
 MAX_STEPS = 40_000
+#: So many times as often a driver is frozen where that is most delicate.
+DELICATE = 4
 #: How often others go on while the driver is at one operation of its storage.
 INTERLEAVED = 0.04
 CHANGES = frozenset({"create folder", "open", "write", "close", "move", "delete", "delete folder"})
@@ -58,9 +60,9 @@ class Chaos:
         self.quiet = quiet
         self.struck: Counter[str] = Counter()
 
-    def strikes(self, fault: str, is_possible: Callable[[], bool] = lambda: True) -> bool:
+    def strikes(self, fault: str, is_possible: Callable[[], bool] = lambda: True, weight: int = 1) -> bool:
         """Return whether this fault happens now; only where it should, it is asked whether it can."""
-        rate = self.rates.get(fault, 0.0)
+        rate = self.rates.get(fault, 0.0) * weight
         if not rate or not self.left or self.quiet > 0 or self.rng.random() >= rate or not is_possible():
             return False
         self.left -= 1
@@ -229,7 +231,7 @@ class Cluster:
             if scripted is not None:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)
-            self._freeze()
+            self._freeze(operation)
             self._interleave()
             self._note_superseded(operation)
         if self.now_ms < self._full_until_ms and operation.name == "write":
@@ -239,11 +241,13 @@ class Cluster:
             self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
 
-    def _freeze(self) -> None:
+    def _freeze(self, operation: Operation) -> None:
         """A supervisor takes the driver for dead and starts another; then the first goes on right here."""
         if self.is_superseded or self.frozen:
             return
-        if self.chaos.strikes("freeze the driver", self.may_freeze):
+        # Between a look at who has something and the deed.
+        is_delicate = operation.name in ("look", "list") and "_runs" in operation.path
+        if self.chaos.strikes("freeze the driver", self.may_freeze, DELICATE if is_delicate else 1):
             driver, hang_up = self.driver, self.hang_up
             self.driver, self.hang_up = Process("no driver"), lambda: None
             self.frozen.append(driver)
@@ -254,7 +258,11 @@ class Cluster:
             driver.check()
 
     def _note_superseded(self, operation: Operation) -> None:
-        if self.is_superseded and (found := _CHECKPOINT_FOLDER.match(operation.path)):
+        if (
+            self.is_superseded
+            and operation.name in CHANGES
+            and (found := _CHECKPOINT_FOLDER.match(operation.path))
+        ):
             self.disturbed.add(found[0])
 
     def _interleave(self) -> None:

@@ -74,6 +74,12 @@ class Ledger(KeyedProcessFunction):
         yield [key, number, total, history]
 
 
+def row_of(record: Record) -> Row:
+    """Return what a job without state makes of a record."""
+    number, key, amount, _ = record
+    return [key, number, amount]
+
+
 class Misfit(Ledger):
     """A version of the program that cannot open its state."""
 
@@ -105,9 +111,10 @@ class Tally(KeyedProcessFunction):
 class Model:
     """What the rows must be, and the state after any number of records."""
 
-    def __init__(self, records: Sequence[Record], tallies_rows: bool) -> None:
+    def __init__(self, records: Sequence[Record], tallies_rows: bool, has_state: bool = True) -> None:
         self.records = records
-        self.tallies_rows = tallies_rows
+        self.has_state = has_state
+        self.tallies_rows = tallies_rows and has_state
         self.rows: list[Row] = []
         #: After so many records: key -> (total, history).
         self.ledgers: list[dict[int, tuple[int, list[int]]]] = [{}]
@@ -115,10 +122,12 @@ class Model:
         self.tallies: list[dict[int, dict[int, list[int]]]] = [{}]
         for record in records:
             self._ledger(record)
-            if tallies_rows:
+            if self.tallies_rows:
                 self._tally()
             else:
                 self.tallies.append({})
+        if not has_state:
+            self.rows = [[key, number, amount] for number, key, amount, _ in records]
 
     def _ledger(self, record: Record) -> None:
         number, key, amount, clears = record
