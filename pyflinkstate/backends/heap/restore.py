@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
+from pyflinkstate.backends.format.state_file import MAGIC, StateCodec, StateFileHead
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
@@ -83,7 +83,7 @@ class HeapRestoreOperation:
                 self._load_table(meta, entries)
 
     def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
-        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        head = read_head(self.reader, handle.stream, MAGIC)
         return StateFileHead.decode(head, self.reader.describe(handle.stream))
 
     def _check_head(self, head: StateFileHead, what: str) -> None:

@@ -11,7 +11,6 @@ import attrs
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
 from pyflinkstate.backends.format.operator_file import (
     MAGIC,
-    READABLE_VERSIONS,
     OperatorStateCodec,
     decode_metas,
     encode_metas,
@@ -105,7 +104,7 @@ class OperatorStateRestoreOperation:
                 self._restore_state(handle, codecs[name], entry)
 
     def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
-        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        head = read_head(self.reader, handle.stream, MAGIC)
         metas = decode_metas(head, self.reader.describe(handle.stream))
         float_type = float_type_of(head)
         return {

@@ -183,7 +183,8 @@ class Checkpointing:
         self._has_claimed = False
         #: The slots have restored what the run began with, and what does not lie before it is set aside.
         self._has_taken_over = False
-        self._knows_all_files = True
+        #: Checkpoints that are there and cannot be read: what they share is not known.
+        self._unreadable: set[str] = set()
 
     # --- the life of the job -----------------------------------------------------------------------
 
@@ -204,11 +205,21 @@ class Checkpointing:
         return restore
 
     def _newest(self, restore: RestorePoint | None) -> RestorePoint | None:
-        """Return what an older driver may have completed before it heard of this one."""
+        """Return what an older driver may have completed before it heard of this one.
+
+        Raises:
+            CheckpointNotFoundError: it has ended the job, and its checkpoints are gone.
+        """
         if restore is None or not restore.is_latest:
             return restore
         metadata = self._storage.load_newest(self._job_id, self._job_name, fall_back=True)
-        if metadata is None or metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+        if metadata is None:
+            raise CheckpointNotFoundError(
+                f"checkpoint {restore.metadata.checkpoint_id} of job {self._job_name!r} was the newest when "
+                f"this driver began, and is gone: another driver has ended the job, or goes on from an older "
+                f"checkpoint. See what has become of it before the program is started again"
+            )
+        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
             return restore
         return RestorePoint(metadata, self._storage.uri_of(self._job_id, metadata.checkpoint_id), True)
 
@@ -227,10 +238,11 @@ class Checkpointing:
 
         One that cannot be read is told by its id.
         """
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
         try:
-            metadata = self._storage.load(self._storage.uri_of(self._job_id, checkpoint_id))
+            metadata = self._storage.load(uri)
         except CheckpointError as error:
-            self._knows_all_files = False
+            self._unreadable.add(uri)
             _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
             return checkpoint_id <= restored
         self._registry.register_restored(metadata)
@@ -256,6 +268,7 @@ class Checkpointing:
     def _set_aside(self, checkpoint_id: int) -> None:
         assert self._claim.run is not None
         uri = self._storage.set_aside(self._job_id, checkpoint_id, self._claim.run)
+        self._unreadable.discard(self._storage.uri_of(self._job_id, checkpoint_id))
         self._registry.unregister(checkpoint_id)
         _log.warning(
             "this run does not go on from checkpoint %d: set aside as %s, it stays there until somebody "
@@ -272,7 +285,7 @@ class Checkpointing:
             except CheckpointNotFoundError:
                 continue  # a move that was interrupted: it is still whole where it was
             except CheckpointError as error:
-                self._knows_all_files = False
+                self._unreadable.add(uri)
                 _log.warning("%s cannot be read, so no file that it may share is deleted: %s", uri, error)
 
     def check_run(self) -> None:
@@ -306,9 +319,9 @@ class Checkpointing:
         shared = self._storage.shared_paths(self._job_id)
         self.check_run()  # what is listed is not of a newer run
         for checkpoint_id in set(found) - set(self.coordinator.retained):
-            self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+            self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
             self._registry.unregister(checkpoint_id)
-        if self._knows_all_files:
+        if not self._unreadable:
             self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
@@ -620,8 +633,13 @@ class Checkpointing:
     def _discard(self, checkpoint_id: int) -> None:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
         # Where the folder stays, the checkpoint does, and with it what it needs.
-        if self._quietly(lambda: self._storage.discard(uri)):
+        if self._quietly(lambda: self._delete(uri)):
             self._discard_shared(self._registry.unregister(checkpoint_id))
+
+    def _delete(self, uri: str) -> None:
+        """Delete a checkpoint; one that could not be read shares nothing any more."""
+        self._storage.discard(uri)
+        self._unreadable.discard(uri)
 
     def _discard_late(self, ack: CheckpointAck) -> None:
         own = self._storage.uri_of(self._job_id, ack.checkpoint_id)
