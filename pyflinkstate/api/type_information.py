@@ -3,7 +3,7 @@
 A type has one duty here: :meth:`TypeInformation.check` returns the value as it will be after a restore, or
 raises ``ValueError`` saying why it does not fit. Checking on the way in means that no bad value is
 discovered by a checkpoint, minutes later. How a type is written lives in
-``pyflinkstate.backends.serializers``.
+``pyflinkstate.backends.types``.
 
 ``str`` of a type spells it as ``Types`` does, which is what errors show; ``repr`` prints it as PyFlink does.
 """

@@ -23,12 +23,15 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
     ByteStreamStateHandle,
+    CheckpointMetadata,
     FileStateHandle,
     StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
 )
 from pyflinkstate.errors import (
     CheckpointNotFoundError,

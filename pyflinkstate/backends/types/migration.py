@@ -27,16 +27,18 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
-from pyflinkstate.backends.sealed import SealedPickles, sealed
-from pyflinkstate.backends.serializers import load_pickle
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.types.columns import load_pickle
+from pyflinkstate.backends.types.sealing import SealedPickles, sealed
+from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
 
 Convert = Callable[[Any], Any]
 
 
-def migration(was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]) -> Convert | None:
+def state_migration(
+    was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]
+) -> Convert | None:
     """Return what turns a stored value of ``was`` into one of ``now``; None if it is one already.
 
     Args:

@@ -19,7 +19,7 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 
 
 @attrs.frozen(repr=False)

@@ -1,29 +1,24 @@
-"""How typed values become Arrow columns and come back, and how they are copied.
+"""How typed values become Arrow columns, and come back.
 
-A declared type has an Arrow type, so that a checkpoint can be read by pyarrow, pandas or DuckDB
-without running any code of ours. ``PICKLED_BYTE_ARRAY`` is a binary column of pickles: loading it runs
-code, so it is loaded only from the user's own checkpoint, and a declared type never goes through it.
+``PICKLED_BYTE_ARRAY`` is a binary column of pickles: loading it runs code, so it is loaded only from the
+user's own checkpoint, and a declared type never goes through it.
 """
 
 from __future__ import annotations
 
-import copy
 import decimal
 import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.basic_types import type_of_kind
 from pyflinkstate.api.row import Row, RowKind, row_of
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import (
     ArrayTypeInfo,
     BasicArrayTypeInfo,
-    ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
@@ -35,46 +30,17 @@ from pyflinkstate.api.types import (
     Types,
 )
 from pyflinkstate.api.windows import WindowSerializer
-from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
-from pyflinkstate.backends.sealed import SealedPickles
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.types.arrow import arrow_type, bare
+from pyflinkstate.backends.types.namespaces import WINDOW_COLUMNS
+from pyflinkstate.backends.types.sealing import SealedPickles
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import (
-    ConfigurationError,
-    IncompatibleCheckpointError,
     StateMigrationError,
     StateValueError,
 )
 
 #: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
 PICKLE_PROTOCOL = 5
-
-#: What ``FLOAT`` numbers have: state keeps them as they are.
-WIDE_FLOAT = pa.float64()
-#: What they have in state files up to version 3, and in operator state files of version 1.
-NARROW_FLOAT = pa.float32()
-
-_ARROW_OF_KIND: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "BYTE": pa.int8(),
-    "SHORT": pa.int16(),
-    "INT": pa.int32(),
-    "LONG": pa.int64(),
-    "FLOAT": WIDE_FLOAT,
-    "DOUBLE": pa.float64(),
-    "CHAR": pa.large_string(),
-    "STRING": pa.large_string(),
-    "BIG_INT": pa.large_string(),
-    "BIG_DEC": pa.large_string(),
-    "BYTES": pa.large_binary(),
-    "SQL_DATE": pa.date32(),
-    "SQL_TIME": pa.time64("us"),
-    "SQL_TIMESTAMP": pa.timestamp("us"),
-    "LOCAL_DATE": pa.date32(),
-    "LOCAL_TIME": pa.time64("us"),
-    "LOCAL_DATE_TIME": pa.timestamp("us"),
-    # Two numbers: one of 64 bits cannot hold all moments to the nanosecond.
-    "INSTANT": pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]),
-}
 
 #: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
 _DECIMAL_BITS = 14_000
@@ -92,62 +58,6 @@ _CONVERTED_KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] =
 }
 
 _ROW_KINDS = tuple(RowKind)
-
-
-def _bare(type_info: TypeInformation) -> TypeInformation:
-    """Values of an external type are those of the type inside."""
-    while isinstance(type_info, ExternalTypeInfo):
-        type_info = type_info.type_info
-    return type_info
-
-
-def arrow_type(type_info: TypeInformation, float_type: pa.DataType = WIDE_FLOAT) -> pa.DataType:
-    """Return the Arrow type that a column of ``type_info`` has in a checkpoint.
-
-    Args:
-        type_info: the type.
-        float_type: what ``FLOAT`` numbers have; earlier files have ``NARROW_FLOAT``.
-    """
-    type_info = _bare(type_info)
-    if type_info.kind == "FLOAT":
-        return float_type
-    if type_info.kind in _ARROW_OF_KIND:
-        return _ARROW_OF_KIND[type_info.kind]
-    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)):
-        return pa.large_list(arrow_type(type_info.element_type, float_type))
-    if isinstance(type_info, MapTypeInfo):
-        types = (type_info.key_type_info, type_info.value_type_info)
-        return pa.map_(*(arrow_type(part, float_type) for part in types))
-    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo, TtlTypeInfo)):
-        return pa.struct(_arrow_fields(type_info, float_type))
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return pa.large_binary()
-    if isinstance(type_info, WindowSerializer):
-        return WINDOW_COLUMNS[type_info.name].arrow_type
-    raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
-
-
-def _arrow_fields(
-    type_info: TupleTypeInfo | RowTypeInfo | TtlTypeInfo, float_type: pa.DataType
-) -> list[pa.Field]:
-    if isinstance(type_info, TtlTypeInfo):
-        value = pa.field("value", arrow_type(type_info.value_type, float_type))
-        return [pa.field("timestamp_ms", pa.int64(), nullable=False), value]
-    types = [arrow_type(field_type, float_type) for field_type in type_info.field_types]
-    if isinstance(type_info, TupleTypeInfo):
-        return [pa.field(f"f{index}", field_type) for index, field_type in enumerate(types)]
-    fields = [
-        pa.field(name, field_type) for name, field_type in zip(type_info.field_names, types, strict=True)
-    ]
-    return [pa.field(_row_kind_name(type_info.field_names), pa.int8()), *fields]
-
-
-def _row_kind_name(names: Sequence[str]) -> str:
-    """Return what the column of a row's kind is called: no field has that name."""
-    name = "row_kind"
-    while name in names:
-        name += "_"
-    return name
 
 
 def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array:
@@ -174,7 +84,7 @@ def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     """Decode without regard to nulls on the outermost level, unless Arrow sees to it."""
     if isinstance(type_info, WindowSerializer):
         return WINDOW_COLUMNS[type_info.name].decode(array)
-    type_info = _bare(type_info)
+    type_info = bare(type_info)
     if type_info.kind in _CONVERTED_KINDS:
         convert = _CONVERTED_KINDS[type_info.kind][1]
         return [None if value is None else convert(value) for value in _to_list(array)]
@@ -304,7 +214,7 @@ def _optional_unless_pickled(convert: _Convert) -> Callable[[Any], Any]:
 
 def _to_arrow(type_info: TypeInformation) -> _Convert:
     """Return what turns a value into one that Arrow takes, or None where it is one already."""
-    type_info = _bare(type_info)
+    type_info = bare(type_info)
     if type_info.kind:
         return _CONVERTED_KINDS[type_info.kind][0] if type_info.kind in _CONVERTED_KINDS else None
     if isinstance(type_info, PickledBytesTypeInfo):
@@ -349,125 +259,3 @@ def _ttl_to_arrow(type_info: TtlTypeInfo) -> _Convert:
     # Inside a map, None without a declared type is its pickle, as it is without TTL.
     user_value = _optional_unless_pickled(stored)
     return lambda value: (value[0], user_value(value[1]))
-
-
-# --- copies ----------------------------------------------------------------------------------------
-
-
-def value_copier(type_info: TypeInformation) -> Callable[[Any], Any] | None:
-    """Return what makes an independent copy of a value: shallow where the parts cannot change.
-
-    None says that values of this type cannot change in place at all.
-    """
-    type_info = _bare(type_info)
-    if _is_flat(type_info):
-        return None
-    if isinstance(type_info, (ListTypeInfo, ArrayTypeInfo)) and _is_flat(type_info.element_type):
-        return list
-    if isinstance(type_info, MapTypeInfo) and _is_flat(type_info.value_type_info):
-        return dict
-    if isinstance(type_info, RowTypeInfo) and all(map(_is_flat, type_info.field_types)):
-        return copy.copy
-    return copy.deepcopy
-
-
-def rebuilds(type_info: TypeInformation) -> bool:
-    """Return whether what ``check`` gives shares nothing that can change with what is checked."""
-    type_info = _bare(type_info)
-    if isinstance(type_info, TtlTypeInfo):
-        return rebuilds(type_info.value_type)
-    if type(type_info) in _SEQUENCES:
-        return _is_flat(type_info) or rebuilds(_part(type_info))
-    if type(type_info) is MapTypeInfo:
-        return rebuilds(type_info.key_type_info) and rebuilds(type_info.value_type_info)
-    if isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
-        return all(map(rebuilds, type_info.field_types))
-    return _is_flat(type_info)
-
-
-_SEQUENCES = frozenset({ListTypeInfo, PrimitiveArrayTypeInfo, BasicArrayTypeInfo, ObjectArrayTypeInfo})
-
-
-def _is_flat(type_info: TypeInformation) -> bool:
-    """Return whether values, and what is in them, cannot change in place."""
-    type_info = _bare(type_info)
-    if isinstance(type_info, TtlTypeInfo):
-        return _is_flat(type_info.value_type)
-    if isinstance(type_info, TupleTypeInfo):
-        return all(map(_is_flat, type_info.field_types))
-    return bool(type_info.kind) or isinstance(type_info, (WindowSerializer, SealedPickles))
-
-
-# --- types as JSON ---------------------------------------------------------------------------------
-
-#: What is written of a type whose only part is one other type.
-_NAMES: dict[str, type] = {
-    "LIST": ListTypeInfo,
-    "PRIMITIVE_ARRAY": PrimitiveArrayTypeInfo,
-    "BASIC_ARRAY": BasicArrayTypeInfo,
-    "OBJECT_ARRAY": ObjectArrayTypeInfo,
-    "TTL": TtlTypeInfo,
-    "EXTERNAL": ExternalTypeInfo,
-}
-
-
-def type_to_json(type_info: TypeInformation) -> Any:
-    """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
-    if name := _name_without_parts(type_info):
-        return name
-    if isinstance(type_info, MapTypeInfo):
-        return ["MAP", *map(type_to_json, (type_info.key_type_info, type_info.value_type_info))]
-    if isinstance(type_info, TupleTypeInfo):
-        return ["TUPLE", *map(type_to_json, type_info.field_types)]
-    if isinstance(type_info, RowTypeInfo):
-        return ["ROW", type_info.get_field_names(), *map(type_to_json, type_info.field_types)]
-    for name, cls in _NAMES.items():
-        if type(type_info) is cls:
-            return [name, type_to_json(_part(type_info))]
-    raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
-
-
-def _name_without_parts(type_info: TypeInformation) -> str:
-    """Return what a type without parts is called, or nothing."""
-    if isinstance(type_info, PickledBytesTypeInfo):
-        return "PICKLED"
-    if type_info.kind in _ARROW_OF_KIND:
-        return type_info.kind
-    return type_info.name if isinstance(type_info, WindowSerializer) else ""
-
-
-def _part(type_info: Any) -> TypeInformation:
-    part: TypeInformation = getattr(type_info, attrs.fields(type(type_info))[0].name)
-    return part
-
-
-def type_from_json(spec: Any) -> TypeInformation:
-    """Return the type that :func:`type_to_json` was given."""
-    known = None
-    if isinstance(spec, str):
-        known = _type_of_name(spec)
-    elif isinstance(spec, list) and spec and isinstance(spec[0], str):
-        known = _type_with_parts(spec[0], spec[1:])
-    if known is None:
-        raise IncompatibleCheckpointError(f"the checkpoint holds a type unknown here: {spec!r}")
-    return known
-
-
-def _type_of_name(name: str) -> TypeInformation | None:
-    if name == "PICKLED":
-        return Types.PICKLED_BYTE_ARRAY()
-    if name in WINDOW_COLUMNS:
-        return WINDOW_COLUMNS[name].type_info
-    return Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
-
-
-def _type_with_parts(name: str, rest: list[Any]) -> TypeInformation | None:
-    if name == "ROW":
-        return Types.ROW_NAMED(rest[0], [type_from_json(part) for part in rest[1:]])
-    parts = [type_from_json(part) for part in rest]
-    if name == "TUPLE":
-        return Types.TUPLE(parts)
-    if name == "MAP":
-        return MapTypeInfo(*parts)
-    made: TypeInformation | None = _NAMES[name](*parts) if name in _NAMES else None
-    return made
