@@ -19,7 +19,7 @@ import pyflinkstate
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_of_hash
-from pyflinkstate.backends.keys.key_hashing import java_hashes_of_strings
+from pyflinkstate.backends.types.hashes import java_hashes_of_strings
 
 KEY_GROUPS = 64
 COUNT = ValueStateDescriptor("count", Types.LONG())

@@ -10,7 +10,7 @@ discovered by a checkpoint, minutes later. How a type is written lives in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -28,9 +28,17 @@ class TypeInformation:
         """
         return value
 
+    def parts(self) -> tuple[TypeInformation, ...]:
+        """Return the types that this one is made of, in order; none where it has no parts."""
+        return ()
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        """Return this type made of ``parts``, which are as many as it has, instead of its own."""
+        return self
+
     def has_floats(self) -> bool:
         """Return whether there are numbers of 32 bits in a value: ``FLOAT``."""
-        return False
+        return any(part.has_floats() for part in self.parts())
 
     def rounded(self, value: Any) -> Any:
         """Return a value that fits with its ``FLOAT`` numbers rounded to 32 bits.

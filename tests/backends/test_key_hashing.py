@@ -16,8 +16,8 @@ from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, Types
 from pyflinkstate.backends.keys.key_groups import key_group_of_hash
-from pyflinkstate.backends.keys.key_hashing import (
-    KeyHasher,
+from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.types.hashes import (
     java_hash,
     java_hash_of_bytes,
     java_hash_of_double,

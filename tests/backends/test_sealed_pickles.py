@@ -17,7 +17,7 @@ from pyflinkstate.backends.operator_state.snapshot import (
     OperatorStateSnapshotStrategy,
 )
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
-from pyflinkstate.backends.types.sealing import sealed
+from pyflinkstate.backends.types.pickles import sealed
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -29,8 +29,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.types.arrow import arrow_type
-from pyflinkstate.backends.types.columns import decode_column, encode_column
+from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import NoCurrentKeyError, StateRegistrationError, StateValueError

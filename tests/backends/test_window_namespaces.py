@@ -14,8 +14,7 @@ from pyflinkstate.api.windows import (
     TimeWindow,
     TimeWindowSerializer,
 )
-from pyflinkstate.backends.types.arrow import arrow_type
-from pyflinkstate.backends.types.columns import decode_column, encode_column
+from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.copies import value_copier
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.errors import StateValueError

@@ -4,13 +4,15 @@ How values become Arrow columns and come back, how they are copied, what a check
 what it may change to. What outlives the program of a state, its name and types, is here too.
 """
 
-from pyflinkstate.backends.types.arrow import NARROW_FLOAT, WIDE_FLOAT, arrow_type
-from pyflinkstate.backends.types.columns import PICKLE_PROTOCOL, decode_column, encode_column
+from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
+from pyflinkstate.backends.types.codec import Convert, JavaHash
+from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
 from pyflinkstate.backends.types.copies import rebuilds, value_copier
-from pyflinkstate.backends.types.migration import Convert, is_newer, state_migration, unsealing
+from pyflinkstate.backends.types.hashes import java_hashes_of_strings
+from pyflinkstate.backends.types.migration import is_newer, state_migration, unsealing
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.sealing import sealed
+from pyflinkstate.backends.types.pickles import PICKLE_PROTOCOL, sealed
 from pyflinkstate.backends.types.state_meta import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -18,6 +20,7 @@ from pyflinkstate.backends.types.state_meta import (
     RegisteredStateMeta,
     StateMeta,
 )
+from pyflinkstate.backends.types.table import hash_version, java_hash_of_type, text_of_type
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo, TtlValue
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "VOID_NAMESPACE_TYPE",
     "WIDE_FLOAT",
     "Convert",
+    "JavaHash",
     "OperatorStateMode",
     "RegisteredOperatorStateMeta",
     "RegisteredQueueMeta",
@@ -37,10 +41,14 @@ __all__ = [
     "arrow_type",
     "decode_column",
     "encode_column",
+    "hash_version",
     "is_newer",
+    "java_hash_of_type",
+    "java_hashes_of_strings",
     "rebuilds",
     "sealed",
     "state_migration",
+    "text_of_type",
     "type_from_json",
     "type_to_json",
     "unsealing",
