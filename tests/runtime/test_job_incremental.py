@@ -16,8 +16,8 @@ from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, SparkJobError
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
 from pyflinkstate.runtime.engine.epochs import EpochRequest

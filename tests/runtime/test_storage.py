@@ -14,7 +14,7 @@ from support_runtime import metadata, tree
 
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
-from pyflinkstate.backends.state_handles import FileStateHandle
+from pyflinkstate.backends.format.state_handles import FileStateHandle
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,

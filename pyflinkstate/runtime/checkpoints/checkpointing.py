@@ -15,8 +15,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointNotFoundError,

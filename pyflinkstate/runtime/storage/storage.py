@@ -23,12 +23,15 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
     ByteStreamStateHandle,
+    CheckpointMetadata,
     FileStateHandle,
     StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
 )
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -623,7 +626,7 @@ class CheckpointFolder:
         return path
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
+        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
         what = self.describe(handle)
         if isinstance(handle, ByteStreamStateHandle):
             data = handle.data[offset : offset + length]

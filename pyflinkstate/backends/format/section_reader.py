@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, check_section, head_size
-from pyflinkstate.backends.state_handles import Section, StreamStateHandle
-from pyflinkstate.backends.streams import StateReader
+from pyflinkstate.backends.format.state_handles import Section, StreamStateHandle
+from pyflinkstate.backends.format.streams import StateReader
 
 
 def read_head(reader: StateReader, stream: StreamStateHandle, magic: bytes) -> bytes:
