@@ -332,8 +332,9 @@ class Witness(JobListener):
 
     def _is_off_line(self, published: Published) -> bool:
         """Return whether it came after a newer run had gone on without it: a claim alone makes none late."""
-        if published.folder not in self.late:
-            return False
+        return published.folder in self.late and self._is_beside_the_line(published)
+
+    def _is_beside_the_line(self, published: Published) -> bool:
         with self._disk.used_by(self._cluster.user):
             line = self._storage.line(published.metadata.job_id).runs
         return _is_beside(published.metadata.runs, published.metadata.epoch, line)
@@ -385,7 +386,9 @@ class Witness(JobListener):
     def check_latest(self, folder: str) -> None:
         """A checkpoint is the latest of the line that the newest run goes on with, or of a newer one."""
         published = self.published[folder]
-        assert not self._is_off_line(published), f"{folder} is no latest: a newer run went on without it"
+        assert not self._is_beside_the_line(published), (
+            f"{folder} is no latest: a newer run went on without it"
+        )
 
     def check_counts(self, job: Job) -> None:
         """Of a program that has ended well: records are counted once, whatever happened on the way."""
