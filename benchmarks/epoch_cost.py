@@ -38,7 +38,7 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
-from pyflinkstate.runtime.restart import RestartStrategy
+from pyflinkstate.runtime.settings.restart import RestartStrategy
 
 PARTITIONS = 2
 RECORDS = 1_000

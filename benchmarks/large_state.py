@@ -67,7 +67,7 @@ def resident() -> list[tuple[int, bool]]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        found.append((size, b"pyflinkstate.runtime.slot" in command))
+        found.append((size, b"pyflinkstate.runtime.slots.slot" in command))
     return found
 
 

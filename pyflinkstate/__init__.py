@@ -51,25 +51,25 @@ if TYPE_CHECKING:
     from pyflinkstate.api.types import Types as Types
     from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend as HashMapStateBackend
     from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
-    from pyflinkstate.runtime.checkpoint_config import CheckpointConfig as CheckpointConfig
-    from pyflinkstate.runtime.checkpoint_config import CheckpointingMode as CheckpointingMode
-    from pyflinkstate.runtime.checkpoint_config import (
+    from pyflinkstate.runtime.checkpoints import CheckpointStats as CheckpointStats
+    from pyflinkstate.runtime.job import EpochStats as EpochStats
+    from pyflinkstate.runtime.job import JobExecutionResult as JobExecutionResult
+    from pyflinkstate.runtime.job import JobListener as JobListener
+    from pyflinkstate.runtime.program import DataStream as DataStream
+    from pyflinkstate.runtime.program import JobClient as JobClient
+    from pyflinkstate.runtime.program import KeyedProcessQuery as KeyedProcessQuery
+    from pyflinkstate.runtime.program import KeyedStream as KeyedStream
+    from pyflinkstate.runtime.program import StreamExecutionEnvironment as StreamExecutionEnvironment
+    from pyflinkstate.runtime.program import keyed_process as keyed_process
+    from pyflinkstate.runtime.program import keyed_process_queries as keyed_process_queries
+    from pyflinkstate.runtime.settings import CheckpointConfig as CheckpointConfig
+    from pyflinkstate.runtime.settings import CheckpointingMode as CheckpointingMode
+    from pyflinkstate.runtime.settings import (
         ExternalizedCheckpointRetention as ExternalizedCheckpointRetention,
     )
-    from pyflinkstate.runtime.data_stream import DataStream as DataStream
-    from pyflinkstate.runtime.data_stream import KeyedStream as KeyedStream
-    from pyflinkstate.runtime.environment import StreamExecutionEnvironment as StreamExecutionEnvironment
-    from pyflinkstate.runtime.file_sink import FileSink as FileSink
-    from pyflinkstate.runtime.job_client import JobClient as JobClient
-    from pyflinkstate.runtime.keyed_process import KeyedProcessQuery as KeyedProcessQuery
-    from pyflinkstate.runtime.keyed_process import keyed_process as keyed_process
-    from pyflinkstate.runtime.keyed_process import keyed_process_queries as keyed_process_queries
-    from pyflinkstate.runtime.observe import CheckpointStats as CheckpointStats
-    from pyflinkstate.runtime.observe import EpochStats as EpochStats
-    from pyflinkstate.runtime.observe import JobExecutionResult as JobExecutionResult
-    from pyflinkstate.runtime.observe import JobListener as JobListener
-    from pyflinkstate.runtime.observe import JobStatus as JobStatus
-    from pyflinkstate.runtime.restart import RestartStrategies as RestartStrategies
+    from pyflinkstate.runtime.settings import JobStatus as JobStatus
+    from pyflinkstate.runtime.settings import RestartStrategies as RestartStrategies
+    from pyflinkstate.runtime.sinks import FileSink as FileSink
     from pyflinkstate.runtime.sources import Available as Available
     from pyflinkstate.runtime.sources import RddEpoch as RddEpoch
     from pyflinkstate.runtime.sources import Source as Source
@@ -132,31 +132,29 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "backends.hash_map_state_backend": ("HashMapStateBackend",),
     "errors": ("PyFlinkStateError",),
-    "runtime.checkpoint_config": (
-        "CheckpointConfig",
-        "CheckpointingMode",
-        "ExternalizedCheckpointRetention",
-    ),
-    "runtime.data_stream": (
-        "DataStream",
-        "KeyedStream",
-    ),
-    "runtime.environment": ("StreamExecutionEnvironment",),
-    "runtime.file_sink": ("FileSink",),
-    "runtime.job_client": ("JobClient",),
-    "runtime.keyed_process": (
-        "KeyedProcessQuery",
-        "keyed_process",
-        "keyed_process_queries",
-    ),
-    "runtime.observe": (
-        "CheckpointStats",
+    "runtime.job": (
         "EpochStats",
         "JobExecutionResult",
         "JobListener",
-        "JobStatus",
     ),
-    "runtime.restart": ("RestartStrategies",),
+    "runtime.checkpoints": ("CheckpointStats",),
+    "runtime.program": (
+        "DataStream",
+        "JobClient",
+        "KeyedProcessQuery",
+        "KeyedStream",
+        "StreamExecutionEnvironment",
+        "keyed_process",
+        "keyed_process_queries",
+    ),
+    "runtime.settings": (
+        "CheckpointConfig",
+        "CheckpointingMode",
+        "ExternalizedCheckpointRetention",
+        "JobStatus",
+        "RestartStrategies",
+    ),
+    "runtime.sinks": ("FileSink",),
     "runtime.sources": (
         "Available",
         "RddEpoch",
@@ -172,7 +170,7 @@ __all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one pl
 
 def __getattr__(name: str) -> Any:
     if name == "compiled":
-        return importlib.import_module(f"{__name__}.backends.heap").is_compiled()
+        return importlib.import_module(f"{__name__}.backends.compiled").is_compiled()
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)

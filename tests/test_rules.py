@@ -5,51 +5,186 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import pyflinkstate
+from pyflinkstate.backends.compiled import COMPILED_MODULES
 
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-#: A room may import from itself and from those to its right.
+#: The floors of the house. A room may import from itself and from those to its right.
 ORDER = ["testing", "datastream", "common", "runtime", "backends", "api", "errors"]
+#: The rooms of the runtime, from the top down: design, section 6.
+RUNTIME_ORDER = [
+    "program",
+    "spark",
+    "job",
+    "engine",
+    "checkpoints",
+    "tasks",
+    "plan",
+    "slots",
+    "operators",
+    "sources",
+    "sinks",
+    "settings",
+    "wire",
+    "storage",
+]
+#: The rooms of the backends, from the top down, with the files that lie beside them.
+BACKENDS_ORDER = [
+    "hash_map_state_backend",
+    "operator_state",
+    "heap",
+    "ttl",
+    "snapshots",
+    "format",
+    "keys",
+    "types",
+    "values",
+    "internal_state",
+    "compiled",
+]
+#: Houses of several rooms.
+HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
+#: These name each other's files: the doors are not compiled, so a call through one would not be native.
+COMPILED = {f"pyflinkstate.backends.{name}" for name in (*COMPILED_MODULES, "values.state_list")}
+#: Only these may name each other, and only to type checkers: a method of each returns another one.
+FLUENT = {
+    "pyflinkstate.runtime.program.connected_streams",
+    "pyflinkstate.runtime.program.data_stream",
+    "pyflinkstate.runtime.program.environment",
+    "pyflinkstate.runtime.program.environment_options",
+    "pyflinkstate.runtime.program.environment_settings",
+    "pyflinkstate.runtime.program.execution_config",
+    "pyflinkstate.runtime.program.windowed_stream",
+}
+TYPE_CIRCLES = [
+    {"pyflinkstate.api.context", "pyflinkstate.api.descriptors", "pyflinkstate.api.functions"},
+    FLUENT,
+]
+MOST_FILES_IN_A_ROOM = 15
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("pyflinkstate", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
+
+
+MODULES = {module_of(path): path for path in FILES}
 
 
 def room(module: str) -> str:
     return module.split(".")[1] if module.startswith("pyflinkstate.") else ""
 
 
+def house_room(module: str) -> tuple[str, str]:
+    """Return the house that a module is in, and its room there; nothing for what is in no house."""
+    parts = module.split(".")
+    inside = parts[0] == "pyflinkstate" and len(parts) > 2 and parts[1] in HOUSES
+    return (parts[1], parts[2]) if inside else ("", "")
+
+
+ROOMED = [name for name in MODULES if house_room(name)[0]]
+
+
 def imports(path: Path) -> Iterator[str]:
+    """Yield what a file imports, modules of this package by their own names."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            yield node.module or ""
+            module = node.module or ""
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield inner if inner in MODULES else module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_in_one_direction(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    for module in imports(path):
-        if target := room(module):
-            assert ORDER.index(target) >= ORDER.index(own), f"{own} must not import {module}"
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_in_one_direction(module: str) -> None:
+    own = room(module)
+    for target in imports(MODULES[module]) if own else ():
+        if other := room(target):
+            assert ORDER.index(other) >= ORDER.index(own), f"{module} must not import {target}"
+
+
+@pytest.mark.parametrize("module", ROOMED)
+def test_rooms_import_only_rooms_below(module: str) -> None:
+    house, own = house_room(module)
+    order = HOUSES[house]
+    for target in imports(MODULES[module]):
+        other_house, other = house_room(target)
+        if other_house == house:
+            assert order.index(other) >= order.index(own), f"{module} must not import {target}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if room(name)])
+def test_names_of_another_room_come_through_its_door(module: str) -> None:
+    """A name is imported from the room, a module only where its settings are looked up when they are used."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (target := node.module or "") and house_room(target)[0]:
+            house, other = house_room(target)
+            is_own = house_room(module) == (house, other)
+            is_door = target == f"pyflinkstate.{house}.{other}"
+            is_native = {module, target} <= COMPILED
+            assert is_own or is_door or is_native, f"{module} must import {target} through {other}"
+
+
+def test_no_room_is_crowded() -> None:
+    files = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    crowded = {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MOST_FILES_IN_A_ROOM}
+    assert not {name: n for name, n in crowded.items() if name.split("/")[0] in HOUSES}
+
+
+def test_no_files_import_each_other() -> None:
+    graph = {module: {m for m in imports(path) if m in MODULES} for module, path in MODULES.items()}
+    circles = [set(circle) for circle in _circles(graph)]
+    assert [sorted(circle) for circle in circles if circle not in TYPE_CIRCLES] == []
+
+
+def _circles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Yield the sets of modules that can be reached from each other, of two or more."""
+    reached = {module: _reached(module, graph) for module in graph}
+    seen: set[str] = set()
+    for module in graph:
+        if module not in seen and module in reached[module]:
+            circle = [other for other in reached[module] if module in reached[other]]
+            seen.update(circle)
+            yield circle
+
+
+def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [*graph[module]]
+    while ahead:
+        other = ahead.pop()
+        if other not in found:
+            found.add(other)
+            ahead += graph[other]
+    return found
 
 
 def test_only_the_spark_rooms_import_pyspark() -> None:
     importers = {
-        path.name for path in FILES if any(name.split(".")[0] == "pyspark" for name in imports(path))
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if any(name.split(".")[0] == "pyspark" for name in imports(path))
     }
-    # All but spark.py name Spark's types in signatures only, under TYPE_CHECKING.
-    assert importers == {"spark.py", "environment.py", "keyed_process.py"}
+    # The two of `program` name Spark's types in signatures only, under TYPE_CHECKING.
+    assert importers == {
+        "runtime/spark/spark.py",
+        "runtime/program/environment.py",
+        "runtime/program/dataframes.py",
+    }
 
 
 def test_a_state_slot_does_not_load_pyspark() -> None:
-    script = "import sys, pyflinkstate.runtime.slot; sys.exit('pyspark' in sys.modules)"
+    script = "import sys, pyflinkstate.runtime.slots.slot; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -16,7 +16,7 @@ from pyflinkstate.api.window_assigners import (
     TimeSource,
     WindowAssigner,
 )
-from pyflinkstate.api.windows import Length, TimeWindow, TimeWindowSerializer, length_ms
+from pyflinkstate.api.windows import Length, MergeCallback, TimeWindow, TimeWindowSerializer, length_ms
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 
@@ -31,9 +31,7 @@ class SessionWindowTimeGapExtractor(ABC):
 class _Sessions(TimeSource, MergingWindowAssigner[Any, TimeWindow]):
     """What all kinds of sessions share."""
 
-    def merge_windows(
-        self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
-    ) -> None:
+    def merge_windows(self, windows: Iterable[TimeWindow], callback: MergeCallback[TimeWindow]) -> None:
         TimeWindow.merge_windows(windows, callback)
 
     def get_window_serializer(self) -> TypeInformation:

@@ -32,11 +32,11 @@ from pyflinkstate.api.windows import (
     TimeWindowSerializer,
     length_ms,
 )
+from pyflinkstate.api.windows import MergeCallback as WindowMergeCallback
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 T = TypeVar("T")
 W = TypeVar("W")
-W2 = TypeVar("W2")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -78,18 +78,10 @@ class WindowAssigner(ABC, Generic[T, W]):
 class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows may become one, such as sessions."""
 
-    class MergeCallback(ABC, Generic[W2]):
-        """Told which windows become one."""
-
-        @abstractmethod
-        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
-            """Have the windows ``to_be_merged`` become ``merge_result``.
-
-            Lists are put together in the order of ``to_be_merged``.
-            """
+    MergeCallback = WindowMergeCallback
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W]) -> None:
         """Call ``callback`` for each group of ``windows`` that shall become one."""
 
 

@@ -10,15 +10,12 @@ import datetime
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.types import TypeInformation, safe_repr
-
-if TYPE_CHECKING:
-    from pyflinkstate.api.window_assigners import MergingWindowAssigner
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it says that there is none.
 MIN_LONG_VALUE = -(2**63)
@@ -38,6 +35,20 @@ def length_ms(length: Length) -> int:
         ConfigurationError: it is none.
     """
     return length if type(length) is int else milliseconds_of(length)  # type: ignore[arg-type]
+
+
+W = TypeVar("W")
+
+
+class MergeCallback(ABC, Generic[W]):
+    """Told which windows become one (``MergingWindowAssigner.MergeCallback``)."""
+
+    @abstractmethod
+    def merge(self, to_be_merged: Iterable[W], merge_result: W) -> None:
+        """Have the windows ``to_be_merged`` become ``merge_result``.
+
+        Lists are put together in the order of ``to_be_merged``.
+        """
 
 
 class Window(ABC):
@@ -85,9 +96,7 @@ class TimeWindow(Window):
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
-    def merge_windows(
-        windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
-    ) -> None:
+    def merge_windows(windows: Iterable[TimeWindow], callback: MergeCallback[TimeWindow]) -> None:
         """Call ``callback`` for each group of windows that overlap or touch, in the order of time."""
         groups: list[tuple[TimeWindow, list[TimeWindow]]] = []
         for window in sorted(set(windows), key=_START_AND_END):

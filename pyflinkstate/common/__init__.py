@@ -21,13 +21,9 @@ from pyflinkstate.api.watermark_strategy import (
     TimestampAssigner,
     WatermarkStrategy,
 )
-from pyflinkstate.runtime.execution_config import ExecutionConfig
-from pyflinkstate.runtime.job_client import JobClient
-from pyflinkstate.runtime.observe import (
-    JobExecutionResult,
-    JobStatus,
-)
-from pyflinkstate.runtime.restart import RestartStrategies
+from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.program import ExecutionConfig, JobClient
+from pyflinkstate.runtime.settings import JobStatus, RestartStrategies
 
 __all__ = [
     "Configuration",

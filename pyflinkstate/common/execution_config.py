@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program import ExecutionConfig
 
 __all__ = [
     "ExecutionConfig",

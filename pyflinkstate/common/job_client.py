@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.job_client import JobClient
+from pyflinkstate.runtime.program import JobClient
 
 __all__ = [
     "JobClient",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.observe import JobExecutionResult
+from pyflinkstate.runtime.job import JobExecutionResult
 
 __all__ = [
     "JobExecutionResult",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.observe import JobStatus
+from pyflinkstate.runtime.settings import JobStatus
 
 __all__ = [
     "JobStatus",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.restart import RestartStrategies
+from pyflinkstate.runtime.settings import RestartStrategies
 
 __all__ = [
     "RestartStrategies",

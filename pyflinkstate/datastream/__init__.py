@@ -61,34 +61,22 @@ from pyflinkstate.api.windows import (
 from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,
 )
-from pyflinkstate.runtime.checkpoint_config import (
-    CheckpointConfig,
-    CheckpointingMode,
-    ExternalizedCheckpointRetention,
-)
-from pyflinkstate.runtime.connected_streams import (
+from pyflinkstate.runtime.program import (
+    AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
     ConnectedStreams,
-)
-from pyflinkstate.runtime.data_stream import (
     DataStream,
     DataStreamSink,
     KeyedStream,
-)
-from pyflinkstate.runtime.execution_config import (
     RuntimeExecutionMode,
-)
-from pyflinkstate.runtime.storage import (
-    FileSystemCheckpointStorage,
-)
-from pyflinkstate.runtime.windowed_stream import (
-    AllWindowedStream,
     WindowedStream,
 )
+from pyflinkstate.runtime.settings import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.program import StreamExecutionEnvironment
 
 __all__ = [
     "AggregateFunction",
@@ -146,7 +134,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the environment when it is asked for: a state slot needs no Spark."""
     if name == "StreamExecutionEnvironment":
-        from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+        from pyflinkstate.runtime.program import StreamExecutionEnvironment
 
         return StreamExecutionEnvironment
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

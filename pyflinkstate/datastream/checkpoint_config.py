@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.checkpoint_config import (
-    CheckpointConfig,
-    ExternalizedCheckpointRetention,
-)
+from pyflinkstate.runtime.settings import CheckpointConfig, ExternalizedCheckpointRetention
 
 __all__ = [
     "CheckpointConfig",

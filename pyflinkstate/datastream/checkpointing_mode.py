@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.checkpoint_config import CheckpointingMode
+from pyflinkstate.runtime.settings import CheckpointingMode
 
 __all__ = [
     "CheckpointingMode",

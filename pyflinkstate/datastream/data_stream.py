@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.connected_streams import (
+from pyflinkstate.runtime.program import (
+    AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
+    CloseableIterator,
     ConnectedStreams,
-)
-from pyflinkstate.runtime.data_stream import (
     DataStream,
     DataStreamSink,
     KeyedStream,
-)
-from pyflinkstate.runtime.job_results import CloseableIterator
-from pyflinkstate.runtime.windowed_stream import (
-    AllWindowedStream,
     WindowedStream,
 )
 

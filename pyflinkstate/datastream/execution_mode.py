@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.execution_config import RuntimeExecutionMode
+from pyflinkstate.runtime.program import RuntimeExecutionMode
 
 __all__ = [
     "RuntimeExecutionMode",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.program import StreamExecutionEnvironment
 
 __all__ = [
     "StreamExecutionEnvironment",

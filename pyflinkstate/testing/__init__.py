@@ -5,7 +5,7 @@ hand; what comes out is looked at; a snapshot can be restored, at any parallelis
 harnesses. ``python -m pyflinkstate.testing`` shows it; ``docs/testing.md`` explains it.
 """
 
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
     BroadcastOperatorHarness,

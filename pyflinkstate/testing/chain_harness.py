@@ -10,11 +10,11 @@ from typing import Any
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.backends.heap.isolation import isolated
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS, Chain, ChainedOperator, TaskInfo
-from pyflinkstate.runtime.metrics import OperatorMetrics
-from pyflinkstate.runtime.watermarks import NO_WATERMARK
+from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks import Chain, TaskInfo
+from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
 from pyflinkstate.testing.checked_output import CheckedOutput
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.output import Watermark, WithOutput

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.runtime.chain import OutputCheck
-from pyflinkstate.runtime.failures import user_failure
+from pyflinkstate.runtime.plan import OutputCheck
+from pyflinkstate.runtime.wire import user_failure
 
 
 class CheckedOutput:

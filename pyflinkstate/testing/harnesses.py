@@ -16,10 +16,8 @@ from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.frames import Partitioning
-from pyflinkstate.runtime.function_operators import BroadcastOperator
-from pyflinkstate.runtime.operators import StatefulOperator
-from pyflinkstate.runtime.plan import Input, SourceNode
+from pyflinkstate.runtime.operators import BroadcastOperator, StatefulOperator
+from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.operator_harness import OperatorHarness
 

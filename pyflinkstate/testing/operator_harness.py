@@ -12,19 +12,28 @@ from typing import Any, TypeVar
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX
-from pyflinkstate.backends.heap.isolation import isolated
-from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import KeyGroupRangeError
-from pyflinkstate.runtime.context import OperatorContext
-from pyflinkstate.runtime.frames import KeyedFrame, Router
-from pyflinkstate.runtime.messages import CheckpointTrigger
-from pyflinkstate.runtime.metrics import MetricValues, OperatorMetrics
-from pyflinkstate.runtime.operator_state import StreamOperatorState
-from pyflinkstate.runtime.operators import Output, StatefulOperator
+from pyflinkstate.runtime.operators import (
+    KeyedSubtask,
+    OperatorContext,
+    Output,
+    StatefulOperator,
+    StreamOperatorState,
+)
 from pyflinkstate.runtime.plan import Input
-from pyflinkstate.runtime.subtask import KeyedSubtask
-from pyflinkstate.runtime.watermarks import ChannelEvent, FrameTime, WatermarkMerger
+from pyflinkstate.runtime.tasks import Router
+from pyflinkstate.runtime.wire import (
+    ChannelEvent,
+    CheckpointTrigger,
+    FrameTime,
+    KeyedFrame,
+    MetricValues,
+    OperatorMetrics,
+    WatermarkMerger,
+)
 from pyflinkstate.testing.checked_output import CheckedOutput
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint

@@ -8,11 +8,16 @@ from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.chain import ChainedOperator
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.frames import Partitioning
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, Node, PartitionNode, SourceNode
+from pyflinkstate.runtime.plan import (
+    ChainedOperator,
+    ChainNode,
+    KeyedNode,
+    Node,
+    Partitioning,
+    PartitionNode,
+    SourceNode,
+)
+from pyflinkstate.runtime.program import DataStream, EnvironmentSettings
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (

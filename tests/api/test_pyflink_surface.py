@@ -75,7 +75,7 @@ class TestTheComparison:
 
 
 def test_the_environment_is_loaded_when_it_is_asked_for() -> None:
-    assert StreamExecutionEnvironment.__module__ == "pyflinkstate.runtime.environment"
+    assert StreamExecutionEnvironment.__module__ == "pyflinkstate.runtime.program.environment"
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         pyflinkstate.datastream.Nothing  # noqa: B018
 

@@ -15,9 +15,10 @@ from operator_support import NUMBERS, RULES, HookedStreams, finish, prepare, res
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
+from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, OperatorStateHandle, OperatorStateMode
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 

@@ -20,7 +20,7 @@ from backend_support import (
 from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.framing import PREFIX_SIZE
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointStorageError,

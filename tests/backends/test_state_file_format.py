@@ -43,11 +43,12 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import framing
-from pyflinkstate.backends.format.state_file import READABLE_VERSIONS, VERSION, StateFileHead
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.serializers import arrow_type, type_from_json, type_to_json
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.format.state_file import STATE_FILE_VERSIONS, VERSION, StateFileHead
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.columns import arrow_type
+from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -209,7 +210,7 @@ def assert_states_of_version_1(backend):
 
 
 def test_every_readable_version_has_a_golden_file():
-    for version in READABLE_VERSIONS:
+    for version in STATE_FILE_VERSIONS:
         assert read_golden(version).stream.data[:10] == b"PFSSTATE" + version.to_bytes(2, "big")
 
 

@@ -19,12 +19,12 @@ from pyflinkstate.backends.format.framing import PREFIX_SIZE, encode_head, head_
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.runtime.operator_state import StreamOperatorState
-from pyflinkstate.runtime.shared_state import SharedStateRegistry
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry
+from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
 
 JOB = "0123456789abcdef" * 2
 KEY_TYPE = Types.TUPLE([Types.STRING(), Types.LONG()])

@@ -15,7 +15,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.watermark_strategy import TimestampAssigner
 from pyflinkstate.api.window_functions import ProcessWindowFunction
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK
+from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK
 
 LATE = OutputTag("late")
 FACTORS = MapStateDescriptor("factors")

@@ -39,23 +39,23 @@ from pyflinkstate.errors import (
     JobSupersededError,
     PyFlinkStateError,
 )
-from pyflinkstate.runtime import tasks
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.frames import decode_values
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.job_settings import JobSettings
-from pyflinkstate.runtime.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, make_plan
-from pyflinkstate.runtime.restart import (
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.job_settings import JobSettings
+from pyflinkstate.runtime.plan.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     RestartStrategy,
 )
-from pyflinkstate.runtime.sinks import ForeachEpochSink
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import ForeachEpochSink
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.tasks import tasks
+from pyflinkstate.runtime.wire.frames import decode_values
 
 JOB = "orders"
 #: Where a program was started so often there are no more faults, and soon it must come to its end.

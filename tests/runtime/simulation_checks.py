@@ -32,12 +32,13 @@ from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorSt
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.messages import NotifyCheckpointComplete
-from pyflinkstate.runtime.observe import CheckpointStats, JobListener
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 
 CHECKPOINTS = "/checkpoints"
 SAVEPOINTS = f"{CHECKPOINTS}/savepoints"

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
-from pyflinkstate.runtime.messages import BeginEpoch, SlotId
+from pyflinkstate.runtime.wire.messages import BeginEpoch, SlotId
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

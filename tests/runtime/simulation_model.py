@@ -16,8 +16,8 @@ from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.runtime.formats import Reject
-from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.sources.formats import Reject
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
 
 #: (number, key, amount, whether the key's state is cleared after it)
 Record = tuple[int, int, int, bool]

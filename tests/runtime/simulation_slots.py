@@ -15,8 +15,10 @@ from simulation_cluster import Cluster, Mailbox
 from simulation_storage import Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError
-from pyflinkstate.runtime.control import ControlServer, SlotRegistry
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.slots.control import ControlServer, SlotRegistry
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.storage.storage import CheckpointFolder, CheckpointStorage
+from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     BeginEpoch,
     CloseSlot,
@@ -32,9 +34,7 @@ from pyflinkstate.runtime.messages import (
     SlotUnavailable,
     StartSlot,
 )
-from pyflinkstate.runtime.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.storage import CheckpointFolder, CheckpointStorage
-from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.wire.transport import Address
 
 
 class SimulatedRegistry(SlotRegistry):

@@ -19,12 +19,13 @@ from simulation_slots import SimulatedControl
 from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.frames import FrameKey, Router
-from pyflinkstate.runtime.messages import AcquireSlot, SlotId, TaskReport
-from pyflinkstate.runtime.plan import KeyedNode, KeyedOperator
-from pyflinkstate.runtime.sinks import KeptRddSink
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink
+from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.plan.plan import KeyedNode, KeyedOperator
+from pyflinkstate.runtime.sinks.sinks import KeptRddSink
+from pyflinkstate.runtime.tasks.router import Router
+from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink
+from pyflinkstate.runtime.wire.frames import FrameKey
+from pyflinkstate.runtime.wire.messages import AcquireSlot, SlotId, TaskReport
 
 #: Steps of a task: it yields where others may go on, and returns its result.
 Steps = Generator[None, None, Any]

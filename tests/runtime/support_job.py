@@ -18,21 +18,30 @@ from support_runtime import PATIENCE_S, ManualClock
 
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError, SparkJobError
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.control import ControlServer, Endpoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epoch_graph import EpochGraph, Task
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.job_settings import JobSettings
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
-from pyflinkstate.runtime.plan import Node, SinkNode, SourceNode, make_plan
-from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategy
-from pyflinkstate.runtime.sinks import DriverSink, Sink
-from pyflinkstate.runtime.sources import Available, CollectionSource, Epoch, RddEpoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage import CheckpointStorage
-from pyflinkstate.runtime.tasks import StartSlotsTask
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
+from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.job_settings import JobSettings
+from pyflinkstate.runtime.job.observe import EpochStats, JobListener
+from pyflinkstate.runtime.plan.plan import Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategy
+from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
+from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
+from pyflinkstate.runtime.sources.sources import (
+    Available,
+    CollectionSource,
+    Epoch,
+    RddEpoch,
+    Source,
+    SplitEpoch,
+)
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.tasks.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
 Hook = Callable[[EpochRequest], None]

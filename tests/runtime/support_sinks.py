@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 from simulation_storage import FINE, Disk, Killed, Operation, Process, Verdict
 
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.row_format import (
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.text_file_sink import (
     BucketAssigner,
     OutputFileConfig,
     RowFormatFileSink,
     RowFormatSettings,
 )
-from pyflinkstate.runtime.runs import RunHistory
+from pyflinkstate.runtime.storage.runs import RunHistory
 
 JOB = "a" * 32
 OUT = "/data/out"

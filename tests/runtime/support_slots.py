@@ -13,13 +13,15 @@ import cloudpickle
 from support_runtime import PATIENCE_S, PICKLED, receive, wait_for_exit
 
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.backends.format.state_handles import StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import key_group_range
-from pyflinkstate.backends.state_handles import StateAssignment
-from pyflinkstate.runtime.channel import Channel
-from pyflinkstate.runtime.control import ControlServer, Endpoint
-from pyflinkstate.runtime.frames import Router, decode_values
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.runtime.slots.control import ControlServer, Endpoint
+from pyflinkstate.runtime.tasks.router import Router
+from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.frames import decode_values
+from pyflinkstate.runtime.wire.messages import (
     BeginEpoch,
     CheckpointTrigger,
     DeploySlot,
@@ -28,8 +30,7 @@ from pyflinkstate.runtime.messages import (
     SlotId,
     SlotReady,
 )
-from pyflinkstate.runtime.slot_client import DriverLink, run_epoch
-from pyflinkstate.runtime.transport import DRIVER, Address, ServerName, connect
+from pyflinkstate.runtime.wire.transport import DRIVER, Address, ServerName, connect
 
 SLOT = SlotId("count-1", 0)
 

@@ -25,7 +25,8 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.errors import NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.chain import Chain, ChainedOperator, TaskInfo
+from pyflinkstate.runtime.plan.chained import ChainedOperator
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
 INFO = TaskInfo(subtask=1, parallelism=4, attempt=2)
 

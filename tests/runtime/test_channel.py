@@ -16,7 +16,7 @@ from support_runtime import PATIENCE_S
 from support_slots import in_thread, outcome
 
 from pyflinkstate.errors import UntrustedConnectionError
-from pyflinkstate.runtime.channel import Channel, MessageCodes
+from pyflinkstate.runtime.wire.channel import Channel, MessageCodes
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,8 +9,8 @@ from support_runtime import metadata
 
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import CheckpointNotFoundError, IncompatibleCheckpointError
-from pyflinkstate.runtime.query_log import NextBatch, position_of
-from pyflinkstate.runtime.spark_sources import NO_BATCH, checkpoint_before
+from pyflinkstate.runtime.sources.query_log import NextBatch, position_of
+from pyflinkstate.runtime.sources.spark_sources import NO_BATCH, checkpoint_before
 
 QUERY = "8b1f"
 #: What tells the batches of these tests, as Spark cut them first.

@@ -9,12 +9,12 @@ import pytest
 
 import pyflinkstate
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.checkpoint_config import (
+from pyflinkstate.runtime.settings.checkpoint_config import (
     CheckpointConfig,
     CheckpointingMode,
     ExternalizedCheckpointRetention,
 )
-from pyflinkstate.runtime.coordinator import CheckpointSettings
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
 #: without deprecated names.

@@ -25,8 +25,8 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
     KeyGroupRangeError,
@@ -36,10 +36,10 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.messages import CheckpointTrigger
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import NO_WATERMARK, KeyedOneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 

@@ -11,13 +11,13 @@ import pytest
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.connectors import (
+from pyflinkstate.runtime.sources.connectors import (
     FileSource,
     NumberSequenceSource,
     StreamFormat,
     type_of_source,
 )
-from pyflinkstate.runtime.sources import Source, SplitEpoch
+from pyflinkstate.runtime.sources.sources import Source, SplitEpoch
 
 
 def read(source: Source, whole: bool = True) -> list[list[Any]]:

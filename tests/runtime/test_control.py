@@ -12,9 +12,9 @@ from support_runtime import PATIENCE_S, ack, decline, handle, next_event, raisin
 from support_slots import SLOT, ActedSlot, Driver, deployment, in_thread, outcome
 
 from pyflinkstate.errors import ConfigurationError, RuntimeFailure, SlotLostError
-from pyflinkstate.runtime.channel import Channel
-from pyflinkstate.runtime.control import ControlServer, Endpoint, SlotLost
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.slots.control import ControlServer, Endpoint, SlotLost
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     CloseSlot,
     SlotAvailable,
@@ -27,7 +27,7 @@ from pyflinkstate.runtime.messages import (
     StateMaterialized,
     TaskReport,
 )
-from pyflinkstate.runtime.transport import DRIVER, Address, connect
+from pyflinkstate.runtime.wire.transport import DRIVER, Address, connect
 
 ADDRESS = Address("127.0.0.1", 4_000)
 OTHER = SlotId("count-1", 1)

@@ -10,10 +10,9 @@ import pytest
 from support_runtime import ack, decline
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, RuntimeFailure
-from pyflinkstate.runtime.coordinator import (
+from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
     CheckpointCoordinator,
-    CheckpointSettings,
     DiscardCheckpoint,
     DiscardState,
     FailJob,
@@ -22,7 +21,8 @@ from pyflinkstate.runtime.coordinator import (
     SavepointTarget,
     WriteMetadata,
 )
-from pyflinkstate.runtime.messages import SlotId
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.wire.messages import SlotId
 
 A, B = SlotId("count", 0), SlotId("count", 1)
 BROKEN = RuntimeFailure("broken")

@@ -17,10 +17,9 @@ import pytest
 from support_runtime import ack, decline
 
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.coordinator import (
+from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
     CheckpointCoordinator,
-    CheckpointSettings,
     DiscardCheckpoint,
     DiscardState,
     FailJob,
@@ -30,7 +29,8 @@ from pyflinkstate.runtime.coordinator import (
     SavepointTarget,
     WriteMetadata,
 )
-from pyflinkstate.runtime.messages import SlotId
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.wire.messages import SlotId
 
 SEEDS_PER_BLOCK = 150
 BLOCKS = 20

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support_runtime import raising
 
-from pyflinkstate.runtime import frames
-from pyflinkstate.runtime.frames import decode_values
-from pyflinkstate.runtime.sinks import DriverSink, FrameWriter, RddSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter, RddSink
+from pyflinkstate.runtime.wire import frames
+from pyflinkstate.runtime.wire.frames import decode_values
 
 JOB = "a" * 32
 

@@ -9,13 +9,17 @@ import pytest
 
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.execution_config import ExecutionConfig, RuntimeExecutionMode
-from pyflinkstate.runtime.heartbeat import HeartbeatSettings
-from pyflinkstate.runtime.plan import SourceNode, UnionNode
-from pyflinkstate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
-from pyflinkstate.runtime.sources import CollectionSource, RateSource
+from pyflinkstate.runtime.plan.plan import SourceNode, UnionNode
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig, RuntimeExecutionMode
+from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.restart import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+)
+from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
+from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 
 
 class Settings(EnvironmentSettings):

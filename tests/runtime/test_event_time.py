@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment
-from pyflinkstate.runtime.event_time import AlignedSource, EventTimeTracker
-from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.runtime.job.event_time import EventTimeTracker
+from pyflinkstate.runtime.plan.chained import AlignedSource
+from pyflinkstate.runtime.wire.messages import TaskReport
+from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 
 class Clock:

@@ -21,7 +21,7 @@ from simulation_storage import FINE, Disk, Operation, Process, Verdict
 from support_runtime import tree
 
 from pyflinkstate.errors import BadRecordError, SinkError
-from pyflinkstate.runtime.file_sink import RECORDS_PER_WRITE, FileSink
+from pyflinkstate.runtime.sinks.file_sink import RECORDS_PER_WRITE, FileSink
 
 JOB = "a" * 32
 FORMATS = ("json", "text", "csv", "parquet")

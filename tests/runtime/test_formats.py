@@ -13,7 +13,7 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate.errors import MalformedRecordError
-from pyflinkstate.runtime.formats import (
+from pyflinkstate.runtime.sources.formats import (
     FORMATS,
     CsvFormat,
     JsonFormat,

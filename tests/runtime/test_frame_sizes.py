@@ -12,20 +12,19 @@ import pytest
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime import frame_sizes
-from pyflinkstate.runtime.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
-from pyflinkstate.runtime.frames import (
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import frame_sizes
+from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
+from pyflinkstate.runtime.wire.frames import (
     RECORDS_PER_FRAME,
-    EventTimeSettings,
     KeyedFrame,
-    Partitioning,
-    Router,
     ValuesFrame,
     decode_values,
     encoded_frames,
     frames_of,
 )
-from pyflinkstate.runtime.watermarks import NO_WATERMARK, FrameTime, TaskTime
+from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime, TaskTime
 
 LARGE = 500_000
 

@@ -18,18 +18,13 @@ from support_runtime import PACKAGE, PICKLED
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
-from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
+from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
-from pyflinkstate.runtime import frames
-from pyflinkstate.runtime.frames import (
-    MAX_PARTS,
-    FrameKey,
-    KeyedFrame,
-    Router,
-    decode_values,
-    encode_values,
-)
+from pyflinkstate.runtime.tasks import batch_keys
+from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
+from pyflinkstate.runtime.wire import frames
+from pyflinkstate.runtime.wire.frames import FrameKey, KeyedFrame, decode_values, encode_values
 
 Routed = list[tuple[FrameKey, KeyedFrame]]
 
@@ -37,7 +32,7 @@ Routed = list[tuple[FrameKey, KeyedFrame]]
 @pytest.fixture(autouse=True)
 def forgotten_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test with no key remembered, and with small batches."""
-    monkeypatch.setattr(frames, "_REMEMBERED", {})
+    monkeypatch.setattr(batch_keys, "_REMEMBERED", {})
     monkeypatch.setattr(frames, "RECORDS_PER_FRAME", 1)
 
 
@@ -157,7 +152,7 @@ scalars = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.text()
 
 @given(st.lists(scalars | st.tuples(scalars, scalars), max_size=50), st.sampled_from([2, 7, 128]))
 def test_equal_keys_meet_whatever_they_are(keys: list[Any], parallelism: int) -> None:
-    frames._REMEMBERED.clear()
+    batch_keys._REMEMBERED.clear()
     placed: dict[Any, int] = {}
     routed = route(keys, parallelism=parallelism)
     for (subtask, *_), frame in routed:
@@ -275,7 +270,7 @@ def test_values_that_cannot_be_pickled_are_a_bad_record() -> None:
 def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
     key_type: TypeInformation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "REMEMBERED_KEYS", 1_500)
+    monkeypatch.setattr(batch_keys, "REMEMBERED_KEYS", 1_500)
     keys: list[Any] = [n % 4_000 for n in range(12_000)]
     if key_type == Types.STRING():
         keys = list(map(str, keys))
@@ -286,7 +281,7 @@ def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
         frame = KeyedFrame.decode(data)
         for key, group in zip(frame.keys, groups_of(frame), strict=True):
             assert placed.setdefault(key, group) == group
-        sizes.append(len(frames._REMEMBERED[key_type, 128]))
+        sizes.append(len(batch_keys._REMEMBERED[key_type, 128]))
     assert max(sizes) <= 1_500
     assert len(placed) == 4_000
 

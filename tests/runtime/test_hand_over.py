@@ -26,8 +26,8 @@ from pyflinkstate.api.triggers import CountTrigger
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.window_assigners import GlobalWindows, SlidingEventTimeWindows
 from pyflinkstate.api.window_functions import ProcessWindowFunction
-from pyflinkstate.runtime.batch_reduce import BatchReduce
-from pyflinkstate.runtime.data_stream import DataStream
+from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,
     KeyedOneInputOperatorHarness,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyflinkstate.errors import UntrustedConnectionError
-from pyflinkstate.runtime.handshake import (
+from pyflinkstate.runtime.wire.handshake import (
     CLIENT_HELLO_BYTES,
     PROOF_BYTES,
     SERVER_HELLO_BYTES,

@@ -19,11 +19,11 @@ from support_runtime import next_event, receive, wait_for_exit
 from support_slots import SLOT, ActedSlot, Driver, deployment, frames_for, in_thread, outcome
 
 from pyflinkstate.errors import ConfigurationError, SlotLostError
-from pyflinkstate.runtime.control import ControlServer, Endpoint, SlotLost
-from pyflinkstate.runtime.heartbeat import HeartbeatSettings
-from pyflinkstate.runtime.messages import BeginEpoch, Heartbeat, SlotId
-from pyflinkstate.runtime.slot_client import run_epoch
-from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.slots.control import ControlServer, Endpoint, SlotLost
+from pyflinkstate.runtime.tasks.slot_client import run_epoch
+from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
+from pyflinkstate.runtime.wire.messages import BeginEpoch, Heartbeat, SlotId
+from pyflinkstate.runtime.wire.transport import Address
 
 pytestmark = pytest.mark.timeout(90)
 

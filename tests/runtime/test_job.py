@@ -18,16 +18,16 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.formats import JsonFormat
-from pyflinkstate.runtime.observe import CheckpointStats
-from pyflinkstate.runtime.plan import ChainNode, SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import FileSource
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.plan.plan import ChainNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.formats import JsonFormat
+from pyflinkstate.runtime.sources.sources import DirectorySource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -287,7 +287,7 @@ def test_a_sink_that_cannot_open_ends_the_job_before_any_epoch(run: JobRun, tmp_
 def test_rows_that_were_rejected_are_told_once(run: JobRun, tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.json").write_text(f"{number}\nbad {number}\n")
-    run.end = SourceNode(FileSource(str(tmp_path), JsonFormat("collect"), max_files=3), "files")
+    run.end = SourceNode(DirectorySource(str(tmp_path), JsonFormat("collect"), max_files=3), "files")
     run.restart = FixedDelayRestart(1, 0)
     run.runner.after = once(SPARK_FAILED, 2)
     job = run.run()

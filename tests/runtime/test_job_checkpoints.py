@@ -39,18 +39,19 @@ from pyflinkstate.errors import (
     SparkJobError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.checkpointing import SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.observe import EpochStats, JobStatus
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
+from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.job.observe import EpochStats
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire.messages import TaskReport
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -13,21 +13,21 @@ from support_job import JobRun, LocalRunner, numbers
 from support_runtime import PICKLED, ManualClock
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, JobFailedError, SparkJobError
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.clock import SystemClock, steady
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.metrics import OperatorMetrics
-from pyflinkstate.runtime.plan import KeyedNode
-from pyflinkstate.runtime.restart import (
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.plan import KeyedNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     RestartStrategy,
 )
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import RateSource
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import RateSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.clock import SystemClock, steady
+from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -16,16 +16,16 @@ from support_job import JobRun, LocalRunner, once
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
-from pyflinkstate.runtime import frames as frames_module
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.checkpointing import SavepointRequest
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.job_client import JobClient
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire import frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -16,20 +16,20 @@ from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, SparkJobError
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.messages import CheckpointAck, StateMaterialized
-from pyflinkstate.runtime.plan import KeyedNode, SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.shared_state import shared_files
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.checkpoints.shared_state import shared_files
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.plan import KeyedNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire.messages import CheckpointAck, StateMaterialized
 
 pytestmark = pytest.mark.timeout(60)
 

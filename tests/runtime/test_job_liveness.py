@@ -16,16 +16,16 @@ from support_runtime import PATIENCE_S, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 
 from pyflinkstate.errors import DriverUnreachableError, PyFlinkStateError, SlotLostError, SparkJobError
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.control import SlotLost
-from pyflinkstate.runtime.epochs import EpochEnded, EpochRequest
-from pyflinkstate.runtime.job_client import JobClient
-from pyflinkstate.runtime.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
-from pyflinkstate.runtime.output import Lines, OutputForwarder
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.storage import CheckpointStorage
-from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.slots.control import SlotLost
+from pyflinkstate.runtime.slots.stdout import Lines, OutputForwarder
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
+from pyflinkstate.runtime.wire.transport import Address
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -109,7 +109,7 @@ def test_a_control_server_that_has_ended_is_an_error(
     runner = LocalRunner()
     hold = threading.Event()
     runner.before = lambda _: hold.wait(PATIENCE_S) and None
-    monkeypatch.setattr("pyflinkstate.runtime.control.ControlServer.is_alive", lambda _: False)
+    monkeypatch.setattr("pyflinkstate.runtime.slots.control.ControlServer.is_alive", lambda _: False)
     run = run_of(runner, storage, [], restarts=5)
     runner.cancel = hold.set  # type: ignore[method-assign]
     with pytest.raises(DriverUnreachableError, match="'orders': its control server has ended"):

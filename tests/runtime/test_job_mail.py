@@ -21,15 +21,16 @@ from pyflinkstate.errors import (
     SourceError,
     SparkJobError,
 )
-from pyflinkstate.runtime.checkpointing import SavepointRequest
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.messages import CancelJob, WakeUp
-from pyflinkstate.runtime.observe import JobListener, JobStatus
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import Available, Epoch, Source
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import CancelJob, WakeUp
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -208,7 +209,7 @@ class TestEnd:
 
 
 def test_the_systems_clock_passes_on_what_comes_and_else_waits() -> None:
-    from pyflinkstate.runtime.clock import SystemClock
+    from pyflinkstate.runtime.wire.clock import SystemClock
 
     mailbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     event = WakeUp()

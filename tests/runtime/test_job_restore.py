@@ -12,7 +12,7 @@ from support_job import JobRun, counts, latest, numbers, once, restore_point
 from support_runtime import PICKLED, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,
@@ -20,13 +20,13 @@ from pyflinkstate.errors import (
     ParallelismError,
     SparkJobError,
 )
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

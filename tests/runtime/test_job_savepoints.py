@@ -23,19 +23,19 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     SparkJobError,
 )
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.messages import AbortCheckpoint, NotifyCheckpointComplete
-from pyflinkstate.runtime.observe import JobStatus
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire.messages import AbortCheckpoint, NotifyCheckpointComplete
 
 pytestmark = pytest.mark.timeout(60)
 

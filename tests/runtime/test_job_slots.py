@@ -21,42 +21,42 @@ from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     OperatorStateEntry,
     OperatorStateHandle,
-    OperatorStateMode,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
     StateAssignment,
 )
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointFailuresExceededError,
     SlotLostError,
     SparkJobError,
 )
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.plan import KeyedNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.query_log import QueryLog
+from pyflinkstate.runtime.sources.sources import Available
+from pyflinkstate.runtime.sources.spark_sources import StreamingSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CloseSlot,
     NotifyCheckpointComplete,
     TaskReport,
 )
-from pyflinkstate.runtime.plan import KeyedNode, SourceNode
-from pyflinkstate.runtime.query_log import QueryLog
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import Available
-from pyflinkstate.runtime.spark_sources import StreamingSource
-from pyflinkstate.runtime.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -12,9 +12,14 @@ from support_windows import WindowHarness
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.batch_reduce import BatchReduce, key_order
-from pyflinkstate.runtime.function_operators import FunctionOperator
-from pyflinkstate.runtime.keyed_functions import FieldReduce, RecordChoice, RollingReduce, check_position
+from pyflinkstate.runtime.operators.batch_reduce import BatchReduce, key_order
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator
+from pyflinkstate.runtime.operators.keyed_functions import (
+    FieldReduce,
+    RecordChoice,
+    RollingReduce,
+    check_position,
+)
 
 RECORDS = [("a", 3, "x"), ("a", 1, "y"), ("b", 7, "z"), ("a", 1, "w"), ("a", 5, "v"), ("a", 5, "u")]
 

@@ -12,7 +12,7 @@ from support_runtime import raising
 from support_slots import SLOT, deployment, frames_for
 
 from pyflinkstate.errors import SlotMemoryError
-from pyflinkstate.runtime.memory import (
+from pyflinkstate.runtime.slots.memory import (
     CHECK_INTERVAL_S,
     RESERVE_BYTES,
     RESERVE_SHARE,
@@ -20,8 +20,8 @@ from pyflinkstate.runtime.memory import (
     available_bytes,
     resident_bytes,
 )
-from pyflinkstate.runtime.messages import BeginEpoch
-from pyflinkstate.runtime.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.wire.messages import BeginEpoch
 
 MIB = 1024**2
 GIB = 1024**3

@@ -15,8 +15,8 @@ from pyflinkstate.api.triggers import CountTrigger, EventTimeTrigger, PurgingTri
 from pyflinkstate.api.window_assigners import MergingWindowAssigner
 from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.merging_windows import MergingWindowSet
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 LATE = OutputTag("late")
 GAP = EventTimeSessionWindows.with_gap(Time.milliseconds(10))

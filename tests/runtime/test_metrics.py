@@ -19,15 +19,15 @@ from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import KeyedProcessFunction, MapFunction
 from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
-from pyflinkstate.runtime.chain import ChainedOperator
-from pyflinkstate.runtime.frames import Router
-from pyflinkstate.runtime.messages import BeginEpoch, EpochDone, EpochFailed, TaskReport
-from pyflinkstate.runtime.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
-from pyflinkstate.runtime.observe import Accumulators
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode
-from pyflinkstate.runtime.sinks import DriverSink, FrameWriter
-from pyflinkstate.runtime.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SlotTask, TaskLink
+from pyflinkstate.runtime.job.observe import Accumulators
+from pyflinkstate.runtime.plan.chained import ChainedOperator
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.tasks.router import Router
+from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, TaskLink
+from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochDone, EpochFailed, TaskReport
+from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
 
 
 @pytest.fixture

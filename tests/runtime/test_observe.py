@@ -10,17 +10,17 @@ import attrs
 import pytest
 
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.messages import SlotId, SlotOutput, TaskReport
-from pyflinkstate.runtime.metrics import MetricValue
-from pyflinkstate.runtime.observe import (
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job.observe import (
     Accumulators,
-    CheckpointStats,
     EpochStats,
     JobExecutionResult,
     JobListener,
-    JobStatus,
     log_output,
 )
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.wire.messages import SlotId, SlotOutput, TaskReport
+from pyflinkstate.runtime.wire.metrics import MetricValue
 
 
 def report(epoch: int, task: str, rejected: tuple[Any, ...] = (), **counts: int) -> TaskReport:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support_runtime import PATIENCE_S, raising
 
-from pyflinkstate.runtime.output import MAX_LINE, MAX_WAITING, Lines, OutputForwarder
+from pyflinkstate.runtime.slots.stdout import MAX_LINE, MAX_WAITING, Lines, OutputForwarder
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 

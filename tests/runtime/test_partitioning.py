@@ -25,17 +25,19 @@ from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
-from pyflinkstate.runtime import frames as frames_module
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.frames import EventTimeSettings, Partitioning, Router, ValuesFrame
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointStorage
-from pyflinkstate.runtime.tasks import MergeTask, TaskLink
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, TaskTime
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
+from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire.frames import ValuesFrame
+from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, TaskTime
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ from support_runtime import PICKLED
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan import (
+from pyflinkstate.runtime.plan.plan import (
     ChainNode,
     KeyedNode,
     Node,
@@ -21,9 +21,9 @@ from pyflinkstate.runtime.plan import (
     UnionNode,
     make_plan,
 )
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.spark_sources import StreamingSource
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.sources.spark_sources import StreamingSource
 
 
 def source(name: str = "collection") -> SourceNode:

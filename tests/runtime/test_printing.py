@@ -13,10 +13,11 @@ import pytest
 from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.texts import show_double, show_float
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.frames import RECORDS_PER_FRAME
-from pyflinkstate.runtime.printing import PrintSink, RecordText, show_double, show_float
-from pyflinkstate.runtime.sinks import FrameWriter
+from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
+from pyflinkstate.runtime.sinks.sinks import FrameWriter
+from pyflinkstate.runtime.wire.frames import RECORDS_PER_FRAME
 
 PICKLED, LONG, STRING, FLOAT = Types.PICKLED_BYTE_ARRAY(), Types.LONG(), Types.STRING(), Types.FLOAT()
 LOCAL = LocalTimeTypeInfo.TimeType

@@ -8,8 +8,10 @@ import pytest
 from support_runtime import ManualClock, raising
 
 from pyflinkstate.errors import SlotLostError
-from pyflinkstate.runtime.observe import CheckpointStats, EpochStats, JobListener, JobStatus
-from pyflinkstate.runtime.progress import ProgressLine
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.job.observe import EpochStats, JobListener
+from pyflinkstate.runtime.job.progress import ProgressLine
+from pyflinkstate.runtime.settings.job_status import JobStatus
 
 #: Back to the first column, and clear to the end of the line.
 OVER = "\r\x1b[K"

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from pyflinkstate.errors import SourceError
-from pyflinkstate.runtime.query_log import NextBatch, QueryLog, position_of
+from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
 
 
 @attrs.define

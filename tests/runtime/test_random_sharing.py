@@ -20,7 +20,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
-from pyflinkstate.runtime.messages import CheckpointTrigger
+from pyflinkstate.runtime.wire.messages import CheckpointTrigger
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, OneInputOperatorHarness, OperatorSnapshot
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 

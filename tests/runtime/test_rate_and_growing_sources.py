@@ -14,13 +14,13 @@ from support_runtime import ManualClock
 from test_sources import as_kept, epochs, numbers, records
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError, SourceError
-from pyflinkstate.runtime import seen_files
-from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
-from pyflinkstate.runtime.plan import SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import Available, FileSource, RateSource, SplitEpoch
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources import seen_files
+from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
+from pyflinkstate.runtime.sources.sources import Available, DirectorySource, RateSource, SplitEpoch
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
 
 BEGAN_MS = 1_700_000_000_000
 
@@ -161,8 +161,8 @@ class TestGrowingDirectory:
         (folder / "_writing").write_text(f"{number}\n")
         (folder / "_writing").rename(folder / f"{number}.json")
 
-    def source(self, folder: Path, **settings: Any) -> FileSource:
-        return FileSource(str(folder), JsonFormat(), growing=True, **settings)
+    def source(self, folder: Path, **settings: Any) -> DirectorySource:
+        return DirectorySource(str(folder), JsonFormat(), growing=True, **settings)
 
     def test_it_goes_on_with_files_that_appear(self, folder: Path) -> None:
         source = self.source(folder)
@@ -218,7 +218,7 @@ class TestGrowingDirectory:
         ]
 
     def test_a_directory_may_become_a_growing_one(self, folder: Path) -> None:
-        bounded = FileSource(str(folder), JsonFormat())
+        bounded = DirectorySource(str(folder), JsonFormat())
         end = list(epochs(bounded))[-1].end
         self.add(folder, 4)
         assert numbers(list(epochs(self.source(folder), end))) == [[4]]
@@ -226,7 +226,7 @@ class TestGrowingDirectory:
     def test_offsets_are_those_of_one_format(self, folder: Path) -> None:
         end = next(epochs(self.source(folder))).end
         with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
-            FileSource(str(folder), CsvFormat(), growing=True).latest_offset(end, False)
+            DirectorySource(str(folder), CsvFormat(), growing=True).latest_offset(end, False)
 
 
 class TestLateFiles:
@@ -241,48 +241,48 @@ class TestLateFiles:
     @pytest.mark.parametrize("growing", [True, False])
     @pytest.mark.parametrize("late", [1, 3, 5])
     def test_it_is_read(self, folder: Path, late: int, growing: bool) -> None:
-        source = FileSource(str(folder), JsonFormat(), growing=growing)
+        source = DirectorySource(str(folder), JsonFormat(), growing=growing)
         end = list(epochs(source))[-1].end
         (folder / f"{late}.json").write_text(f"{late}\n")
         assert numbers(list(epochs(source, end))) == [[late]]
 
     def test_a_restored_job_finds_it_too(self, folder: Path) -> None:
-        end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[1].end
+        end = list(epochs(DirectorySource(str(folder), JsonFormat(), growing=True)))[1].end
         (folder / "3.json").write_text("3\n")
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         assert numbers(list(epochs(source, as_kept(end)))) == [[3], [6]]
 
     def test_an_archived_file_does_not_hide_one_that_came_while_the_job_was_down(self, folder: Path) -> None:
         """As many files as before, and 35 records that nobody has read."""
-        end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[-1].end
+        end = list(epochs(DirectorySource(str(folder), JsonFormat(), growing=True)))[-1].end
         (folder / "2.json").unlink()
         (folder / "1.json").write_text("".join(f"{n}\n" for n in range(35)))
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         assert numbers(list(epochs(source, as_kept(end)))) == [list(range(35))]
 
     def test_a_file_between_the_offset_and_the_others_is_not_late(self, folder: Path) -> None:
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         first = next(epochs(source))
         (folder / "3.json").write_text("3\n")
         assert numbers(list(epochs(source, first.end))) == [[3], [4], [6]]
 
     def test_a_file_that_is_late_for_an_epoch_does_not_change_it(self, folder: Path) -> None:
         """The epoch was planned and perhaps read; run again, it must not have one file more."""
-        source = FileSource(str(folder), JsonFormat(), files_per_epoch=2, growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), files_per_epoch=2, growing=True)
         first = next(epochs(source))
         (folder / "3.json").write_text("3\n")
         assert records(source.plan(as_kept(first.start), as_kept(first.end))) == [2, 4]
         assert numbers(list(epochs(source, first.end))) == [[3, 6]]
 
     def test_an_epoch_that_has_lost_a_file_is_not_run_without_it(self, folder: Path) -> None:
-        source = FileSource(str(folder), JsonFormat(), files_per_epoch=3, growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), files_per_epoch=3, growing=True)
         first = next(epochs(source))
         (folder / "4.json").unlink()
         with pytest.raises(SourceError, match=r"file '4\.json' of .* had 2 bytes .*, and is gone"):
             source.plan(first.start, first.end)
 
     def test_old_files_may_be_cleaned_up(self, folder: Path) -> None:
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         second = list(epochs(source))[1]
         (folder / "2.json").unlink()
         (folder / "4.json").unlink()
@@ -292,7 +292,7 @@ class TestLateFiles:
         assert numbers(list(epochs(source, third.end))) == [[7]]
 
     def test_max_files_counts_what_was_read(self, folder: Path) -> None:
-        source = FileSource(str(folder), JsonFormat(), max_files=3, growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), max_files=3, growing=True)
         second = list(epochs(source))[1]
         for number in (1, 3):
             (folder / f"{number}.json").write_text(f"{number}\n")
@@ -310,9 +310,9 @@ class TestFilesThatChange:
     def test_after_it_was_read_it_is_told_once_and_not_read_again(
         self, folder: Path, text: str, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        end = list(epochs(FileSource(str(folder), JsonFormat(), growing=True)))[-1].end
+        end = list(epochs(DirectorySource(str(folder), JsonFormat(), growing=True)))[-1].end
         (folder / "2.json").write_text(text)
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         for _ in range(3):
             assert source.latest_offset(as_kept(end), False) == Available(as_kept(end))
         (message,) = caplog.messages
@@ -320,14 +320,14 @@ class TestFilesThatChange:
 
     def test_before_its_epoch_is_committed_it_is_an_error(self, folder: Path) -> None:
         """Run again, the epoch would have other records."""
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         first = next(epochs(source))
         (folder / "2.json").write_text("2\n3\n")
         with pytest.raises(SourceError, match=r"file '2\.json' of .* had 2 bytes .*, and has 4: files of an"):
             source.plan(first.start, first.end)
 
     def test_one_that_comes_back_is_not_read_again(self, folder: Path) -> None:
-        source = FileSource(str(folder), JsonFormat(), growing=True)
+        source = DirectorySource(str(folder), JsonFormat(), growing=True)
         end = list(epochs(source))[-1].end
         (folder / "2.json").rename(folder / "_2.json")
         self.add(folder, 6)
@@ -345,7 +345,7 @@ class TestThePosition:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(seen_files, "MAX_GONE", 3)
-        source = FileSource(str(tmp_path), JsonFormat(), growing=True)
+        source = DirectorySource(str(tmp_path), JsonFormat(), growing=True)
         end, sizes = source.initial_offset(), []
         for number in range(10):
             (tmp_path / f"{number}.json").write_text("0\n")
@@ -362,9 +362,9 @@ class TestThePosition:
         monkeypatch.setattr(seen_files, "MAX_GONE", 3)
         for number in range(20):
             (tmp_path / f"{number:02}.json").write_text("0\n")
-        end = list(epochs(FileSource(str(tmp_path), JsonFormat(), growing=True)))[-1].end
+        end = list(epochs(DirectorySource(str(tmp_path), JsonFormat(), growing=True)))[-1].end
         (tmp_path / "20.json").write_text("20\n")
-        source = FileSource(str(tmp_path), JsonFormat(), growing=True)
+        source = DirectorySource(str(tmp_path), JsonFormat(), growing=True)
         assert numbers(list(epochs(source, as_kept(end)))) == [[20]]
 
 
@@ -377,8 +377,8 @@ class TestPositionsOfEarlierVersions:
             (tmp_path / f"{number}.json").write_text(f"{number}\n")
         return tmp_path
 
-    def source(self, folder: Path) -> FileSource:
-        return FileSource(str(folder), JsonFormat(), growing=True)
+    def source(self, folder: Path) -> DirectorySource:
+        return DirectorySource(str(folder), JsonFormat(), growing=True)
 
     START: ClassVar = {"last": "4.json", "format": "json", "count": 2, "files": 1}
 

@@ -27,7 +27,7 @@ from pyflinkstate.errors import (
     StaleSlotError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.restart import FixedDelayRestart, RestartStrategies, RestartTracker
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategies, RestartTracker
 
 MAY_GO_AWAY = [
     UserFunctionError,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.restart import (
+from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     RestartStrategies,

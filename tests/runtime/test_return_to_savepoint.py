@@ -12,15 +12,15 @@ import pytest
 from support_job import JobRun, LocalRunner, latest, numbers
 
 from pyflinkstate.errors import BadRecordError, SparkJobError
-from pyflinkstate.runtime.checkpointing import RestorePoint, SavepointRequest
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.frames import decode_values
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.row_format import Encoder
-from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, FrameWriter, Sink
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink, FrameWriter, Sink
+from pyflinkstate.runtime.sinks.text_file_sink import Encoder
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.frames import decode_values
 
 pytestmark = pytest.mark.timeout(60)
 

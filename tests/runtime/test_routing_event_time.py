@@ -11,9 +11,11 @@ import attrs
 import pytest
 from support_runtime import PICKLED
 
-from pyflinkstate.runtime import frames as frames_module
-from pyflinkstate.runtime.frames import EventTimeSettings, FrameKey, KeyedFrame, Partitioning, Router
-from pyflinkstate.runtime.watermarks import (
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.wire import frames as frames_module
+from pyflinkstate.runtime.wire.frames import FrameKey, KeyedFrame
+from pyflinkstate.runtime.wire.watermarks import (
     MAX_WATERMARK,
     NO_WATERMARK,
     ChannelEvent,

@@ -13,8 +13,8 @@ import pytest
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.row_format import (
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.text_file_sink import (
     OWN_FOLDER,
     BucketAssigner,
     OutputFileConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyflinkstate.runtime.runs import RunHistory, newest_run, run_id_after, sorted_runs
+from pyflinkstate.runtime.storage.runs import RunHistory, newest_run, run_id_after, sorted_runs
 
 FIRST, SECOND, THIRD = (f"{number:06d}-0000000{number}" for number in (1, 2, 3))
 #: The third run has gone back behind the second one's beginning, to epoch 10 of the first one.

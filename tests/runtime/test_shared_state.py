@@ -11,7 +11,7 @@ import pytest
 from support_runtime import ack, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
@@ -21,8 +21,8 @@ from pyflinkstate.backends.state_handles import (
     StreamStateHandle,
 )
 from pyflinkstate.errors import CheckpointError
-from pyflinkstate.runtime.messages import CheckpointAck, SlotId
-from pyflinkstate.runtime.shared_state import SHARED_PREFIX, SharedStateRegistry, shared_files
+from pyflinkstate.runtime.checkpoints.shared_state import SHARED_PREFIX, SharedStateRegistry, shared_files
+from pyflinkstate.runtime.wire.messages import CheckpointAck, SlotId
 
 A, B = SlotId("count", 0), SlotId("count", 1)
 

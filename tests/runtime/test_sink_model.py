@@ -16,7 +16,7 @@ from simulation_storage import Killed, Operation, Process, Verdict
 from support_sinks import BOTH, JOB, FailingDisk, MakeSink, Seen, run_id, seen, seen_files, write
 
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.runs import RunHistory
+from pyflinkstate.runtime.storage.runs import RunHistory
 
 STEPS = 40
 #: How often the next operations of the disk fail, and how.

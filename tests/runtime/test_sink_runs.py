@@ -31,7 +31,7 @@ from support_sinks import (
 )
 
 from pyflinkstate.errors import JobSupersededError, SinkError
-from pyflinkstate.runtime.runs import RunHistory
+from pyflinkstate.runtime.storage.runs import RunHistory
 
 FIRST = history((1, 0))
 

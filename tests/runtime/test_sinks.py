@@ -13,7 +13,7 @@ import pytest
 from support_runtime import tree
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, SinkError, SlotLostError
-from pyflinkstate.runtime.file_sink import MARKER, FileSink
+from pyflinkstate.runtime.sinks.file_sink import MARKER, FileSink
 
 JOB = "a" * 32
 

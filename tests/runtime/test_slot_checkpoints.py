@@ -14,20 +14,21 @@ from support_runtime import next_event, receive, tree
 from support_slots import SLOT, Driver, collect, frames_for
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     OperatorSubtaskState,
     StateAssignment,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     StaleSlotError,
 )
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CheckpointAck,
     CheckpointDecline,
@@ -35,7 +36,6 @@ from pyflinkstate.runtime.messages import (
     EpochAccepted,
     SlotId,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

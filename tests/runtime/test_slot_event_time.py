@@ -15,10 +15,11 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.errors import UserFunctionError
-from pyflinkstate.runtime.frames import KeyedFrame, Router, ValuesFrame
-from pyflinkstate.runtime.messages import BeginEpoch, EpochAccepted, EpochDone
-from pyflinkstate.runtime.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.watermarks import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, FrameTime
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.tasks.router import Router
+from pyflinkstate.runtime.wire.frames import KeyedFrame, ValuesFrame
+from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochAccepted, EpochDone
+from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, FrameTime
 
 OPEN, RECORDS, CLOSE, CLOSE_EMPTY = ChannelEvent
 ODD = OutputTag("odd")

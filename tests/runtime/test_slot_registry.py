@@ -12,9 +12,9 @@ from support_runtime import PATIENCE_S, receive
 from support_slots import SLOT, in_thread, outcome
 
 from pyflinkstate.errors import RuntimeFailure
-from pyflinkstate.runtime.channel import Channel
-from pyflinkstate.runtime.control import SlotRegistry
-from pyflinkstate.runtime.messages import (
+from pyflinkstate.runtime.slots.control import SlotRegistry
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CloseSlot,
     RegisterSlot,
@@ -23,7 +23,7 @@ from pyflinkstate.runtime.messages import (
     SlotUnavailable,
     StartSlot,
 )
-from pyflinkstate.runtime.transport import Address
+from pyflinkstate.runtime.wire.transport import Address
 
 ADDRESS = Address("127.0.0.1", 4_000)
 OTHER = SlotId("count-1", 1)

@@ -8,8 +8,8 @@ import pytest
 from support_job import GrowingSource
 
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.source_set import SourceSet
-from pyflinkstate.runtime.sources import Available, CollectionSource, EpochSet, SplitEpoch
+from pyflinkstate.runtime.sources.source_set import SourceSet
+from pyflinkstate.runtime.sources.sources import Available, CollectionSource, EpochSet, SplitEpoch
 
 
 def idle(_: GrowingSource) -> None:

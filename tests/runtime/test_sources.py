@@ -13,13 +13,13 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
-from pyflinkstate.runtime.connectors import NumberSequenceSource
-from pyflinkstate.runtime.formats import CsvFormat, JsonFormat
-from pyflinkstate.runtime.sources import (
+from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
+from pyflinkstate.runtime.sources.sources import (
     Available,
     CollectionSource,
+    DirectorySource,
     Epoch,
-    FileSource,
     RateSource,
     RddEpoch,
     RddSource,
@@ -168,21 +168,21 @@ def numbers(planned: list[Planned]) -> list[list[float]]:
 
 
 def test_files_are_read_in_the_order_of_their_names(folder: Path) -> None:
-    planned = list(epochs(FileSource(str(folder), JsonFormat(), files_per_epoch=2)))
+    planned = list(epochs(DirectorySource(str(folder), JsonFormat(), files_per_epoch=2)))
     assert numbers(planned) == [[1, 1.5, 2, 2.5], [3, 3.5, 4, 4.5], [5, 5.5]]
     assert [each.is_last for each in planned] == [False, False, True]
     assert [len(each.epoch.splits) for each in planned] == [2, 2, 1]
 
 
 def test_without_barriers_all_files_are_one_epoch(folder: Path) -> None:
-    (whole,) = epochs(FileSource(str(folder), JsonFormat()), whole=True)
+    (whole,) = epochs(DirectorySource(str(folder), JsonFormat()), whole=True)
     assert len(records(whole.epoch)) == 10
     assert whole.is_last
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
 def test_a_directory_may_be_a_path_or_a_uri(folder: Path, form: str) -> None:
-    source = FileSource(form.format(folder), JsonFormat(), files_per_epoch=5)
+    source = DirectorySource(form.format(folder), JsonFormat(), files_per_epoch=5)
     source.check()
     assert len(records(next(epochs(source)).epoch)) == 10
 
@@ -191,7 +191,7 @@ def test_a_directory_may_be_a_path_or_a_uri(folder: Path, form: str) -> None:
 def test_names_with_blanks_and_signs_are_read(tmp_path: Path, form: str) -> None:
     for name in ("a b.json", "c%20d.json", "é#f?.json"):
         (tmp_path / name).write_text("1\n")
-    (planned,) = epochs(FileSource(form.format(tmp_path), JsonFormat(), files_per_epoch=9))
+    (planned,) = epochs(DirectorySource(form.format(tmp_path), JsonFormat(), files_per_epoch=9))
     assert records(planned.epoch) == [1, 1, 1]
 
 
@@ -199,24 +199,24 @@ def test_hidden_files_and_folders_are_no_data(folder: Path) -> None:
     for name in (".4.json.crc", "_SUCCESS", "._1.json"):
         (folder / name).write_text("not JSON")
     (folder / "0.json").mkdir()
-    assert len(list(epochs(FileSource(str(folder), JsonFormat())))) == 5
+    assert len(list(epochs(DirectorySource(str(folder), JsonFormat())))) == 5
 
 
 @pytest.mark.parametrize(("max_files", "count"), [(1, 1), (3, 3), (99, 5), (None, 5)])
 def test_no_more_than_max_files_are_read(folder: Path, max_files: int | None, count: int) -> None:
-    planned = list(epochs(FileSource(str(folder), JsonFormat(), max_files=max_files)))
+    planned = list(epochs(DirectorySource(str(folder), JsonFormat(), max_files=max_files)))
     assert len(planned) == count
     assert planned[-1].is_last
 
 
 def test_an_offset_goes_on_after_its_file(folder: Path) -> None:
-    source = FileSource(str(folder), JsonFormat(), files_per_epoch=2)
+    source = DirectorySource(str(folder), JsonFormat(), files_per_epoch=2)
     first = next(epochs(source))
     assert numbers(list(epochs(source, first.end))) == [[3, 3.5, 4, 4.5], [5, 5.5]]
 
 
 def test_files_that_were_added_later_are_read_after_the_others(folder: Path) -> None:
-    source = FileSource(str(folder), JsonFormat())
+    source = DirectorySource(str(folder), JsonFormat())
     end = list(epochs(source))[-1].end
     assert source.latest_offset(end, False) == Available(end, is_last=True)
     (folder / "6.json").write_text("6\n")
@@ -224,14 +224,14 @@ def test_files_that_were_added_later_are_read_after_the_others(folder: Path) -> 
 
 
 def test_a_file_is_added_in_the_middle_of_the_run(folder: Path) -> None:
-    source = FileSource(str(folder), JsonFormat())
+    source = DirectorySource(str(folder), JsonFormat())
     first = next(epochs(source))
     (folder / "1a.json").write_text('"added"\n')
     assert numbers(list(epochs(source, first.end)))[0] == ["added"]
 
 
 def test_a_file_that_goes_after_it_was_read_is_no_matter(folder: Path) -> None:
-    source = FileSource(str(folder), JsonFormat())
+    source = DirectorySource(str(folder), JsonFormat())
     end = next(epochs(source)).end
     (folder / "1.json").unlink()
     assert numbers(list(epochs(source, end)))[0] == [2, 2.5]
@@ -242,18 +242,18 @@ def test_a_file_that_goes_after_it_was_read_is_no_matter(folder: Path) -> None:
 )
 def test_a_directory_refuses_the_offset_of_other_input(folder: Path, start: Any) -> None:
     with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
-        FileSource(str(folder), JsonFormat()).latest_offset(start, False)
+        DirectorySource(str(folder), JsonFormat()).latest_offset(start, False)
 
 
 def test_an_offset_of_an_older_version_is_taken(folder: Path) -> None:
     """It did not tell how many files there were."""
     start = {"last": "3.json", "format": "json"}
-    planned = list(epochs(FileSource(str(folder), JsonFormat()), start))
+    planned = list(epochs(DirectorySource(str(folder), JsonFormat()), start))
     assert numbers(planned) == [[4, 4.5], [5, 5.5]]
 
 
 def test_an_offset_that_has_been_cut_off_is_refused(folder: Path) -> None:
-    source = FileSource(str(folder), JsonFormat())
+    source = DirectorySource(str(folder), JsonFormat())
     end = next(epochs(source)).end
     for seen in (end["seen"][:-4], end["seen"][:-1], "%", 7):
         with pytest.raises(IncompatibleCheckpointError, match="the source position's list of files"):
@@ -261,13 +261,13 @@ def test_an_offset_that_has_been_cut_off_is_refused(folder: Path) -> None:
 
 
 def test_fewer_files_than_were_read_are_refused(folder: Path) -> None:
-    end = next(epochs(FileSource(str(folder), JsonFormat(), files_per_epoch=3))).end
+    end = next(epochs(DirectorySource(str(folder), JsonFormat(), files_per_epoch=3))).end
     with pytest.raises(IncompatibleCheckpointError, match=r"3\.json"):
-        FileSource(str(folder), JsonFormat(), max_files=2).latest_offset(end, False)
+        DirectorySource(str(folder), JsonFormat(), max_files=2).latest_offset(end, False)
 
 
 def test_a_directory_that_vanishes_is_a_source_error(folder: Path) -> None:
-    source = FileSource(str(folder / "later"), JsonFormat())
+    source = DirectorySource(str(folder / "later"), JsonFormat())
     with pytest.raises(SourceError, match="cannot list"):
         source.latest_offset(source.initial_offset(), False)
 
@@ -275,14 +275,14 @@ def test_a_directory_that_vanishes_is_a_source_error(folder: Path) -> None:
 def test_a_directory_with_nothing_to_read_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(ConfigurationError, match="holds no files to read"):
-        FileSource(str(tmp_path), CsvFormat()).check()
+        DirectorySource(str(tmp_path), CsvFormat()).check()
 
 
 @pytest.mark.parametrize("directory", ["{}/missing", "{}/file", "file:{}/missing"])
 def test_what_is_no_directory_is_refused_at_once(tmp_path: Path, directory: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot list"):
-        FileSource(directory.format(tmp_path), CsvFormat()).check()
+        DirectorySource(directory.format(tmp_path), CsvFormat()).check()
 
 
 # --- what every source may leave as it is ------------------------------------------------------------
@@ -322,7 +322,7 @@ def is_fresh(source: Source) -> bool:
 def test_which_sources_make_each_record_anew(tmp_path: Path) -> None:
     """Of a collection, an RDD, and a format or a source of the user's nothing is known."""
     (tmp_path / "a.json").write_text("[1]\n")
-    assert is_fresh(FileSource(str(tmp_path), JsonFormat()))
+    assert is_fresh(DirectorySource(str(tmp_path), JsonFormat()))
     assert is_fresh(RateSource(1, lambda: 0))
     assert is_fresh(NumberSequenceSource(1, 2))
     assert is_fresh(CollectionSource([[1]], is_fresh=True))
@@ -330,6 +330,6 @@ def test_which_sources_make_each_record_anew(tmp_path: Path) -> None:
     class OwnFormat(JsonFormat):
         """It might refill one record."""
 
-    assert not is_fresh(FileSource(str(tmp_path), OwnFormat()))
+    assert not is_fresh(DirectorySource(str(tmp_path), OwnFormat()))
     assert not is_fresh(CollectionSource([[1]]))
     assert not is_fresh(RddSource(object(), 1, 1))

@@ -18,9 +18,9 @@ from pyflinkstate.errors import (
     SlotLostError,
     SourceError,
 )
-from pyflinkstate.runtime.query_log import QueryLog, position_of
-from pyflinkstate.runtime.sources import Available, RddEpoch
-from pyflinkstate.runtime.spark_sources import (
+from pyflinkstate.runtime.sources.query_log import QueryLog, position_of
+from pyflinkstate.runtime.sources.sources import Available, RddEpoch
+from pyflinkstate.runtime.sources.spark_sources import (
     EARLIEST,
     LATEST,
     NO_BATCH,

@@ -15,14 +15,14 @@ from support_runtime import metadata, tree
 
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
-from pyflinkstate.backends.state_handles import FileStateHandle
+from pyflinkstate.backends.format.state_handles import FileStateHandle
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, load_checkpoint, open_checkpoint
 
 JOB = "0" * 32
 

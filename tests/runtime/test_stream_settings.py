@@ -32,11 +32,11 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.data_stream import DataStream
-from pyflinkstate.runtime.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan, upstream_of
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource, Source
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan, upstream_of
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource, Source
 
 TAG = OutputTag("late")
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps()

@@ -10,11 +10,11 @@ from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.chain import WATERMARKS
-from pyflinkstate.runtime.keyed_functions import Projection
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.stream_types import check_same_type, converted_at_source, type_of
+from pyflinkstate.runtime.operators.keyed_functions import Projection
+from pyflinkstate.runtime.plan.chained import WATERMARKS
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
+from pyflinkstate.runtime.program.stream_types import check_same_type, converted_at_source, type_of
+from pyflinkstate.runtime.sources.sources import CollectionSource
 
 PAIR = Types.TUPLE([Types.STRING(), Types.FLOAT()])
 PICKLED = Types.PICKLED_BYTE_ARRAY()

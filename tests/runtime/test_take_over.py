@@ -37,22 +37,22 @@ from pyflinkstate.errors import (
     SparkJobError,
     StateMigrationError,
 )
-from pyflinkstate.runtime import job as job_module
-from pyflinkstate.runtime import storage as storage_module
-from pyflinkstate.runtime.checkpoint_config import ExternalizedCheckpointRetention
-from pyflinkstate.runtime.checkpointing import RestorePoint
-from pyflinkstate.runtime.coordinator import CheckpointSettings
-from pyflinkstate.runtime.epochs import EpochRequest, SlotsRequest
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.observe import JobStatus
-from pyflinkstate.runtime.plan import ChainNode, KeyedNode, SourceNode
-from pyflinkstate.runtime.restart import FixedDelayRestart
-from pyflinkstate.runtime.run_claim import CHECK_INTERVAL_MS, RunClaim
-from pyflinkstate.runtime.runs import RunHistory
-from pyflinkstate.runtime.sinks import DriverSink
-from pyflinkstate.runtime.sources import CollectionSource
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
+from pyflinkstate.runtime.checkpoints.run_claim import CHECK_INTERVAL_MS, RunClaim
+from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
+from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.sources import CollectionSource
+from pyflinkstate.runtime.storage import storage as storage_module
+from pyflinkstate.runtime.storage.runs import RunHistory
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -13,19 +13,13 @@ from support_slots import Driver
 
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
-from pyflinkstate.runtime.chain import WATERMARKS, ChainedOperator
-from pyflinkstate.runtime.frames import (
-    EventTimeSettings,
-    KeyedFrame,
-    Router,
-    ValuesFrame,
-    decode_values,
-    encode_values,
-)
-from pyflinkstate.runtime.messages import TaskReport
-from pyflinkstate.runtime.observe import Accumulators
-from pyflinkstate.runtime.sinks import FrameWriter
-from pyflinkstate.runtime.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
+from pyflinkstate.runtime.job.observe import Accumulators
+from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.sinks.sinks import FrameWriter
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
+from pyflinkstate.runtime.wire.frames import KeyedFrame, ValuesFrame, decode_values, encode_values
+from pyflinkstate.runtime.wire.messages import TaskReport
 
 
 @pytest.fixture

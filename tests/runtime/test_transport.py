@@ -17,9 +17,9 @@ from support_runtime import PATIENCE_S
 from support_slots import in_thread, outcome
 
 from pyflinkstate.errors import UntrustedConnectionError
-from pyflinkstate.runtime import transport
-from pyflinkstate.runtime.channel import Channel
-from pyflinkstate.runtime.transport import (
+from pyflinkstate.runtime.wire import transport
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     LIMITS,
     Address,

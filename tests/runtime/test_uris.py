@@ -14,14 +14,13 @@ from support_runtime import metadata
 from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionEnvironment
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.connectors import FileSource, StreamFormat
-from pyflinkstate.runtime.formats import JsonFormat
-from pyflinkstate.runtime.job import Job
-from pyflinkstate.runtime.job_client import JobClient
-from pyflinkstate.runtime.sources import FileSource as DirectorySource
-from pyflinkstate.runtime.sources import SplitEpoch
-from pyflinkstate.runtime.storage import CheckpointStorage, load_checkpoint, open_checkpoint
-from pyflinkstate.runtime.uris import (
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
+from pyflinkstate.runtime.sources.formats import JsonFormat
+from pyflinkstate.runtime.sources.sources import DirectorySource, SplitEpoch
+from pyflinkstate.runtime.storage.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.uris import (
     KNOWN_SCHEMES,
     absolute,
     check_spark_reaches,

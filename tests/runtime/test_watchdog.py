@@ -10,13 +10,13 @@ import threading
 import pytest
 from support_runtime import PATIENCE_S
 
-from pyflinkstate.runtime.watchdog import KernelWatchdog, ThreadWatchdog, watchdog
+from pyflinkstate.runtime.slots.watchdog import KernelWatchdog, ThreadWatchdog, watchdog
 
 pytestmark = pytest.mark.timeout(60)
 
 BEGIN = """
 import re, signal, sys, threading
-from pyflinkstate.runtime.watchdog import KernelWatchdog, ThreadWatchdog
+from pyflinkstate.runtime.slots.watchdog import KernelWatchdog, ThreadWatchdog
 dog = {kind}()
 {then}
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from pyflinkstate.runtime.watermarks import (
+from pyflinkstate.runtime.wire.watermarks import (
     MAX_WATERMARK,
     NO_WATERMARK,
     ChannelEvent,

@@ -24,7 +24,7 @@ from pyflinkstate.api.windows import (
     TimeWindow,
 )
 from pyflinkstate.errors import ConfigurationError, StateRegistrationError
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 TEN = TumblingEventTimeWindows.of(10)
 

@@ -10,8 +10,8 @@ from pyflinkstate.api.session_windows import EventTimeSessionWindows, SessionWin
 from pyflinkstate.api.triggers import EventTimeTrigger, PurgingTrigger
 from pyflinkstate.api.window_assigners import SlidingEventTimeWindows
 from pyflinkstate.api.windows import TimeWindow
-from pyflinkstate.runtime.timers import MAX_WATERMARK, NO_WATERMARK
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 LATE = OutputTag("late")
 

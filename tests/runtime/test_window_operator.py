@@ -35,7 +35,7 @@ from pyflinkstate.api.windows import (
     TimeWindow,
 )
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 LATE = OutputTag("late")
 TEN = TumblingEventTimeWindows.of(Time.milliseconds(10))

@@ -27,7 +27,7 @@ from pyflinkstate.api.window_assigners import (
 )
 from pyflinkstate.api.windows import GlobalWindow, TimeWindow
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 HUNDRED = TumblingEventTimeWindows.of(100)
 

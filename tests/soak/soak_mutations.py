@@ -44,19 +44,19 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a checkpoint completes with an acknowledgement missing",
-        "runtime/coordinator.py",
+        "runtime/checkpoints/coordinator.py",
         "if pending.missing or pending.aligned_ms is None or",
         "if len(pending.missing) > 1 or pending.aligned_ms is None or",
     ),
     Mutation(
         "a checkpoint completes before its barrier is aligned",
-        "runtime/coordinator.py",
+        "runtime/checkpoints/coordinator.py",
         "if pending.missing or pending.aligned_ms is None or",
         "if pending.missing or",
     ),
     Mutation(
         "the newest checkpoints are subsumed",
-        "runtime/coordinator.py",
+        "runtime/checkpoints/coordinator.py",
         """surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]""",
         """surplus = self._completed[self._settings.num_retained :]
@@ -64,20 +64,20 @@ MUTATIONS = (
     ),
     Mutation(
         "a savepoint completes without the commit of its companion",
-        "runtime/coordinator.py",
+        "runtime/checkpoints/coordinator.py",
         "return is_alone or pending.epoch <= self._committed_epoch",
         "return True",
     ),
     Mutation(
         "sinks are not rewound on a restart",
-        "runtime/job.py",
+        "runtime/job/job.py",
         """                sink.sink.rewind(self._epoch)
                 sink.sink.commit(self._epoch)  # again""",
         "                sink.sink.commit(self._epoch)  # again",
     ),
     Mutation(
         "slots restore after the take-over",
-        "runtime/job.py",
+        "runtime/job/job.py",
         """        if self._restore is not None:
             self._start_slots()
         line = """,
@@ -85,69 +85,69 @@ MUTATIONS = (
     ),
     Mutation(
         "a checkpoint has the position of the newest epoch",
-        "runtime/checkpointing.py",
+        "runtime/checkpoints/checkpointing.py",
         "state = self._epoch_states.pop(pending.checkpoint_id)",
         "state = self._job.epoch_state(self._job._epoch)",
     ),
     Mutation(
         "shared files that are still needed are deleted",
-        "runtime/shared_state.py",
+        "runtime/checkpoints/shared_state.py",
         "return candidates - needed",
         "return candidates",
     ),
     Mutation(
         "a driver does not look for a newer run",
-        "runtime/run_claim.py",
+        "runtime/checkpoints/run_claim.py",
         "self._successor = newest if newest != self.run else None",
         "self._successor = None",
     ),
     Mutation(
         "a checkpoint of a run that was superseded counts as the latest",
-        "runtime/runs.py",
+        "runtime/storage/runs.py",
         "return shared is None or epoch <= shared",
         "return True",
     ),
     Mutation(
         "a sink makes files of tasks visible that did not count",
-        "runtime/file_sink.py",
+        "runtime/sinks/file_sink.py",
         "for name in results:",
         "for name in self._area.names_in(pending):",
     ),
     Mutation(
         "a sink commits one epoch too many",
-        "runtime/file_sink.py",
+        "runtime/sinks/file_sink.py",
         "if number <= epoch:",
         "if number <= epoch + 1:",
     ),
     Mutation(
         "what was moved aside is not brought back",
-        "runtime/file_sink.py",
+        "runtime/sinks/file_sink.py",
         "self._area.bring_back(change, self._bring_back)",
         "pass",
     ),
     Mutation(
         "a sink takes the folder from a newer run",
-        "runtime/run_area.py",
+        "runtime/sinks/run_area.py",
         "if found is not None and found.is_newer_than(wanted):",
         "if False:",
     ),
     Mutation(
         "a checkpoint is deleted with _metadata last",
-        "runtime/storage.py",
+        "runtime/storage/storage.py",
         """                file_system.delete_file(f"{folder}/{METADATA}")
                 flush_folder(file_system, folder)""",
         "                pass",
     ),
     Mutation(
         "files are renamed before they are flushed",
-        "runtime/durable.py",
+        "runtime/storage/durable.py",
         """        flush_file(file_system, unfinished)
         file_system.move(unfinished, path)""",
         "        file_system.move(unfinished, path)",
     ),
     Mutation(
         "the folder of a completed checkpoint is not flushed",
-        "runtime/storage.py",
+        "runtime/storage/storage.py",
         """metadata.encode())
             flush_folder(file_system, folder)""",
         "metadata.encode())",

@@ -31,7 +31,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
-    from pyflinkstate.runtime.spark import local_session
+    from pyflinkstate.runtime.spark.spark import local_session
 
     session = local_session()
     yield session

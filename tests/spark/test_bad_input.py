@@ -119,7 +119,7 @@ def test_a_function_that_raises_shows_operator_key_and_its_own_traceback(
     assert "LookupError: cannot stand 7" in message
     assert "operator 'the operator', key 'b', record ('b', 7)" in message
     assert "operators.py" in message
-    assert "runtime/subtask.py" not in message, "only the user's own frames are shown"
+    assert "runtime/operators/subtask.py" not in message, "only the user's own frames are shown"
 
 
 def test_a_key_selector_that_raises(env: StreamExecutionEnvironment) -> None:

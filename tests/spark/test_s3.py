@@ -23,9 +23,9 @@ from pyflinkstate import (
     StreamExecutionEnvironment,
     errors,
 )
-from pyflinkstate.runtime.shared_state import shared_files
-from pyflinkstate.runtime.storage import load_checkpoint
-from pyflinkstate.runtime.uris import child_uri
+from pyflinkstate.runtime.checkpoints.shared_state import shared_files
+from pyflinkstate.runtime.storage.storage import load_checkpoint
+from pyflinkstate.runtime.storage.uris import child_uri
 
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")

@@ -38,8 +38,8 @@ from pyflinkstate import (
     ValueStateDescriptor,
     errors,
 )
-from pyflinkstate.runtime.messages import SlotId
-from pyflinkstate.runtime.storage import load_checkpoint
+from pyflinkstate.runtime.storage.storage import load_checkpoint
+from pyflinkstate.runtime.wire.messages import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
 

@@ -25,7 +25,7 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import BadRecordError, ConfigurationError, UserFunctionError
-from pyflinkstate.runtime.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.connectors import (
-    FileSource,
-    StreamFormat,
-)
-from pyflinkstate.runtime.file_sink import FileSink
-from pyflinkstate.runtime.row_format import (
-    BucketAssigner,
-    OutputFileConfig,
-    RollingPolicy,
-)
+from pyflinkstate.runtime.sinks import BucketAssigner, FileSink, OutputFileConfig, RollingPolicy
+from pyflinkstate.runtime.sources import FileSource, StreamFormat
 
 __all__ = [
     "BucketAssigner",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.connectors import NumberSequenceSource
+from pyflinkstate.runtime.sources import NumberSequenceSource
 
 __all__ = [
     "NumberSequenceSource",

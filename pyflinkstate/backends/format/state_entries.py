@@ -1,0 +1,59 @@
+"""The entries of a state as columns: what backends give to, and take from, the checkpoint format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import attrs
+
+from pyflinkstate.backends.types import StateMeta
+
+
+@attrs.frozen
+class KeyGroupEntries:
+    """The entries of one state and key group; ``namespaces`` is None for the void namespace.
+
+    In an increment ``removed`` says which entries are no longer there; their values mean nothing.
+    """
+
+    key_group: int
+    keys: list[Any]
+    namespaces: list[Any] | None
+    values: list[Any]
+    removed: list[bool] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def entry_keys(self) -> list[Any]:
+        """Return what a state map finds each entry by."""
+        return self.keys if self.namespaces is None else list(zip(self.keys, self.namespaces, strict=True))
+
+    def picked(self, key_group: int, rows: list[int]) -> KeyGroupEntries:
+        """Return some of the entries, which are in ``key_group``."""
+
+        def of(column: list[Any]) -> list[Any]:
+            return [column[row] for row in rows]
+
+        return KeyGroupEntries(
+            key_group,
+            of(self.keys),
+            None if self.namespaces is None else of(self.namespaces),
+            of(self.values),
+            None if self.removed is None else of(self.removed),
+        )
+
+
+class KeyedStateSnapshot(Protocol):
+    """What one state held at one moment."""
+
+    @property
+    def meta(self) -> StateMeta:
+        """What is known of the state."""
+
+    def key_groups(self) -> Iterator[KeyGroupEntries]:
+        """Iterate over the key groups; each may be released when the next is asked for."""
+
+    def release(self) -> None:
+        """Release what is not yet released. Idempotent."""

@@ -1,0 +1,137 @@
+"""What points at stored state: passed from a subtask to the coordinator and back (Flink: ``StateObject``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from pyflinkstate.backends.keys import KEY_HASH_VERSION, KeyGroupRange
+from pyflinkstate.backends.types import OperatorStateMode
+
+
+@attrs.frozen
+class FileStateHandle:
+    """A file of a checkpoint, by its name below the checkpoint's directory."""
+
+    path: str
+    size_bytes: int
+
+
+@attrs.frozen
+class ByteStreamStateHandle:
+    """State so small that it travels inside ``_metadata``."""
+
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+
+StreamStateHandle = FileStateHandle | ByteStreamStateHandle
+
+
+@attrs.frozen
+class Section:
+    """Where one key group of one state lies in a state file."""
+
+    offset: int
+    length: int
+    checksum: int
+
+
+@attrs.frozen
+class KeyGroupsStateHandle:
+    """The keyed state of one subtask (Flink: ``KeyGroupsStateHandle``).
+
+    ``sections`` maps state name to key group to section; a key group without entries has none.
+
+    In an incremental checkpoint the file may be older than the checkpoint: ``increments`` are what
+    changed since, in order, each of them in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
+    ``checkpoint_id`` says at which checkpoint this file was written; only such checkpoints note it.
+    ``key_hash_version`` says by which hash of keys the key groups are.
+    """
+
+    key_group_range: KeyGroupRange
+    stream: StreamStateHandle
+    sections: dict[str, dict[int, Section]]
+    increments: tuple[KeyGroupsStateHandle, ...] = ()
+    checkpoint_id: int | None = None
+    key_hash_version: int = KEY_HASH_VERSION
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the state, written, with all increments."""
+        return self.stream.size_bytes + sum(increment.size_bytes for increment in self.increments)
+
+    def files(self) -> Iterator[FileStateHandle]:
+        """Iterate over all files that are needed."""
+        for handle in (self, *self.increments):
+            if isinstance(handle.stream, FileStateHandle):
+                yield handle.stream
+
+
+@attrs.frozen
+class OperatorStateEntry:
+    """One operator state in a file. ``start`` and ``stop`` say which elements are to be restored."""
+
+    mode: OperatorStateMode
+    section: Section
+    count: int
+    start: int = 0
+    stop: int = attrs.field(default=attrs.Factory(lambda self: self.count, takes_self=True))
+
+
+@attrs.frozen
+class OperatorStateHandle:
+    """The operator state of one subtask, by state name (Flink: ``OperatorStateHandle``)."""
+
+    stream: StreamStateHandle
+    states: dict[str, OperatorStateEntry]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stream.size_bytes
+
+
+@attrs.frozen
+class RawOperatorStateHandle:
+    """Bytes that a function wrote itself, in partitions that are dealt out on a restore."""
+
+    stream: StreamStateHandle
+    partitions: tuple[Section, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stream.size_bytes
+
+
+#: Under this name the sections of raw keyed state stand in a :class:`KeyGroupsStateHandle`.
+RAW_KEYED_STATE = "raw"
+
+
+@attrs.frozen
+class OperatorSubtaskState:
+    """All that one subtask wrote for a checkpoint (Flink: ``OperatorSubtaskState``)."""
+
+    managed_keyed: KeyGroupsStateHandle | None = None
+    raw_keyed: KeyGroupsStateHandle | None = None
+    managed_operator: OperatorStateHandle | None = None
+    raw_operator: RawOperatorStateHandle | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the state, written."""
+        handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
+        return sum(handle.size_bytes for handle in handles if handle is not None)
+
+
+@attrs.frozen
+class StateAssignment:
+    """All that one subtask restores, out of any number of files."""
+
+    managed_keyed: tuple[KeyGroupsStateHandle, ...] = ()
+    raw_keyed: tuple[KeyGroupsStateHandle, ...] = ()
+    managed_operator: tuple[OperatorStateHandle, ...] = ()
+    raw_operator: tuple[RawOperatorStateHandle, ...] = ()

@@ -1,0 +1,67 @@
+"""The four results of an operator's snapshot, and how they become one acknowledgement."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import attrs
+
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
+    KeyGroupsStateHandle,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
+)
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotTask
+from pyflinkstate.errors import CheckpointError
+
+
+@attrs.frozen
+class OperatorSnapshotFutures:
+    """What is still to be written of one snapshot (Flink: ``OperatorSnapshotFutures``)."""
+
+    streams: CheckpointStreamFactory
+    managed_keyed: SnapshotTask[KeyGroupsStateHandle]
+    raw_keyed: SnapshotTask[KeyGroupsStateHandle]
+    managed_operator: SnapshotTask[OperatorStateHandle]
+    raw_operator: SnapshotTask[RawOperatorStateHandle]
+    #: Of managed keyed state, if others than ``streams``.
+    keyed_streams: CheckpointStreamFactory | None = None
+
+    def cancel(self) -> None:
+        """Stop all four. Idempotent, on any thread."""
+        for task in self._tasks():
+            task.cancel()
+
+    def finish(self) -> OperatorSubtaskState:
+        """Write all four and return them as one (Flink: ``OperatorSnapshotFinalizer``).
+
+        When one fails the others are cancelled, what was written is deleted, and its error is raised.
+        """
+        try:
+            for task in self._tasks():
+                task.run()
+                task.result()
+        except BaseException:
+            self.cancel()
+            self._discard()
+            raise
+        return OperatorSubtaskState(
+            self.managed_keyed.result(),
+            self.raw_keyed.result(),
+            self.managed_operator.result(),
+            self.raw_operator.result(),
+        )
+
+    def _discard(self) -> None:
+        for task in self._tasks():
+            if task.handle is not None:
+                own = self.keyed_streams if task is self.managed_keyed else None
+                streams = own or self.streams
+                with contextlib.suppress(CheckpointError):
+                    streams.discard(task.handle.stream)
+
+    def _tasks(self) -> tuple[SnapshotTask[Any], ...]:
+        return self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator

@@ -1,0 +1,95 @@
+"""What a backend knows of a state without its descriptor; it outlives the program in the checkpoint."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE_TYPE
+
+
+@attrs.frozen
+class RegisteredStateMeta:
+    """A keyed state (Flink: ``RegisteredKeyValueStateBackendMetaInfo``).
+
+    Attributes:
+        name: what the descriptor calls it.
+        kind: of the five.
+        stored_type: of what is stored for one key and namespace.
+        namespace_type: of its namespaces.
+    """
+
+    name: str
+    kind: StateKind
+    stored_type: TypeInformation
+    namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether entries are found by key and namespace, not by the key alone."""
+        return self.namespace_type != VOID_NAMESPACE_TYPE
+
+    def __str__(self) -> str:
+        spaced = f" by {self.namespace_type}" if self.is_namespaced else ""
+        return f"{self.kind.value} of {self.stored_type}{spaced}"
+
+
+@attrs.frozen
+class RegisteredQueueMeta:
+    """A queue of timers (Flink: ``RegisteredPriorityQueueStateBackendMetaInfo``).
+
+    It is stored as entries of key, namespace and timestamp.
+    """
+
+    name: str
+    namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
+
+    @property
+    def stored_type(self) -> TypeInformation:
+        """The type of timestamps, in milliseconds."""
+        return Types.LONG()
+
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether timers have a namespace."""
+        return self.namespace_type != VOID_NAMESPACE_TYPE
+
+
+StateMeta = RegisteredStateMeta | RegisteredQueueMeta
+
+
+class OperatorStateMode(enum.Enum):
+    """How operator state is spread over subtasks on a restore (Flink: ``OperatorStateHandle.Mode``)."""
+
+    #: The elements of all subtasks are dealt out.
+    SPLIT_DISTRIBUTE = "SPLIT_DISTRIBUTE"
+    #: Every subtask gets all elements of all subtasks.
+    UNION = "UNION"
+    #: Every subtask gets what one of them had: they all have the same.
+    BROADCAST = "BROADCAST"
+
+
+@attrs.frozen
+class RegisteredOperatorStateMeta:
+    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
+
+    ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
+    """
+
+    name: str
+    mode: OperatorStateMode
+    stored_type: TypeInformation
+
+    @property
+    def columns(self) -> list[tuple[str, TypeInformation]]:
+        """The columns that the state is written as: name and type of each."""
+        if isinstance(self.stored_type, MapTypeInfo):
+            return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
+        assert isinstance(self.stored_type, ListTypeInfo)
+        return [("value", self.stored_type.element_type)]
+
+    def __str__(self) -> str:
+        return f"{self.mode.value} of {self.stored_type}"

@@ -1,0 +1,407 @@
+"""Keeps records, results and state apart: no object that can change belongs to two of them.
+
+Flink serializes at each hand-over, so a result is what it was when it was emitted, and state what it was when
+it was stored. Here objects wait by reference until a frame or a checkpoint pickles them, so whatever is
+handed over is *isolated* first: what cannot change in place is passed as it is, and what can is copied, with
+what is shared inside a value shared inside its copy.
+
+A value that can be copied neither by ``deepcopy`` nor by a pickle, such as a generator or a connection, is
+passed as it is: within a chain it may be, and a frame or a checkpoint refuses what it cannot pickle.
+
+The file is compiled by mypyc where a C compiler is at hand. Compiled functions do not mind Python's recursion
+limit, so they count how deep they are, and leave what lies deeper to ``deepcopy``.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import datetime
+import decimal
+import enum
+import fractions
+import pickle
+import uuid
+from typing import Any, Final
+
+import numpy as np
+
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.row import Row, RowKind, names_of, row_of
+from pyflinkstate.api.time import Instant
+from pyflinkstate.backends.values.state_list import StateList
+
+#: Values of just these types, not of types derived from them, cannot change in place.
+IMMUTABLE_TYPES: Final = frozenset(
+    {int, float, bool, str, bytes, complex, range, type(None), decimal.Decimal, fractions.Fraction, uuid.UUID}
+    | {datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone}
+    | {Instant, RowKind, OutputTag, type}
+)
+
+#: How deep a value is copied without the help of ``deepcopy``.
+MAX_DEPTH: Final = 100
+#: How deep it is searched for something that can change before it is copied part by part.
+LOOK_DEPTH: Final = 8
+
+#: Copies by the ids of originals, as ``deepcopy`` keeps them.
+_Memo = dict[int, Any]
+
+
+def is_immutable(value: Any) -> bool:
+    """Return whether neither ``value`` nor what it holds can change in place; False where it is not known."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return True
+    if kind is list or kind is dict:
+        return False
+    if kind is tuple and _is_flat(value):
+        return True
+    return _is_immutable(value, LOOK_DEPTH)
+
+
+def _is_immutable(value: Any, depth: int) -> bool:
+    kind = type(value)
+    if kind in IMMUTABLE_TYPES:
+        return True
+    if depth == 0 or kind is list or kind is dict:
+        return False
+    if kind is tuple:
+        return _are_immutable(value, depth - 1)
+    nature = _nature_of(kind)
+    if nature == _ATOM:
+        return True
+    if nature == _PARTS:
+        return _are_immutable(value, depth - 1)
+    if nature == _PARTS_AND_ATTRIBUTES:
+        return _has_immutable_attributes(value, depth - 1) and _are_immutable(value, depth - 1)
+    return nature == _FROZEN and _has_immutable_attributes(value, depth - 1)
+
+
+def _are_immutable(parts: Any, depth: int) -> bool:
+    return all(type(part) in IMMUTABLE_TYPES or _is_immutable(part, depth) for part in parts)
+
+
+def _has_immutable_attributes(value: Any, depth: int) -> bool:
+    for name, part in value.__dict__.items():
+        # A Spark Row has the list of its names there, and lets nobody set it.
+        if name != "__fields__" and not _is_immutable(part, depth):
+            return False
+    return True
+
+
+def isolated(value: Any) -> Any:
+    """Return ``value`` if it cannot change in place, else a copy that shares nothing with it that can.
+
+    >>> pair, record = ("a", 1), ("a", [1])
+    >>> isolated(pair) is pair, isolated(record) is record, isolated(record)
+    (True, False, ('a', [1]))
+    """
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is tuple:
+        return value if _is_flat(value) else _isolated_tuple(value)
+    return value if kind in IMMUTABLE_TYPES else _isolated_object(value)
+
+
+def _isolated_tuple(value: tuple[Any, ...]) -> Any:
+    """Isolate a tuple; one part that can change is copied at once, several may be the same object."""
+    parts: list[Any] = []
+    copies = 0
+    for part in value:
+        if type(part) not in IMMUTABLE_TYPES:
+            own = _flat_copy(part)
+            copies += 1
+            if own is None or copies > 1:
+                return value if _is_immutable(value, LOOK_DEPTH) else _copy(value, {})
+            part = own
+        parts.append(part)
+    return tuple(parts)
+
+
+def _isolated_object(value: Any) -> Any:
+    own = _flat_copy(value)
+    if own is not None:
+        return own
+    return value if _is_immutable(value, LOOK_DEPTH) else _copy(value, {})
+
+
+def _flat_copy(value: Any) -> Any:
+    """Return a copy of a list or dict whose parts cannot change, else None."""
+    if type(value) is list:
+        return value[:] if _is_flat_list(value) else None
+    if type(value) is dict:
+        return value.copy() if _is_flat_dict(value) else None
+    return None
+
+
+def _is_flat(value: tuple[Any, ...]) -> bool:
+    """Return whether all parts are of types that cannot change: most records are such tuples."""
+    for part in value:
+        kind = type(part)
+        if kind is not str and kind is not int and kind not in IMMUTABLE_TYPES:
+            return False
+    return True
+
+
+# The same twice more: a loop over what is known to be a list, or a dict, is compiled to another one.
+def _is_flat_list(value: list[Any]) -> bool:
+    for part in value:
+        kind = type(part)
+        if kind is not str and kind is not int and kind not in IMMUTABLE_TYPES:
+            return False
+    return True
+
+
+def _is_flat_dict(value: dict[Any, Any]) -> bool:
+    for key, part in value.items():
+        if type(key) not in IMMUTABLE_TYPES or type(part) not in IMMUTABLE_TYPES:
+            return False
+    return True
+
+
+def take_isolated(taken: list[Any], values: Any) -> None:
+    """Append each of ``values``, isolated as soon as it comes, before what gives them goes on."""
+    for value in values:
+        taken.append(isolated(value))
+
+
+class RecordCounter:
+    """Counts records on their way, and isolates them.
+
+    Attributes:
+        number: how many there were.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def isolated(self, value: Any) -> Any:
+        """Count ``value`` and return it as :func:`isolated` does."""
+        self.number += 1
+        return isolated(value)
+
+    def as_it_is(self, value: Any) -> Any:
+        """Count ``value`` and return it."""
+        self.number += 1
+        return value
+
+
+def isolated_from(value: Any, stored: Any) -> Any:
+    """Return ``value`` as :func:`isolated` does, but what is stored in its place already is kept.
+
+    So a list that is read, appended to and stored again is not copied, alone or as a field of a tuple.
+
+    Args:
+        value: what is to be stored.
+        stored: what is stored in its place, and in no snapshot; None where there is nothing such.
+
+    >>> stored = (1, ["a"])
+    >>> isolated_from(stored, stored) is stored, isolated_from((2, stored[1]), stored)[1] is stored[1]
+    (True, True)
+    """
+    if value is stored or is_immutable(value):
+        return value
+    if type(value) is not tuple or type(stored) is not tuple:
+        return isolated(value)
+    kept: _Memo = {}
+    _note_parts(stored, kept, MAX_DEPTH)
+    return _copy(value, kept)
+
+
+def isolated_elements(values: list[Any], stored: list[Any]) -> list[Any]:
+    """Return each of ``values`` as :func:`isolated` does; what is an element of ``stored`` is kept, once.
+
+    So a list from which elements are taken out, and that is stored again, is not copied deep.
+    """
+    noted: _Memo | None = None
+    elements: list[Any] = []
+    for value in values:
+        if type(value) in IMMUTABLE_TYPES or is_immutable(value):
+            elements.append(value)
+            continue
+        if noted is None:
+            noted = {}
+            _note_parts(tuple(stored), noted, MAX_DEPTH)
+        kept: _Memo = {}
+        _move_parts((value,), noted, kept, MAX_DEPTH)
+        elements.append(_copy(value, kept))
+    return elements
+
+
+def _note_parts(value: tuple[Any, ...], noted: _Memo, depth: int) -> None:
+    """Note the parts that can change, also of tuples inside, as copies of themselves."""
+    for part in value:
+        if type(part) is not tuple:
+            if type(part) not in IMMUTABLE_TYPES:
+                noted[id(part)] = part
+        elif depth > 0:
+            _note_parts(part, noted, depth - 1)
+
+
+def _move_parts(value: tuple[Any, ...], noted: _Memo, kept: _Memo, depth: int) -> None:
+    """Move to ``kept`` what is noted of the parts, also of tuples inside."""
+    for part in value:
+        if type(part) is not tuple:
+            if id(part) in noted:
+                kept[id(part)] = noted.pop(id(part))
+        elif depth > 0:
+            _move_parts(part, noted, kept, depth - 1)
+
+
+def _copy(value: Any, memo: _Memo) -> Any:
+    try:
+        return _copied(value, memo, MAX_DEPTH)
+    except Exception:  # noqa: BLE001 - a value's own code may raise anything
+        return _through_pickle(value)
+
+
+def _copied(value: Any, memo: _Memo, depth: int) -> Any:
+    kind = type(value)
+    if kind in IMMUTABLE_TYPES:
+        return value
+    known = memo.get(id(value))
+    if known is not None:
+        return known
+    if depth == 0:
+        return copy.deepcopy(value, memo)
+    if kind is dict:
+        return _copied_dict(value, memo, depth - 1)
+    if kind is list or kind is StateList:
+        return _copied_list(value, memo, depth - 1)
+    if kind is tuple:
+        return _copied_tuple(value, memo, depth - 1)
+    return _copied_object(value, memo, depth - 1)
+
+
+def _copied_dict(value: dict[Any, Any], memo: _Memo, depth: int) -> dict[Any, Any]:
+    copied: dict[Any, Any] = {}
+    memo[id(value)] = copied
+    for key, part in value.items():
+        if type(key) not in IMMUTABLE_TYPES:
+            key = _copied(key, memo, depth)
+        if type(part) not in IMMUTABLE_TYPES:
+            part = _copied(part, memo, depth)
+        copied[key] = part
+    return copied
+
+
+def _copied_list(value: list[Any], memo: _Memo, depth: int) -> list[Any]:
+    copied: list[Any] = []
+    memo[id(value)] = copied
+    for part in value:
+        copied.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
+    return copied
+
+
+def _copied_tuple(value: tuple[Any, ...], memo: _Memo, depth: int) -> Any:
+    parts = _copied_parts(value, memo, depth)
+    is_same = all(part is copied for part, copied in zip(value, parts))  # noqa: B905 - mypyc knows no strict
+    # One of the parts may have held the tuple, which has its copy then.
+    return memo.setdefault(id(value), value if is_same else tuple(parts))
+
+
+def _copied_parts(value: Any, memo: _Memo, depth: int) -> list[Any]:
+    parts: list[Any] = []
+    for part in value:
+        parts.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
+    return parts
+
+
+def _copied_object(value: Any, memo: _Memo, depth: int) -> Any:
+    kind = type(value)
+    if kind is set or kind is bytearray:
+        return memo.setdefault(id(value), kind(_copied_parts(value, memo, depth)))
+    if kind is Row:
+        row = row_of((), names_of(value), value.get_row_kind())
+        memo[id(value)] = row
+        row._values.extend(_copied_parts(value, memo, depth))
+        return row
+    if _is_immutable(value, min(depth, LOOK_DEPTH)):
+        return value
+    return _copied_plain(value, memo, depth) if _is_plain(kind) else copy.deepcopy(value, memo)
+
+
+def _copied_plain(value: Any, memo: _Memo, depth: int) -> Any:
+    """Return what ``deepcopy`` gives of an object that is nothing but its attributes."""
+    copied = object.__new__(type(value))
+    memo[id(value)] = copied
+    copied.__dict__.update(_copied_dict(value.__dict__, memo, depth))
+    return copied
+
+
+def _through_pickle(value: Any) -> Any:
+    """Return what a pickle of ``value`` gives, as pickles reach deeper than ``deepcopy``; else ``value``."""
+    try:
+        return pickle.loads(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))  # noqa: S301 - its own pickle
+    except Exception:  # noqa: BLE001 - a value's own code may raise anything
+        return value
+
+
+# --- what is known of a class ----------------------------------------------------------------------
+
+#: Its objects cannot change: members of enumerations, numpy's scalars.
+_ATOM: Final = 1
+#: They cannot change if their parts cannot: frozen sets and named tuples.
+_PARTS: Final = 2
+#: The same, and they have attributes: Spark's rows, and what is derived from tuples.
+_PARTS_AND_ATTRIBUTES: Final = 3
+#: They cannot change if their attributes cannot: frozen dataclasses.
+_FROZEN: Final = 4
+_OTHER: Final = 5
+
+_natures: Final[dict[type, int]] = {}
+_plain: Final[dict[type, bool]] = {}
+#: Classes that are remembered; programs that make more of them begin anew.
+_MAX_CLASSES: Final = 1000
+
+
+def _nature_of(kind: type) -> int:
+    known = _natures.get(kind)
+    if known is None:
+        if len(_natures) == _MAX_CLASSES:
+            _natures.clear()
+        known = _natures[kind] = _found_nature(kind)
+    return known
+
+
+def _found_nature(kind: type) -> int:
+    if issubclass(kind, enum.Enum) or (issubclass(kind, np.generic) and not issubclass(kind, np.void)):
+        return _ATOM
+    if issubclass(kind, (tuple, frozenset)):
+        return _PARTS_AND_ATTRIBUTES if kind.__dictoffset__ else _PARTS
+    params = getattr(kind, "__dataclass_params__", None)
+    is_frozen = params is not None and params.frozen and kind.__dictoffset__ and _has_no_slots(kind)
+    return _FROZEN if is_frozen else _OTHER
+
+
+def _is_plain(kind: type) -> bool:
+    known = _plain.get(kind)
+    if known is None:
+        if len(_plain) == _MAX_CLASSES:
+            _plain.clear()
+        known = _plain[kind] = _found_plain(kind)
+    return known
+
+
+def _found_plain(kind: type) -> bool:
+    """Return whether an object is nothing but its attributes, and says nothing of how it is to be copied."""
+    own = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+    if kind in copyreg.dispatch_table or any(hasattr(kind, name) for name in own):
+        return False
+    inherited = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
+    if any(getattr(kind, name, None) is not getattr(object, name, None) for name in inherited):
+        return False
+    return bool(kind.__dictoffset__) and _has_no_slots(kind)
+
+
+def _has_no_slots(kind: type) -> bool:
+    """Return whether all classes that ``kind`` is derived from are Python's, and none has slots."""
+    bases = kind.__mro__[:-1]
+    return all(base.__flags__ & _HEAP_TYPE and not base.__dict__.get("__slots__") for base in bases)
+
+
+#: The flag of classes that are made while a program runs.
+_HEAP_TYPE: Final = 1 << 9

@@ -1,0 +1,668 @@
+"""Carries out what the checkpoint coordinator decides: folders, files, messages to slots, statistics.
+
+The coordinator knows when; this room knows how. It belongs to the job master and runs on its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    JobSupersededError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.checkpoints.coordinator import (
+    AbandonCheckpoint,
+    CheckpointCoordinator,
+    DiscardCheckpoint,
+    DiscardState,
+    FailJob,
+    Instruction,
+    NotifyComplete,
+    PendingCheckpoint,
+    SavepointTarget,
+    WriteMetadata,
+)
+from pyflinkstate.runtime.checkpoints.run_claim import RunClaim
+from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry, shared_files
+from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.settings import CheckpointSettings
+from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, history_of
+from pyflinkstate.runtime.wire import (
+    AbortCheckpoint,
+    CheckpointAck,
+    CheckpointDecline,
+    CheckpointTrigger,
+    Clock,
+    NotifyCheckpointComplete,
+    SlotId,
+    StateMaterialized,
+)
+
+_log = logging.getLogger("pyflinkstate.checkpoints")
+
+#: So many checkpoints are told of in the result.
+CHECKPOINT_HISTORY = 10_000
+#: And so many, the newest first, in the file beside the checkpoints.
+HISTORY_IN_FILE = 100
+
+
+@attrs.frozen
+class RestorePoint:
+    """A completed checkpoint to start from, and the URI or path of its folder."""
+
+    metadata: CheckpointMetadata
+    uri: str
+    #: Nobody named it: it is to be the newest.
+    is_latest: bool = False
+
+    @property
+    def history(self) -> RunHistory:
+        """The runs that led to it."""
+        return history_of(self.metadata)
+
+
+@attrs.frozen
+class SavepointRequest:
+    """Somebody wants a savepoint; the future gets its URI or the error."""
+
+    directory: str
+    stops_job: bool
+    done: Future[str] = attrs.field(factory=Future, eq=False)
+    #: Event time is to pass before the job stops.
+    drains: bool = False
+
+    def succeed(self, uri: str) -> None:
+        """Tell whoever waits; nobody does any more when it was cancelled."""
+        with suppress(InvalidStateError):
+            self.done.set_result(uri)
+
+    def fail(self, error: PyFlinkStateError) -> None:
+        """Tell whoever waits; nobody does any more when it was cancelled."""
+        with suppress(InvalidStateError):
+            self.done.set_exception(error)
+
+
+@attrs.frozen
+class EpochState:
+    """What a checkpoint keeps of the job at the end of an epoch.
+
+    Attributes:
+        position: of the source.
+        counters: records so far.
+        watermarks: of assigners and operators, by their ids.
+    """
+
+    position: object
+    counters: dict[str, int]
+    watermarks: dict[str, int] = attrs.Factory(dict)
+
+
+class JobView:
+    """What checkpointing asks of the job, and tells it."""
+
+    def epoch_state(self, epoch: int) -> EpochState:
+        """Return what the checkpoint of ``epoch`` keeps of the job."""
+        raise NotImplementedError
+
+    def send(self, slot: SlotId, message: object) -> None:
+        """Send a message to a slot, if it runs."""
+        raise NotImplementedError
+
+    def completed(self, restore: RestorePoint, stops_job: bool) -> None:
+        """A checkpoint is complete: the job restarts from it, and commits up to it."""
+        raise NotImplementedError
+
+    def checkpoint_ended(self, stats: CheckpointStats) -> None:
+        """Tell whoever listens."""
+        raise NotImplementedError
+
+    def fail(self, error: PyFlinkStateError) -> None:
+        """More checkpoints failed than the job tolerates."""
+        raise NotImplementedError
+
+
+def _continued(restore: RestorePoint | None, run: str) -> RunHistory:
+    if restore is None:
+        return RunHistory().continued(0, run)
+    return restore.history.continued(restore.metadata.epoch, run)
+
+
+class Checkpointing:
+    """The checkpoints of one job. Before anything is asked of them, a run has to :meth:`claim` them.
+
+    Args:
+        storage: where they go.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        job_name: str,
+        plan: JobPlan,
+        settings: CheckpointSettings,
+        storage: CheckpointStorage,
+        clock: Clock,
+        job: JobView,
+    ) -> None:
+        self.history: deque[CheckpointStats] = deque(maxlen=CHECKPOINT_HISTORY)
+        self._job_id = job_id
+        self._job_name = job_name
+        self._plan = plan
+        self._settings = settings
+        self._storage = storage
+        self._clock = clock
+        self._job = job
+        self._registry = SharedStateRegistry()
+        self._increments_since_full = 0
+        self._last_id_before = 0
+        self._savepoints: dict[int, SavepointRequest] = {}
+        self._uris: dict[int, str] = {}
+        #: What is known of a checkpoint's epoch; a later one may be committed before it is complete.
+        self._epoch_states: dict[int, EpochState] = {}
+        #: Folders of savepoints that were given up: what comes late is deleted from there.
+        self._failed_savepoints: dict[int, str] = {}
+        self.coordinator = CheckpointCoordinator(settings)
+        self._claim = RunClaim(job_id, job_name, storage, clock)
+        #: The runs that led here; the last one is this driver's, once it has claimed the job.
+        self.line = RunHistory()
+        self._has_claimed = False
+        #: The slots have restored what the run began with, and what does not lie before it is set aside.
+        self._has_taken_over = False
+        #: Checkpoints that are there and cannot be read: what they share is not known.
+        self._unreadable: set[str] = set()
+
+    # --- the life of the job -----------------------------------------------------------------------
+
+    def claim(self, restore: RestorePoint | None) -> RestorePoint | None:
+        """Begin a run: no older driver of the job may change anything from now on. Nothing else is changed.
+
+        Returns:
+            what is restored: ``restore``, or what is newer, if that was to be the newest.
+        """
+        if self._has_claimed:
+            self.check_run()
+            return restore
+        run = self._claim.make(RunHistory() if restore is None else restore.history)
+        restore = self._newest(restore)
+        self.line = _continued(restore, run)
+        self._find_checkpoints(restore)
+        self._has_claimed = True
+        return restore
+
+    def _newest(self, restore: RestorePoint | None) -> RestorePoint | None:
+        """Return what an older driver may have completed before it heard of this one.
+
+        Raises:
+            CheckpointNotFoundError: it has ended the job, and its checkpoints are gone.
+        """
+        if restore is None or not restore.is_latest:
+            return restore
+        metadata = self._storage.load_newest(self._job_id, self._job_name, fall_back=True)
+        if metadata is None:
+            raise CheckpointNotFoundError(
+                f"checkpoint {restore.metadata.checkpoint_id} of job {self._job_name!r} was the newest when "
+                f"this driver began, and is gone: another driver has ended the job, or goes on from an older "
+                f"checkpoint. See what has become of it before the program is started again"
+            )
+        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+            return restore
+        return RestorePoint(metadata, self._storage.uri_of(self._job_id, metadata.checkpoint_id), True)
+
+    def _find_checkpoints(self, restore: RestorePoint | None) -> None:
+        """Find out which checkpoints are there; after the claim, as an older driver may have begun one."""
+        if restore is None:
+            return
+        restored = restore.metadata.checkpoint_id
+        last_id = max(restored, self.coordinator.last_id, *self._storage.ids_in_use(self._job_id))
+        before = [done for done in self._storage.completed(self._job_id) if self._is_kept(done, restored)]
+        self.coordinator = CheckpointCoordinator(self._settings, last_id, before)
+        self._registry.register_restored(restore.metadata)
+
+    def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
+        """Return whether a checkpoint lies on the way to the restored one, and note what it shares.
+
+        One that cannot be read is told by its id.
+        """
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
+        try:
+            metadata = self._storage.load(uri)
+        except CheckpointError as error:
+            self._unreadable.add(uri)
+            _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
+            return checkpoint_id <= restored
+        self._registry.register_restored(metadata)
+        return self.line.holds(history_of(metadata), metadata.epoch)
+
+    def take_over(self) -> None:
+        """All slots have restored their state: set aside what does not lie before the restored checkpoint.
+
+        The sinks will go back as well. If later checkpoints stayed where they are, "latest" could be one of
+        them, to find its output gone.
+        """
+        found = self._storage.checkpoint_ids(self._job_id)
+        completed = set(self._storage.completed(self._job_id))
+        self.check_run()
+        for checkpoint_id in found:
+            if checkpoint_id in completed and checkpoint_id not in self.coordinator.retained:
+                self._set_aside(checkpoint_id)
+        self._keep_superseded()
+        self._claim.take_over(self.line, self.coordinator.last_id)
+        self._has_taken_over = True
+        self._sweep_quietly()
+
+    def _set_aside(self, checkpoint_id: int) -> None:
+        assert self._claim.run is not None
+        uri = self._storage.set_aside(self._job_id, checkpoint_id, self._claim.run)
+        self._unreadable.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+        self._registry.unregister(checkpoint_id)
+        _log.warning(
+            "this run does not go on from checkpoint %d: set aside as %s, it stays there until somebody "
+            "deletes it, and restore_from() goes back to it",
+            checkpoint_id,
+            uri,
+        )
+
+    def _keep_superseded(self) -> None:
+        """Keep what checkpoints that were set aside share with others."""
+        for uri in self._storage.superseded(self._job_id):
+            try:
+                self._registry.keep_superseded(self._storage.load(uri))
+            except CheckpointNotFoundError:
+                continue  # a move that was interrupted: it is still whole where it was
+            except CheckpointError as error:
+                self._unreadable.add(uri)
+                _log.warning("%s cannot be read, so no file that it may share is deleted: %s", uri, error)
+
+    def check_run(self) -> None:
+        """Raise ``JobSupersededError`` if another driver has taken the job over."""
+        self._claim.check()
+
+    def begin_attempt(self) -> None:
+        """The slots of the attempt before are cut off: what they were writing is nobody's."""
+        self._registry.begin_attempt()
+        self._last_id_before = self.coordinator.last_id
+        self._increments_since_full = 0
+        self._sweep_quietly()
+
+    def end(self) -> None:
+        """The run is over, and its checkpoints stay: as many as shall be kept, and nothing half-written.
+
+        A run that failed before it had restored the newest does not know that it is whole: the older ones
+        stay too, for the next run to fall back to.
+        """
+        if self._has_taken_over:
+            self.execute(self.coordinator.subsume())
+        self.begin_attempt()
+
+    def _sweep_quietly(self) -> None:
+        if self._has_taken_over:
+            self._quietly(self._sweep)
+
+    def _sweep(self) -> None:
+        """Delete what could not be deleted when it was to be, and what was half-written."""
+        found = self._storage.checkpoint_ids(self._job_id)
+        shared = self._storage.shared_paths(self._job_id)
+        self.check_run()  # what is listed is not of a newer run
+        for checkpoint_id in set(found) - set(self.coordinator.retained):
+            self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
+            self._registry.unregister(checkpoint_id)
+        if not self._unreadable:
+            self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
+
+    def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
+        """Return the newest retained checkpoint before ``damaged``; to go on from there is another run."""
+        for checkpoint_id in reversed(self.coordinator.retained):
+            if checkpoint_id == damaged.metadata.checkpoint_id:
+                self.coordinator.forget(checkpoint_id)
+            if checkpoint_id >= damaged.metadata.checkpoint_id:
+                continue
+            uri = self._storage.uri_of(self._job_id, checkpoint_id)
+            try:
+                older = RestorePoint(self._storage.load(uri), uri)
+            except CheckpointError as error:
+                _log.warning("checkpoint %d cannot be read either: %s", checkpoint_id, error)
+                continue
+            self._has_claimed = self._has_taken_over = False
+            return older
+        return None
+
+    def abort_pending(self, error: PyFlinkStateError) -> None:
+        """The attempt, or the job, is over."""
+        self.execute(self.coordinator.abort_pending(error))
+
+    def planned(self, restored: int) -> dict[int, Any]:
+        """Return where the epochs after ``restored`` ended that an earlier run may not have completed.
+
+        One that comes after a gap is of a run that went another way, and counts no more.
+        """
+        found = self._storage.read_planned(self._job_id)
+        kept: dict[int, Any] = {}
+        while restored + 1 in found:
+            restored += 1
+            kept[restored] = found.pop(restored)
+        self.check_run()
+        self._storage.forget_planned(self._job_id, found)
+        return kept
+
+    def plan(self, epoch: int, end: object) -> None:
+        """Note where ``epoch`` will end; raises ``CheckpointStorageError``."""
+        self.check_run()
+        self._storage.write_planned(self._job_id, epoch, end)
+
+    def forget_planned(self, epoch: int) -> None:
+        """Epochs up to ``epoch`` are committed."""
+        self._quietly(lambda: self._storage.forget_planned(self._job_id, range(epoch + 1)))
+
+    def discard_all(self) -> None:
+        """Delete every checkpoint of the job, also those that were set aside; savepoints stay."""
+        self._quietly(self._discard_all)
+
+    def _discard_all(self) -> None:
+        found = self._storage.checkpoint_ids(self._job_id)
+        superseded = self._storage.superseded(self._job_id)
+        shared = self._storage.shared_paths(self._job_id)
+        for checkpoint_id in found:
+            uri = self._storage.uri_of(self._job_id, checkpoint_id)
+            if self._quietly(lambda uri=uri: self._storage.discard(uri)):  # type: ignore[misc]
+                self._registry.unregister(checkpoint_id)
+        if all(self._quietly(lambda uri=uri: self._storage.discard(uri)) for uri in superseded):  # type: ignore[misc]
+            self._registry.forget_superseded()
+        self._registry.begin_attempt()
+        self._discard_shared(shared - self._registry.needed())
+
+    # --- barriers ----------------------------------------------------------------------------------
+
+    def trigger(self, epoch: int, now_ms: int) -> CheckpointTrigger | None:
+        """Begin a checkpoint at the barrier of ``epoch``; None where its folder cannot be made.
+
+        ``now_ms`` is monotonic.
+        """
+        timestamp_ms = self._clock.now_ms()
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), timestamp_ms=timestamp_ms)
+        try:
+            uri = self._storage.begin(self._job_id, pending.checkpoint_id, self._settings.incremental)
+        except CheckpointError as error:
+            self.execute(self.coordinator.not_completed(pending.checkpoint_id, error))
+            return None
+        self._uris[pending.checkpoint_id] = uri
+        base_id = self.coordinator.latest_completed if self._settings.incremental else None
+        materialize = False
+        if base_id is not None:
+            self._increments_since_full += 1
+            materialize = self._increments_since_full % self._settings.materialization_interval == 0
+        return CheckpointTrigger(
+            pending.checkpoint_id, timestamp_ms, uri, self._settings.incremental, base_id, materialize
+        )
+
+    def trigger_savepoint(
+        self, request: SavepointRequest, epoch: int, now_ms: int
+    ) -> CheckpointTrigger | None:
+        """Begin a savepoint and a checkpoint at the barrier of ``epoch``; None where a folder cannot be made.
+
+        One for which event time passes is taken alone: a job could not go on from a checkpoint of that.
+        """
+        try:
+            uri = self._storage.begin_savepoint(request.directory, self._job_id)
+        except PyFlinkStateError as error:
+            request.fail(error)
+            return None
+        if request.drains:
+            return self._savepoint(request, uri, epoch, now_ms)
+        checkpoint = self.trigger(epoch, now_ms)
+        if checkpoint is None:
+            why = f"the checkpoint that the savepoint comes with failed: {self.history[-1].failure}"
+            request.fail(CheckpointStorageError(why))
+            self._quietly(lambda: self._storage.discard(uri))
+            return None
+        savepoint = self._savepoint(request, uri, epoch, now_ms, checkpoint.checkpoint_id)
+        return attrs.evolve(checkpoint, savepoint=savepoint)
+
+    def _savepoint(
+        self, request: SavepointRequest, uri: str, epoch: int, now_ms: int, checkpoint_id: int | None = None
+    ) -> CheckpointTrigger:
+        target = SavepointTarget(uri, request.stops_job, checkpoint_id)
+        timestamp_ms = self._clock.now_ms()
+        pending = self.coordinator.trigger(now_ms, epoch, self._subtasks(), target, timestamp_ms)
+        self._uris[pending.checkpoint_id] = uri
+        self._savepoints[pending.checkpoint_id] = request
+        return CheckpointTrigger(pending.checkpoint_id, timestamp_ms, uri)
+
+    def _subtasks(self) -> list[SlotId]:
+        return [
+            SlotId(operator.operator_id, subtask)
+            for operator in self._plan.operators
+            for subtask in range(operator.parallelism)
+        ]
+
+    def barrier_aligned(self, checkpoint_id: int) -> None:
+        """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
+        if checkpoint_id in epochs:
+            self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
+        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.monotonic_ms()))
+
+    # --- events ------------------------------------------------------------------------------------
+
+    def handle(self, event: object) -> None:
+        """Handle what a slot tells of checkpoints; anything else is nothing to do with them."""
+        if isinstance(event, CheckpointAck):
+            self.acknowledge(event)
+        elif isinstance(event, CheckpointDecline):
+            self.decline(event)
+        elif isinstance(event, StateMaterialized):
+            self.materialized(event)
+
+    def acknowledge(self, ack: CheckpointAck) -> None:
+        """A slot has written its part."""
+        self.execute(self.coordinator.acknowledge(ack))
+
+    def decline(self, message: CheckpointDecline) -> None:
+        """A slot could not write its part."""
+        self.execute(self.coordinator.decline(message))
+
+    def materialized(self, message: StateMaterialized) -> None:
+        """A slot has written all of its state in the background; of an earlier attempt, that is nobody's."""
+        if message.checkpoint_id > self._last_id_before:
+            self._registry.materialized(message.slot, message.handle)
+        else:
+            self._discard_shared({file.path for file in message.handle.files()})
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._claim.check_now_and_then()
+        self.execute(self.coordinator.tick(self._clock.monotonic_ms()))
+
+    def execute(self, instructions: list[Instruction]) -> None:
+        """Carry out what the coordinator says."""
+        for instruction in instructions:
+            if isinstance(instruction, WriteMetadata):
+                self._complete(instruction.checkpoint)
+            elif isinstance(instruction, AbandonCheckpoint):
+                self._abandon(instruction)
+            elif isinstance(instruction, DiscardCheckpoint):
+                self._discard(instruction.checkpoint_id)
+            elif isinstance(instruction, DiscardState):
+                self._discard_late(instruction.ack)
+            elif isinstance(instruction, NotifyComplete):
+                self._tell_slots(NotifyCheckpointComplete(instruction.checkpoint_id))
+            elif isinstance(instruction, FailJob):
+                self._job.fail(instruction.error)
+
+    # --- completion --------------------------------------------------------------------------------
+
+    def _complete(self, pending: PendingCheckpoint) -> None:
+        checkpoint_id = pending.checkpoint_id
+        uri = self._uris[checkpoint_id]
+        try:
+            states = {slot: self._registry.whole(ack) for slot, ack in pending.acks.items()}
+            metadata = self._metadata(pending, states)
+            self.check_run()
+            self._storage.complete(metadata, uri, bool(shared_files(states.values())))
+        except CheckpointError as error:
+            self.execute(self.coordinator.not_completed(checkpoint_id, error))
+            return
+        del self._uris[checkpoint_id]
+        instructions = self.coordinator.completed(checkpoint_id, self._clock.monotonic_ms())
+        savepoint = self._savepoints.pop(checkpoint_id, None)
+        if savepoint is None:
+            self._registry.register(checkpoint_id, states)
+        else:
+            savepoint.succeed(uri)
+        if savepoint is not None and savepoint.stops_job:
+            self.abort_pending(CheckpointError(f"the job stops with savepoint {checkpoint_id}"))
+        try:
+            # The checkpoint exists. If a sink's commit fails now, the restart begins here, and commits again.
+            if savepoint is None or savepoint.stops_job:
+                self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
+        finally:
+            self.execute(instructions)
+        self._tell_of(pending, states, uri)
+        if savepoint is None:
+            self.execute(self.coordinator.committed(pending.epoch))
+
+    def _metadata(
+        self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
+    ) -> CheckpointMetadata:
+        state = self._epoch_states.pop(pending.checkpoint_id)
+        return CheckpointMetadata(
+            checkpoint_id=pending.checkpoint_id,
+            job_id=self._job_id,
+            job_name=self._job_name,
+            epoch=pending.epoch,
+            source_position=state.position,
+            counters=state.counters,
+            watermarks=state.watermarks,
+            timestamp_ms=pending.timestamp_ms,
+            runs=self.line.runs,
+            operators=tuple(
+                OperatorState(
+                    operator.operator_id,
+                    operator.parallelism,
+                    operator.max_parallelism,
+                    tuple(
+                        states[SlotId(operator.operator_id, subtask)]
+                        for subtask in range(operator.parallelism)
+                    ),
+                )
+                for operator in self._plan.operators
+            ),
+        )
+
+    def _tell_of(
+        self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState], uri: str
+    ) -> None:
+        acks = pending.acks.values()
+        stats = CheckpointStats(
+            pending.checkpoint_id,
+            pending.epoch,
+            max((ack.sync_ms for ack in acks), default=0.0),
+            max((ack.async_ms for ack in acks), default=0.0),
+            sum(state.size_bytes for state in states.values()),
+            checkpointed_bytes=sum(ack.state.size_bytes for ack in acks),
+            triggered_ms=pending.timestamp_ms,
+            duration_ms=self._since_alignment_ms(pending),
+            is_incremental=any(ack.base_id is not None for ack in acks),
+            is_savepoint=pending.savepoint is not None,
+            uri=uri,
+        )
+        self._note(stats)
+
+    def _since_alignment_ms(self, pending: PendingCheckpoint) -> int:
+        began_ms = pending.triggered_ms if pending.aligned_ms is None else pending.aligned_ms
+        return self._clock.monotonic_ms() - began_ms
+
+    def _note(self, stats: CheckpointStats) -> None:
+        self.history.append(stats)
+        newest = [attrs.asdict(noted) for noted in islice(reversed(self.history), HISTORY_IN_FILE)]
+        if self._has_taken_over:
+            self._quietly(lambda: self._storage.write_history(self._job_id, newest))
+        self._job.checkpoint_ended(stats)
+
+    # --- deletion ----------------------------------------------------------------------------------
+
+    def _abandon(self, instruction: AbandonCheckpoint) -> None:
+        pending = instruction.checkpoint
+        checkpoint_id = pending.checkpoint_id
+        self._tell_slots(AbortCheckpoint(checkpoint_id, self.coordinator.latest_completed or 0))
+        self._epoch_states.pop(checkpoint_id, None)
+        uri = self._uris.pop(checkpoint_id, None)
+        written = {ack.slot: ack.state for ack in pending.acks.values()}
+        if uri is not None and not self._quietly(lambda: self._storage.discard(uri)):
+            # It may be complete after all: an error may come after the deed.
+            self._registry.keep(checkpoint_id, self._chains_of(pending))
+        self._discard_shared(shared_files(written.values()) - self._registry.needed())
+        savepoint = self._savepoints.pop(checkpoint_id, None)
+        if savepoint is not None:
+            if uri is not None:
+                self._failed_savepoints[checkpoint_id] = uri
+            savepoint.fail(instruction.error)
+        stats = CheckpointStats(
+            checkpoint_id,
+            pending.epoch,
+            triggered_ms=pending.timestamp_ms,
+            duration_ms=self._since_alignment_ms(pending),
+            is_savepoint=pending.savepoint is not None,
+            failure=str(instruction.error),
+        )
+        self._note(stats)
+
+    def _chains_of(self, pending: PendingCheckpoint) -> list[OperatorSubtaskState]:
+        states = []
+        for ack in pending.acks.values():
+            try:
+                states.append(self._registry.whole(ack))
+            except CheckpointError:
+                states.append(ack.state)
+        return states
+
+    def _discard(self, checkpoint_id: int) -> None:
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
+        # Where the folder stays, the checkpoint does, and with it what it needs.
+        if self._quietly(lambda: self._delete(uri)):
+            self._discard_shared(self._registry.unregister(checkpoint_id))
+
+    def _delete(self, uri: str) -> None:
+        """Delete a checkpoint; one that could not be read shares nothing any more."""
+        self._storage.discard(uri)
+        self._unreadable.discard(uri)
+
+    def _discard_late(self, ack: CheckpointAck) -> None:
+        own = self._storage.uri_of(self._job_id, ack.checkpoint_id)
+        uri = self._failed_savepoints.get(ack.checkpoint_id, own)
+        self._quietly(lambda: self._storage.discard(uri))
+        self._discard_shared(shared_files([ack.state]) - self._registry.needed())
+
+    def _discard_shared(self, paths: set[str]) -> None:
+        if paths:
+            self._quietly(lambda: self._storage.discard_shared(self._job_id, sorted(paths)))
+
+    def _quietly(self, delete: Callable[[], None]) -> bool:
+        """Delete, and return whether that went well. What cannot be deleted harms nobody.
+
+        A driver that another one has followed deletes nothing; it hears of that when it is to commit.
+        """
+        try:
+            self.check_run()
+            delete()
+        except (CheckpointError, JobSupersededError) as error:
+            _log.warning("%s", error)
+            return False
+        return True
+
+    def _tell_slots(self, message: object) -> None:
+        for slot in self._subtasks():
+            self._job.send(slot, message)

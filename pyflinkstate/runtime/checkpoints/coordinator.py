@@ -1,0 +1,332 @@
+"""The checkpoint coordinator: a state machine, events in and instructions out, no I/O and no clock.
+
+The times that it is told are monotonic: nobody can set them.
+
+A checkpoint goes through these states::
+
+    TRIGGERED --barrier_aligned, all acknowledge--> COMPLETING --completed--> (completed)
+        |                                               |
+        +------- decline, timeout, abort ---------------+---- not_completed ---> (aborted)
+
+A subtask may acknowledge before the epoch's job is known to have ended (its barrier aligned), and
+after: only both together make the checkpoint whole. An event about a checkpoint that is neither pending
+nor known changes nothing, except that what a late acknowledgement points at is deleted.
+
+Settings and rules are Flink's (``CheckpointCoordinator``, ``CheckpointRequestDecider``,
+``CheckpointFailureManager``, ``CheckpointSubsumeHelper``): ids count from 1 and are never reused; the pause
+between two counts from the last completion; a counter of consecutive failures; a checkpoint that completes
+subsumes the older ones that are pending; of the completed ones the newest ``num_retained`` are kept. A
+savepoint is triggered by a person: no interval and no pause holds it back, it is no failure of the job when
+it fails, and it neither subsumes nor is subsumed.
+
+A savepoint comes with an ordinary checkpoint of the same barrier, and completes when that is complete and the
+sinks have committed up to the barrier. Otherwise the job could fail, go back behind the savepoint, and take
+back output which who returns to the savepoint would miss. If the checkpoint fails, so does the savepoint.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import attrs
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointFailuresExceededError,
+    CheckpointStorageError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime.settings import CheckpointSettings
+from pyflinkstate.runtime.wire import CheckpointAck, CheckpointDecline, SlotId
+
+
+class _State(enum.Enum):
+    TRIGGERED = enum.auto()
+    COMPLETING = enum.auto()
+
+
+@attrs.frozen
+class SavepointTarget:
+    """What a savepoint is for.
+
+    Attributes:
+        uri: the folder that it goes to.
+        stops_job: the job stops with it.
+        checkpoint_id: the checkpoint of the same barrier that it comes with; None: it is taken alone.
+    """
+
+    uri: str
+    stops_job: bool = False
+    checkpoint_id: int | None = None
+
+
+@attrs.define
+class PendingCheckpoint:
+    """A checkpoint that is not yet complete.
+
+    ``timestamp_ms`` is the wall time at its trigger, for people and for ``_metadata``; other times are
+    monotonic.
+    """
+
+    checkpoint_id: int
+    epoch: int
+    triggered_ms: int
+    missing: set[SlotId]
+    savepoint: SavepointTarget | None = None
+    state: _State = _State.TRIGGERED
+    aligned_ms: int | None = None
+    timestamp_ms: int = 0
+    acks: dict[SlotId, CheckpointAck] = attrs.Factory(dict)
+
+
+@attrs.frozen
+class WriteMetadata:
+    """Instruction: publish the checkpoint, then say ``completed`` or ``not_completed``."""
+
+    checkpoint: PendingCheckpoint
+
+
+@attrs.frozen
+class AbandonCheckpoint:
+    """Instruction: tell the subtasks to stop writing it, and delete its files."""
+
+    checkpoint: PendingCheckpoint
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class DiscardCheckpoint:
+    """Instruction: delete a completed checkpoint that newer ones have subsumed."""
+
+    checkpoint_id: int
+
+
+@attrs.frozen
+class DiscardState:
+    """Instruction: delete what an acknowledgement points at, which came too late."""
+
+    ack: CheckpointAck
+
+
+@attrs.frozen
+class NotifyComplete:
+    """Instruction: tell the subtasks that a checkpoint is complete."""
+
+    checkpoint_id: int
+
+
+@attrs.frozen
+class FailJob:
+    """Instruction: more checkpoints failed than the job tolerates."""
+
+    error: PyFlinkStateError
+
+
+Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | DiscardState | NotifyComplete | FailJob
+
+
+class CheckpointCoordinator:
+    """Decides when checkpoints begin, are complete, fail, and are deleted.
+
+    Args:
+        settings: see :class:`CheckpointSettings`.
+        last_id: the highest id used so far; the next checkpoint is one higher.
+        completed: ids of completed checkpoints that are there to be subsumed, in order.
+    """
+
+    def __init__(self, settings: CheckpointSettings, last_id: int = 0, completed: Iterable[int] = ()) -> None:
+        self._settings = settings
+        self._last_id = last_id
+        self._completed = list(completed)
+        self._savepoints: set[int] = set()
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._last_trigger_ms: int | None = None
+        self._last_completion_ms: int | None = None
+        self._committed_epoch = 0
+        self._failures = 0
+
+    @property
+    def last_id(self) -> int:
+        """The highest id used so far."""
+        return self._last_id
+
+    @property
+    def latest_completed(self) -> int | None:
+        """The id of the newest completed checkpoint, or None."""
+        return self._completed[-1] if self._completed else None
+
+    @property
+    def retained(self) -> tuple[int, ...]:
+        """The ids of the completed checkpoints that are kept, in order."""
+        return tuple(self._completed)
+
+    @property
+    def pending(self) -> tuple[PendingCheckpoint, ...]:
+        """The checkpoints under way, savepoints too, in order."""
+        return tuple(self._pending.values())
+
+    def is_due(self, barrier_ms: int) -> bool:
+        """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint."""
+        settings = self._settings
+        if settings.interval_ms is None:
+            return False
+        if sum(pending.savepoint is None for pending in self.pending) >= settings.max_concurrent:
+            return False
+        paused = self._last_completion_ms is None or (
+            barrier_ms - self._last_completion_ms >= settings.min_pause_ms
+        )
+        interval_ms = max(settings.interval_ms, settings.min_pause_ms)
+        rested = self._last_trigger_ms is None or barrier_ms - self._last_trigger_ms >= interval_ms
+        return paused and rested
+
+    def trigger(
+        self,
+        now_ms: int,
+        epoch: int,
+        subtasks: Iterable[SlotId],
+        savepoint: SavepointTarget | None = None,
+        timestamp_ms: int = 0,
+    ) -> PendingCheckpoint:
+        """Begin a checkpoint, or a savepoint, at the barrier of ``epoch``; ``timestamp_ms`` is noted."""
+        self._last_id += 1
+        if savepoint is None:
+            self._last_trigger_ms = now_ms
+        pending = PendingCheckpoint(self._last_id, epoch, now_ms, set(subtasks), savepoint)
+        pending.timestamp_ms = timestamp_ms
+        self._pending[self._last_id] = pending
+        return pending
+
+    def barrier_aligned(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
+        """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            return []
+        if pending.aligned_ms is None:
+            pending.aligned_ms = now_ms
+            if pending.savepoint is None:
+                self._last_trigger_ms = now_ms
+        return self._try_to_complete(pending)
+
+    def acknowledge(self, ack: CheckpointAck) -> list[Instruction]:
+        """A subtask has written its part."""
+        pending = self._pending.get(ack.checkpoint_id)
+        if pending is None:
+            known = ack.checkpoint_id in self._completed or ack.checkpoint_id in self._savepoints
+            return [] if known else [DiscardState(ack)]
+        if ack.slot in pending.missing:
+            pending.missing.remove(ack.slot)
+            pending.acks[ack.slot] = ack
+        return self._try_to_complete(pending)
+
+    def decline(self, message: CheckpointDecline) -> list[Instruction]:
+        """A subtask could not write its part."""
+        return self._fail(message.checkpoint_id, message.error)
+
+    def tick(self, now_ms: int) -> list[Instruction]:
+        """Time has passed."""
+        instructions: list[Instruction] = []
+        for pending in self.pending:
+            if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
+                continue
+            missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that it comes with"
+            error = CheckpointStorageError(
+                f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
+                f"waiting for {missing}"
+            )
+            instructions += self._fail(pending.checkpoint_id, error)
+        return instructions
+
+    def completed(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
+        """The metadata is published: older checkpoints are subsumed."""
+        done = self._pending.pop(checkpoint_id)
+        self._failures = 0
+        self._last_completion_ms = now_ms
+        if done.savepoint is not None:
+            self._savepoints.add(checkpoint_id)
+            return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
+        self._completed.append(checkpoint_id)
+        surplus = self.subsume()
+        older = [
+            pending
+            for pending in self.pending
+            if pending.checkpoint_id < checkpoint_id and pending.savepoint is None
+        ]
+        for pending in older:
+            del self._pending[pending.checkpoint_id]
+        error = CheckpointError(f"checkpoint {checkpoint_id} was complete before it")
+        return [
+            *(AbandonCheckpoint(pending, error) for pending in older),
+            *surplus,
+            NotifyComplete(checkpoint_id),
+        ]
+
+    def committed(self, epoch: int) -> list[Instruction]:
+        """The sinks have committed what a completed checkpoint covers, up to ``epoch``."""
+        self._committed_epoch = epoch
+        instructions = []
+        for pending in self.pending:
+            instructions += self._try_to_complete(pending)
+        return instructions
+
+    def subsume(self) -> list[Instruction]:
+        """Delete completed checkpoints that are more than shall be kept."""
+        surplus = self._completed[: -self._settings.num_retained]
+        self._completed = self._completed[-self._settings.num_retained :]
+        return [DiscardCheckpoint(old) for old in surplus]
+
+    def not_completed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
+        """The metadata could not be published."""
+        return self._fail(checkpoint_id, error)
+
+    def abort_pending(self, error: PyFlinkStateError) -> list[Instruction]:
+        """The attempt is over; this is no failure of the checkpoints and is not counted."""
+        pending, self._pending = self._pending, {}
+        return [AbandonCheckpoint(checkpoint, error) for checkpoint in pending.values()]
+
+    def forget(self, checkpoint_id: int) -> None:
+        """A completed checkpoint is no longer there: it was damaged, and the job goes on from an older."""
+        self._completed.remove(checkpoint_id)
+
+    def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
+        if pending.missing or pending.aligned_ms is None or pending.state is not _State.TRIGGERED:
+            return []
+        if not self._may_complete(pending):
+            return []
+        pending.state = _State.COMPLETING
+        return [WriteMetadata(pending)]
+
+    def _may_complete(self, pending: PendingCheckpoint) -> bool:
+        """Return whether the job cannot go back behind a savepoint any more, if it is one."""
+        is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
+        return is_alone or pending.epoch <= self._committed_epoch
+
+    def _savepoints_with(self, checkpoint_id: int) -> list[PendingCheckpoint]:
+        return [
+            pending
+            for pending in self.pending
+            if pending.savepoint is not None and pending.savepoint.checkpoint_id == checkpoint_id
+        ]
+
+    def _fail(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
+        pending = self._pending.pop(checkpoint_id, None)
+        if pending is None:
+            return []
+        instructions: list[Instruction] = [AbandonCheckpoint(pending, error)]
+        if pending.savepoint is not None:
+            return instructions
+        for savepoint in self._savepoints_with(checkpoint_id):
+            del self._pending[savepoint.checkpoint_id]
+            instructions.append(AbandonCheckpoint(savepoint, error))
+        self._failures += 1
+        if self._failures > self._settings.tolerable_failures:
+            instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
+            self._failures = 0  # the restarted job counts anew
+        return instructions
+
+
+def _too_many(failures: int, settings: CheckpointSettings, error: PyFlinkStateError) -> CheckpointError:
+    return CheckpointFailuresExceededError(
+        f"exceeded checkpoint tolerable failure threshold: {failures} in a row failed, tolerated are "
+        f"{settings.tolerable_failures}; the last one: {error}"
+    )

@@ -1,0 +1,190 @@
+"""The tasks of one epoch, and how they hang together. An engine says how partitions are computed.
+
+``runtime.spark`` runs the tasks on Spark; a test can run them in its own process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from pyflinkstate.runtime.engine.epochs import EpochRequest
+from pyflinkstate.runtime.plan import (
+    Branch,
+    ChainNode,
+    Exchange,
+    KeyedNode,
+    KeyedOperator,
+    SinkNode,
+    SourceNode,
+    Stage,
+)
+from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
+from pyflinkstate.runtime.tasks import (
+    ChainTask,
+    MergeTask,
+    Router,
+    RouteTask,
+    SinkTask,
+    SlotTask,
+    SourceTask,
+    StageTask,
+)
+
+#: Partitions of something, as the engine has them.
+D = TypeVar("D")
+#: Called with a partition's number and an iterator over what it holds.
+Task = Callable[[int, Iterable[Any]], Iterator[Any]]
+
+
+class EpochGraph(ABC, Generic[D]):
+    """Builds the partitions that each sink writes; a stage that several branches read is made once."""
+
+    def __init__(self, request: EpochRequest) -> None:
+        self.request = request
+        self._plan = request.plan
+        self._stages: dict[Stage, D] = {}
+        heads = self._plan.heads()
+        self._read = [branch.stage for head in heads for branch in self._plan.branches(head)]
+
+    # --- what an engine does ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, epoch: SplitEpoch | RddEpoch | None) -> D:
+        """Return what is to be read, one split in a partition; an empty partition for None."""
+
+    @abstractmethod
+    def transform(self, data: D, task: Task, name: str) -> D:
+        """Return what ``task`` makes of each partition."""
+
+    @abstractmethod
+    def concatenate(self, parts: list[D]) -> D:
+        """Return the partitions of all ``parts``, one after the other."""
+
+    @abstractmethod
+    def shuffle(self, data: D, parallelism: int) -> D:
+        """Return frames by subtask, sorted by their ``FrameKey``."""
+
+    @abstractmethod
+    def keep(self, data: D) -> D:
+        """Return the same, computed once however often it is read."""
+
+    @abstractmethod
+    def partitions(self, data: D) -> int:
+        """Return how many there are."""
+
+    def shipped(self, function: Any) -> Any:
+        """Return what is sent to a task in the place of a user's function."""
+        return function
+
+    # --- the graph -----------------------------------------------------------------------------------------
+
+    def written(self, sink: SinkNode) -> D:
+        """Return what the sink's writers yield."""
+        sink_id = f"{sink.name}-{self._plan.sinks.index(sink)}"
+        writer = sink.sink.writer(self.request.link.epoch)
+        parts: list[D] = []
+        first = 0
+        for number, branch in enumerate(self._plan.branches(sink)):
+            data = self._stage(branch.stage)
+            name = f"{sink_id}.{number}" if number else sink_id
+            parts.append(
+                self.transform(data, SinkTask(self._chain(branch, data), name, writer, first), sink.name)
+            )
+            first += self.partitions(data)
+        return self._all(parts)
+
+    def _all(self, parts: list[D]) -> D:
+        return parts[0] if len(parts) == 1 else self.concatenate(parts)
+
+    def _stage(self, node: Stage) -> D:
+        if node not in self._stages:
+            made = self._made(node)
+            self._stages[node] = self.keep(made) if self._read.count(node) > 1 else made
+        return self._stages[node]
+
+    def _made(self, node: Stage) -> D:
+        if isinstance(node, SourceNode):
+            return self._source(node)
+        if isinstance(node, Exchange):
+            return self._exchanged(node)
+        return self._keyed(node) if isinstance(node, KeyedNode) else self._shared(node)
+
+    def _source(self, node: SourceNode) -> D:
+        epoch = self.request.epoch_of(node)
+        data = self.read(epoch)
+        if epoch is None:
+            return data
+        read = epoch.read if isinstance(epoch, SplitEpoch) else None
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh)
+        return self.transform(data, task, node.name)
+
+    def _shared(self, node: ChainNode) -> D:
+        parts: list[D] = []
+        for number, branch in enumerate(self._plan.branches(node)):
+            data = self._stage(branch.stage)
+            task = StageTask(self._chain(branch, data), f"{node.name}.{number}")
+            parts.append(self.transform(data, task, node.name))
+        return self._all(parts)
+
+    def _exchanged(self, exchange: Exchange) -> D:
+        watermarks = self.request.event_time.watermarks if self._plan.uses_event_time else None
+        task = MergeTask(self.request.link, exchange.operator_id, watermarks)
+        return self.transform(self._sent(exchange, exchange), task, exchange.name)
+
+    def _keyed(self, node: KeyedNode) -> D:
+        operator = self._plan.operator_of(node)
+        task = SlotTask(
+            self.request.link,
+            operator.operator_id,
+            operator.name,
+            self.request.barrier,
+            self.request.addresses,
+            self._plan.uses_event_time,
+            self.request.is_final,
+        )
+        return self.transform(self._sent(node, operator), task, operator.name)
+
+    def _sent(self, head: KeyedNode | Exchange, operator: KeyedOperator | Exchange) -> D:
+        """Return the frames of all that ``head`` reads, by subtask."""
+        branches = enumerate(self._plan.branches(head))
+        routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
+        return self.shuffle(routed, operator.parallelism)
+
+    def _routed(self, operator: KeyedOperator | Exchange, branch: Branch, number: int) -> D:
+        data = self._stage(branch.stage)
+        chain = self._chain(branch, data)
+        assert branch.input is not None
+        router = Router(
+            operator.name,
+            self.shipped(branch.input.select_key),
+            branch.input.key_type,
+            operator.parallelism,
+            operator.max_parallelism,
+            branch.input.partitioning,
+            branch.input_number,
+            number,
+            chain.event_time,
+            operator.operator_id,
+            self.request.link.epoch,
+            chain.parallelism,
+        )
+        task = RouteTask(chain, operator.operator_id, router)
+        return self.transform(data, task, f"{branch.stage.name} -> {operator.name}")
+
+    def _chain(self, branch: Branch, data: D) -> ChainTask:
+        return ChainTask(
+            link=self.request.link,
+            stage=branch.stage.name,
+            operators=tuple(
+                attrs.evolve(operator, function=self.shipped(operator.function))
+                for operator in branch.operators
+            ),
+            parallelism=self.partitions(data),
+            decodes=not isinstance(branch.stage, SourceNode),
+            tag_id=branch.tag_id,
+            event_time=self.request.event_time_of(branch),
+        )

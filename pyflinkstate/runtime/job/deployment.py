@@ -1,0 +1,145 @@
+"""What the slots of an attempt run, and from which state; and whether a checkpoint fits a program."""
+
+from __future__ import annotations
+
+import attrs
+
+from pyflinkstate.backends.format import CheckpointMetadata, StateAssignment
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys import check_parallelism, hash_has_changed, key_group_range
+from pyflinkstate.backends.operator_state import assign_state
+from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.runtime.checkpoints import RestorePoint
+from pyflinkstate.runtime.plan import JobPlan, KeyedOperator
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.wire import NO_WATERMARK, DeploySlot, SlotId, pickled
+
+
+class Deployments:
+    """Says what each slot shall run. An attempt's are settled when it begins; then any thread may ask."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        state_backend: HashMapStateBackend,
+        storage: FileSystemCheckpointStorage | None,
+        incremental: bool,
+        memory_bytes: int | None,
+    ) -> None:
+        self._plan = plan
+        self._state_backend = state_backend
+        self._storage = storage
+        self._incremental = incremental
+        self._memory_bytes = memory_bytes
+        self._functions = {op.operator_id: pickled(op.name, op.node.function) for op in plan.operators}
+        self._slots: dict[SlotId, DeploySlot] = {}
+
+    def begin_attempt(self, attempt: int, epoch: int, restore: RestorePoint | None) -> None:
+        """Settle what the slots of ``attempt`` run, from the end of ``epoch`` on."""
+        self._slots = {
+            SlotId(operator.operator_id, subtask): deployment
+            for operator in self._plan.operators
+            for subtask, deployment in enumerate(self._of_operator(operator, attempt, epoch, restore))
+        }
+
+    def slots(self) -> tuple[SlotId, ...]:
+        """Return the slots of the attempt."""
+        return tuple(self._slots)
+
+    def of(self, slot: SlotId) -> DeploySlot:
+        """Return what ``slot`` shall run."""
+        return self._slots[slot]
+
+    def _of_operator(
+        self, operator: KeyedOperator, attempt: int, epoch: int, restore: RestorePoint | None
+    ) -> list[DeploySlot]:
+        state = None if restore is None else restore.metadata.operator(operator.operator_id)
+        assignments = [StateAssignment()] * operator.parallelism
+        if state is not None:
+            assignments = assign_state(
+                state.subtasks, operator.parallelism, operator.max_parallelism, operator.node.key_type
+            )
+        return [
+            DeploySlot(
+                name=operator.name,
+                function=self._functions[operator.operator_id],
+                key_type=operator.node.key_type,
+                key_group_range=key_group_range(operator.max_parallelism, operator.parallelism, subtask),
+                max_parallelism=operator.max_parallelism,
+                parallelism=operator.parallelism,
+                attempt=attempt,
+                epoch=epoch,
+                storage=self._storage,
+                state_backend=self._state_backend,
+                restored_checkpoint_id=None if restore is None else restore.metadata.checkpoint_id,
+                restore_uri=None if restore is None or state is None else restore.uri,
+                state=assignment,
+                incremental=self._incremental,
+                memory_bytes=self._memory_bytes,
+                watermark=_watermark_of(operator, restore),
+            )
+            for subtask, assignment in enumerate(assignments)
+        ]
+
+
+def _watermark_of(operator: KeyedOperator, restore: RestorePoint | None) -> int:
+    return (
+        NO_WATERMARK
+        if restore is None
+        else restore.metadata.watermarks.get(operator.operator_id, NO_WATERMARK)
+    )
+
+
+def fit(
+    plan: JobPlan, job_name: str, metadata: CheckpointMetadata, allow_non_restored_state: bool
+) -> JobPlan:
+    """Check that a checkpoint is of this job, and take over its max parallelisms.
+
+    Raises:
+        IncompatibleCheckpointError: it is not, or state would be lost that the program may not lose.
+    """
+    where = f"checkpoint {metadata.checkpoint_id} of job {metadata.job_id}"
+    if metadata.job_name != job_name:
+        raise IncompatibleCheckpointError(
+            f"{where} is of job {metadata.job_name!r}, not of {job_name!r}: give the checkpoint or the "
+            f"job name that belongs to this program"
+        )
+    known = {operator.operator_id for operator in plan.operators}
+    for state in metadata.operators:
+        if state.operator_id not in known and not state.is_empty and not allow_non_restored_state:
+            raise IncompatibleCheckpointError(
+                f"{where} has state of operator {state.operator_id!r}, which the program does not have "
+                f"(it has {', '.join(sorted(known)) or 'none'}): set uid() so that operators are found "
+                f"again, or give the state up with allow_non_restored_state=True"
+            )
+    for operator in plan.operators:
+        _check_raw_state(operator, metadata, where)
+    operators = tuple(_with_max_parallelism(operator, metadata, where) for operator in plan.operators)
+    return attrs.evolve(plan, operators=operators)
+
+
+def _check_raw_state(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> None:
+    """Raw keyed state lies by key group, and only its function knows which keys are in it."""
+    state = metadata.operator(operator.operator_id)
+    handles = () if state is None else tuple(subtask.raw_keyed for subtask in state.subtasks)
+    for handle in handles:
+        if handle is not None and hash_has_changed(operator.node.key_type, handle.key_hash_version):
+            raise IncompatibleCheckpointError(
+                f"{where}: operator {operator.operator_id!r} has raw keyed state, and keys of "
+                f"{operator.node.key_type} were in other key groups when it was written: it cannot be spread "
+                f"anew. Have the version that wrote it take a savepoint with that state in a managed one",
+                operator=operator.operator_id,
+            )
+
+
+def _with_max_parallelism(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> KeyedOperator:
+    state = metadata.operator(operator.operator_id)
+    if state is None or state.is_empty or state.max_parallelism == operator.max_parallelism:
+        return operator
+    if operator.max_parallelism_is_set:
+        raise IncompatibleCheckpointError(
+            f"{where}: operator {operator.operator_id!r} has max parallelism {state.max_parallelism}, "
+            f"and the program sets {operator.max_parallelism}: it cannot change once there is state"
+        )
+    check_parallelism(operator.parallelism, state.max_parallelism)
+    return attrs.evolve(operator, max_parallelism=state.max_parallelism)

@@ -1,0 +1,24 @@
+"""What a job is told by the environment that starts it."""
+
+from __future__ import annotations
+
+import attrs
+
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.runtime.job.observe import JobListener
+from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckpointRetention, RestartStrategy
+
+
+@attrs.frozen
+class JobSettings:
+    """What the environment was told."""
+
+    name: str
+    checkpoints: CheckpointSettings
+    restart: RestartStrategy
+    listeners: tuple[JobListener, ...] = ()
+    state_backend: HashMapStateBackend = attrs.Factory(HashMapStateBackend)
+    retention: ExternalizedCheckpointRetention | None = None
+    allow_non_restored_state: bool = False
+    fall_back: bool = False
+    slot_memory_bytes: int | None = None

@@ -1,0 +1,155 @@
+"""What a job tells about itself while it runs, and when it is over."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import attrs
+
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.checkpoints import CheckpointStats
+from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.sources import RejectedRecord
+from pyflinkstate.runtime.wire import MetricValues, SlotOutput, TaskReport, added_up
+
+_slots_log = logging.getLogger("pyflinkstate.slots")
+
+
+def log_output(output: SlotOutput) -> None:
+    """Log in the driver what user code in a slot printed or logged."""
+    for level, line in output.lines:
+        _slots_log.log(level, "%s: %s", output.slot, line)
+
+
+@attrs.frozen
+class EpochStats:
+    """One epoch that has run. ``records`` counts what the source gave."""
+
+    epoch: int
+    records: int
+    duration_ms: int
+    restarts: int
+
+
+class JobListener:
+    """Override what you want to hear of; called in the driver, between epochs."""
+
+    def on_epoch(self, stats: EpochStats) -> None:
+        """An epoch has run."""
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        """A checkpoint, or a savepoint, is complete."""
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        """A checkpoint, or a savepoint, was given up; ``stats.failure`` says why."""
+
+    def on_end(self, status: JobStatus) -> None:
+        """The job has ended."""
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        """The job goes back to its last checkpoint, because of ``error``."""
+
+
+@attrs.frozen
+class JobExecutionResult:
+    """What is known of a job that has ended (PyFlink: ``JobExecutionResult``).
+
+    Attributes:
+        job_id: the folder of its checkpoints.
+        accumulators: record counts by ``"<operator>.<what>"``, exact over restarts and restores:
+            ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
+            ``records_in`` and ``records_out`` of keyed operators.
+        rejected: rows that the policy ``collect`` took out in this run.
+        checkpoints: those completed by this run, and savepoints, in order.
+        epochs: the last epoch.
+        restarts: how often this run went back to a checkpoint.
+        failed_checkpoints: those that were given up, in order; also those pending when the job ended.
+        metrics: what functions keep about themselves, by ``"<operator>.<group>.<name>"``, all subtasks added
+            up; not exact over restarts.
+    """
+
+    job_id: str
+    accumulators: dict[str, int]
+    rejected: tuple[RejectedRecord, ...]
+    checkpoints: tuple[CheckpointStats, ...]
+    epochs: int
+    restarts: int
+    failed_checkpoints: tuple[CheckpointStats, ...] = ()
+    metrics: MetricValues = attrs.Factory(dict)
+
+    def get_job_id(self) -> str:
+        """Return the job's id."""
+        return self.job_id
+
+    def get_all_accumulator_results(self) -> dict[str, int]:
+        """Return all counts."""
+        return dict(self.accumulators)
+
+    def get_accumulator_result(self, accumulator_name: str) -> int:
+        """Return one count; 0 where nothing was counted."""
+        return self.accumulators.get(accumulator_name, 0)
+
+
+class Accumulators:
+    """Record counts by epoch and task, so that a replayed epoch or a retried task replaces itself."""
+
+    def __init__(self) -> None:
+        self._base: Counter[str] = Counter()
+        self._base_epoch = 0
+        self._counts: dict[tuple[int, str], dict[str, int]] = {}
+        self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
+        #: By slot: what it ever counted. By Spark task: what its runs counted, added up.
+        self._slot_metrics: dict[str, MetricValues] = {}
+        self._task_metrics: dict[str, MetricValues] = {}
+
+    def metrics(self) -> MetricValues:
+        """Return the metrics of all tasks and slots, added up."""
+        return added_up([*self._slot_metrics.values(), *self._task_metrics.values()])
+
+    def reset(self, epoch: int, counters: dict[str, int]) -> None:
+        """Go (back) to the end of ``epoch``, where ``counters`` held."""
+        self._base, self._base_epoch = Counter(counters), epoch
+        self._counts.clear()
+        self._rejected = {key: rows for key, rows in self._rejected.items() if key[0] <= epoch}
+
+    def add(self, report: TaskReport) -> None:
+        """Take in what a task of the running attempt reports."""
+        key = (report.epoch, report.task)
+        if report.metrics and report.is_slot:
+            self._slot_metrics[report.task] = report.metrics
+        elif report.metrics:
+            known = self._task_metrics.setdefault(report.task, {})
+            for name, value in report.metrics.items():
+                known[name] = known[name].then(value) if name in known else value
+        if report.counts:
+            self._counts[key] = report.counts
+        if report.rejected:
+            self._rejected[key] = report.rejected
+
+    def fold(self, epoch: int) -> None:
+        """``epoch`` is final: keep its counts as one sum."""
+        self._base = self._sum(epoch)
+        self._base_epoch = epoch
+        self._counts = {key: counts for key, counts in self._counts.items() if key[0] > epoch}
+
+    def total(self, epoch: int) -> dict[str, int]:
+        """Return the counts of all epochs up to ``epoch``."""
+        return dict(self._sum(epoch))
+
+    def of_epoch(self, epoch: int, name: str) -> int:
+        """Return one count of one epoch that is not yet folded."""
+        return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
+
+    def rejected(self) -> tuple[Any, ...]:
+        """Return the rows that were rejected, in the order of epochs and tasks."""
+        in_order = sorted(self._rejected, key=lambda key: (key[0], len(key[1]), key[1]))
+        return tuple(row for key in in_order for row in self._rejected[key])
+
+    def _sum(self, epoch: int) -> Counter[str]:
+        total = Counter(self._base)
+        for (counted_epoch, _), counts in self._counts.items():
+            if self._base_epoch < counted_epoch <= epoch:
+                total.update(counts)
+        return total

@@ -1,0 +1,131 @@
+"""The runtime context that functions get, on a keyed stream and elsewhere."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from pyflinkstate.api.functions import Function
+from pyflinkstate.api.metrics import MetricGroup
+from pyflinkstate.api.state import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
+from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
+from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
+
+
+class CheckedStateStore(KeyedStateStore, ABC):
+    """Checks that a descriptor is of the kind that is asked for, whatever state it stands for."""
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
+        return state
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
+        return state
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
+        return state
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
+        return state
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]:
+        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
+        return state
+
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, expected):
+            raise StateRegistrationError(
+                f"{self._place()}: a {expected.__name__} is needed here, not {descriptor!r}"
+            )
+        return self._state_of(descriptor)
+
+    @abstractmethod
+    def _place(self) -> str:
+        """Return what an error begins with."""
+
+    @abstractmethod
+    def _state_of(self, descriptor: StateDescriptor) -> Any:
+        """Return the state of a descriptor of the right kind."""
+
+
+@attrs.frozen
+class OperatorContext(CheckedStateStore, RuntimeContext):
+    """See :class:`~pyflinkstate.api.context.RuntimeContext`. ``backend`` is None off keyed streams."""
+
+    task_name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    backend: HeapKeyedStateBackend | None = None
+    metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self.metrics
+
+    def get_task_name(self) -> str:
+        return self.task_name
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self.task_name} ({self.subtask + 1}/{self.parallelism})"
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self.subtask
+
+    def get_attempt_number(self) -> int:
+        return self.attempt
+
+    def _place(self) -> str:
+        return f"operator {self.task_name!r}"
+
+    def _state_of(self, descriptor: StateDescriptor) -> Any:
+        if self.backend is None:
+            raise NotKeyedStreamError(
+                f"operator {self.task_name!r}: keyed state {descriptor.name!r} "
+                f"({descriptor.kind.value}) can only be used on a keyed stream, after key_by()",
+                state=descriptor.name,
+                operator=self.task_name,
+            )
+        return self.backend.get_partitioned_state(descriptor)
+
+
+def open_function(function: object, context: RuntimeContext) -> None:
+    """Give ``function`` its runtime context and open it, if it is a rich one."""
+    if isinstance(function, Function):
+        function.set_runtime_context(context)
+        function.open(context)
+
+
+def close_function(function: object) -> None:
+    """Close ``function``, if it is a rich one."""
+    if isinstance(function, Function):
+        function.close()

@@ -1,0 +1,234 @@
+"""Operators around the functions that users write: with one input, with two, with one that is broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
+from pyflinkstate.api.timers import TimeDomain, TimerService
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.errors import NoCurrentKeyError, StateAccessError
+from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
+from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
+
+
+class _Context(KeyedProcessFunction.OnTimerContext):
+    """What a function is given beside the record; one object for all calls."""
+
+    def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
+        self._backend = setup.backend
+        self._key_context = setup.backend.key_context
+        self._timers = UserTimerService(timers)
+        self.current_timestamp: int | None = None
+        self.domain = TimeDomain.EVENT_TIME
+
+    def get_current_key(self) -> Any:
+        if self._key_context.map_index < 0:
+            raise NoCurrentKeyError("no key is set: a record of an input without keys is being processed")
+        return self._key_context.key
+
+    def timestamp(self) -> int | None:
+        return self.current_timestamp
+
+    def timer_service(self) -> TimerService:
+        return self._timers
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+    def current_processing_time(self) -> int:
+        return self._timers.current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self._timers.current_watermark()
+
+
+class FunctionOperator(StatefulOperator):
+    """Runs a function with one input (Flink: ``KeyedProcessOperator``)."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def open(self, setup: OperatorSetup) -> None:
+        self.timers = InternalTimerService(USER_TIMERS, setup.backend, setup.time)
+        self.context = self._make_context(setup)
+        open_function(self.function, setup.context)
+        self._first = self._process_first()
+        self._on_timer = getattr(self.function, "on_timer", None)
+
+    def _make_context(self, setup: OperatorSetup) -> Any:
+        return _Context(setup, self.timers)
+
+    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
+        process: Callable[[Any, Any], Iterable[Any] | None] = self.function.process_element
+        return process
+
+    def close(self) -> None:
+        close_function(self.function)
+
+    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+        self.context.current_timestamp = timestamp
+        output.collect(self._first(value, self.context), timestamp)
+
+    def on_event_time(self, timer: Timer, output: Output) -> None:
+        self._fire(timer, TimeDomain.EVENT_TIME, timer.timestamp_ms, output)
+
+    def on_processing_time(self, timer: Timer, output: Output) -> None:
+        self._fire(timer, TimeDomain.PROCESSING_TIME, None, output)
+
+    def _fire(self, timer: Timer, domain: TimeDomain, timestamp: int | None, output: Output) -> None:
+        if self._on_timer is not None:
+            self.context.current_timestamp, self.context.domain = timer.timestamp_ms, domain
+            output.collect(self._on_timer(timer.timestamp_ms, self.context), timestamp)
+
+    def take_event_time(self, watermark: int) -> Timer | None:
+        return self.timers.take_event_time(watermark)
+
+    def take_processing_time(self, now_ms: int) -> Timer | None:
+        return self.timers.take_processing_time(now_ms)
+
+    def next_processing_time_ms(self) -> int | None:
+        return self.timers.next_processing_time_ms()
+
+
+class TwoInputOperator(FunctionOperator):
+    """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``)."""
+
+    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
+        self._second = _with_context(self.function, 2)
+        return _with_context(self.function, 1)
+
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+        self.context.current_timestamp = timestamp
+        output.collect(self._second(value, self.context), timestamp)
+
+
+def _with_context(function: Any, number: int) -> Callable[[Any, Any], Iterable[Any] | None]:
+    """Return what processes a record of input ``number``, 1 or 2."""
+    if isinstance(function, CoMapFunction):
+        map_one = getattr(function, f"map{number}")
+        return lambda value, _: (map_one(value),)
+    if isinstance(function, CoFlatMapFunction):
+        flat_map = getattr(function, f"flat_map{number}")
+        return lambda value, _: flat_map(value)
+    process: Callable[[Any, Any], Iterable[Any] | None] = getattr(function, f"process_element{number}")
+    return process
+
+
+class BroadcastOperator(FunctionOperator):
+    """Runs a function whose second input is broadcast (Flink: ``CoBroadcastWithKeyedOperator``).
+
+    Args:
+        function: of the user.
+        descriptors: of the broadcast states.
+    """
+
+    def __init__(self, function: Any, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+        super().__init__(function)
+        self._descriptors = descriptors
+
+    def _make_context(self, setup: OperatorSetup) -> Any:
+        assert setup.operator_state is not None
+        states = {
+            descriptor.name: setup.operator_state.get_broadcast_state(descriptor)
+            for descriptor in self._descriptors
+        }
+        self._writable = _WritableContext(setup, self.timers, states)
+        return _ReadOnlyContext(setup, self.timers, states)
+
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+        self._writable.current_timestamp = timestamp
+        output.collect(self.function.process_broadcast_element(value, self._writable), timestamp)
+
+
+class _BroadcastContext(_Context):
+    def __init__(
+        self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState[Any, Any]]
+    ) -> None:
+        super().__init__(setup, timers)
+        self._states = states
+
+    def _state_of(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        name = getattr(descriptor, "name", descriptor)
+        if name not in self._states:
+            raise StateAccessError(
+                f"broadcast state {name!r}: the stream was broadcast with "
+                f"{', '.join(map(repr, self._states))}; name it in broadcast() as well",
+                state=str(name),
+            )
+        return self._states[name]
+
+
+class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return self._state_of(state_descriptor)
+
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+    ) -> None:
+        self._backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
+
+
+class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        return _ReadOnlyView(state_descriptor.name, self._state_of(state_descriptor))
+
+
+class _ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
+    """A broadcast state as the records of the other input see it."""
+
+    def __init__(self, name: str, state: BroadcastState[Any, Any]) -> None:
+        self._name = name
+        self._state = state
+
+    def get(self, key: Any) -> Any:
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._state.items()
+
+    def keys(self) -> Iterable[Any]:
+        return self._state.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._state.values()
+
+    def is_empty(self) -> bool:
+        return self._state.is_empty()
+
+    def put(self, *_: Any) -> None:
+        """Refuse: only records of the broadcast stream may change the state."""
+        raise StateAccessError(
+            f"broadcast state {self._name!r} may only be changed in process_broadcast_element(): else the "
+            f"subtasks would differ",
+            state=self._name,
+        )
+
+    put_all = remove = __setitem__ = __delitem__ = put
+
+    def clear(self) -> None:
+        self.put()
+
+
+def operator_of(function: Any) -> StatefulOperator:
+    """Return what runs ``function``: it is one already, or one is put around it."""
+    if isinstance(function, StatefulOperator):
+        return function
+    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
+        return TwoInputOperator(function)
+    return FunctionOperator(function)

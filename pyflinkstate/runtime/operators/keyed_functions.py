@@ -1,0 +1,127 @@
+"""What ``reduce``, ``sum``, ``min`` and the like run on a keyed stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.wire import shorten
+
+#: Flink's name of the state of ``reduce``.
+STATE_NAME = "_reduce_state"
+
+
+class RollingReduce(KeyedProcessFunction):
+    """All records of a key so far, combined; every record gives a result.
+
+    Args:
+        func: a ``ReduceFunction``, or what combines two values.
+    """
+
+    def __init__(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> None:
+        self._func = func
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        open_function(self._func, runtime_context)
+        self._reduce = reduce_of(self._func)
+        self._state = runtime_context.get_state(ValueStateDescriptor(STATE_NAME))
+
+    def close(self) -> None:
+        close_function(self._func)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        before = self._state.value()
+        combined = value if before is None else self._reduce(before, value)
+        self._state.update(combined)
+        return (combined,)
+
+
+def reduce_of(func: ReduceFunction | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return what combines two values."""
+    return func.reduce if isinstance(func, ReduceFunction) else func
+
+
+def check_position(position: Any) -> None:
+    """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
+    if isinstance(position, bool) or not isinstance(position, (int, str)):
+        raise ConfigurationError(
+            f"min, max, min_by, max_by and sum take the index of a field, an int, or its name, a str, not "
+            f"{position!r}"
+        )
+
+
+class FieldReduce(ReduceFunction):
+    """Combines one field of records: the first record's other fields stay.
+
+    Args:
+        position: index or name of the field; where records have no fields, 0 is the record itself.
+        combine: what becomes of two values of the field.
+    """
+
+    def __init__(self, position: int | str, combine: Callable[[Any, Any], Any]) -> None:
+        self._position = position
+        self._combine = combine
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        if not has_fields(value1):
+            _check_whole(self._position, value1)
+            return self._combine(value1, value2)
+        combined = self._combine(value1[self._position], value2[self._position])
+        return _replaced(value1, self._position, combined)
+
+
+class RecordChoice(ReduceFunction):
+    """Keeps one of two records, by one of their fields; the first of those that are equal."""
+
+    def __init__(self, position: int | str, prefers_second: Callable[[Any, Any], bool]) -> None:
+        self._position = position
+        self._prefers_second = prefers_second
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        first, second = self._field(value1), self._field(value2)
+        return value2 if self._prefers_second(first, second) else value1
+
+    def _field(self, record: Any) -> Any:
+        if has_fields(record):
+            return record[self._position]
+        _check_whole(self._position, record)
+        return record
+
+
+def _check_whole(position: int | str, record: Any) -> None:
+    if position != 0:
+        raise BadRecordError(
+            f"field {position!r} of a plain value, {shorten(record)}: it has no fields, and is itself field 0"
+        )
+
+
+def has_fields(record: Any) -> bool:
+    """Return whether a record is a tuple, list, dict or row, and not a plain value."""
+    return hasattr(type(record), "__getitem__") and not isinstance(record, (str, bytes, bytearray))
+
+
+def _replaced(record: Any, position: int | str, value: Any) -> Any:
+    if isinstance(record, tuple) and isinstance(position, int):
+        fields = list(record)
+        fields[position] = value
+        make = getattr(type(record), "_make", type(record))
+        return make(fields)
+    replaced = copy.copy(record)
+    replaced[position] = value
+    return replaced
+
+
+class Projection:
+    """Some fields of records that are tuples or rows, in the order given."""
+
+    def __init__(self, indexes: tuple[int, ...]) -> None:
+        self.indexes = indexes
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple(record[index] for index in self.indexes)

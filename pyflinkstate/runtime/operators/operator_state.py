@@ -1,0 +1,178 @@
+"""All state of one subtask's operator: keyed and operator state, managed and raw.
+
+Flink: ``StreamOperatorStateHandler``, with the contexts that a ``CheckpointedFunction`` is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from pyflinkstate.api.checkpointed import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OperatorStateStore,
+    RawKeyedStateOutput,
+    RawOperatorStateOutput,
+)
+from pyflinkstate.api.context import KeyedStateStore
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
+    KeyGroupsStateHandle,
+    StateAssignment,
+    StateReader,
+)
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, snapshot_runner
+from pyflinkstate.backends.operator_state import (
+    DefaultOperatorStateBackend,
+    OperatorStateRestoreOperation,
+    OperatorStateSnapshotStrategy,
+)
+from pyflinkstate.backends.snapshots import (
+    ChangeHistory,
+    Changes,
+    OperatorSnapshotFutures,
+    RawKeyedStateBuffer,
+    RawOperatorStateBuffer,
+    SnapshotExecutionType,
+    SnapshotStrategyRunner,
+    SnapshotTask,
+    read_raw_keyed_state,
+    read_raw_operator_state,
+)
+from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.runtime.wire import CheckpointTrigger
+
+
+@attrs.frozen
+class RawOutputs:
+    """Where a function puts the raw state of one snapshot."""
+
+    keyed: RawKeyedStateBuffer
+    operator: RawOperatorStateBuffer
+
+
+def _nothing() -> None:
+    """Release nothing: raw state is a copy."""
+
+
+@attrs.define
+class StreamOperatorState:
+    """The backends of one subtask, and what was restored of raw state."""
+
+    keyed: HeapKeyedStateBackend
+    operator: DefaultOperatorStateBackend
+    compression: str | None
+    restored_checkpoint_id: int | None = None
+    #: What changed between barriers; None where every checkpoint writes everything.
+    history: ChangeHistory | None = None
+    raw_keyed: tuple[tuple[int, bytes], ...] = ()
+    raw_operator: tuple[bytes, ...] = ()
+
+    def restore(self, assignment: StateAssignment, reader: StateReader) -> None:
+        """Load what the subtask was assigned; see the restore operations for errors."""
+        HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
+        OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
+        owned = self.keyed.key_group_range
+        self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, owned, reader))
+        self.raw_operator = tuple(read_raw_operator_state(assignment.raw_operator, reader))
+
+    def forget_raw_state(self) -> None:
+        """Let go of restored raw state: the function has had its chance to read it."""
+        self.raw_keyed = self.raw_operator = ()
+
+    def raw_outputs(self) -> RawOutputs:
+        """Return new, empty outputs for one snapshot."""
+        return RawOutputs(RawKeyedStateBuffer(self.keyed.key_group_range), RawOperatorStateBuffer())
+
+    def track_changes(self) -> None:
+        """From now on snapshots can be increments."""
+        self.history = ChangeHistory(self.keyed)
+
+    def snapshot(
+        self,
+        outputs: RawOutputs,
+        streams: CheckpointStreamFactory,
+        keyed_streams: CheckpointStreamFactory | None = None,
+        changes: Changes | None = None,
+    ) -> OperatorSnapshotFutures:
+        """The synchronous part of a snapshot.
+
+        Args:
+            outputs: the raw state.
+            streams: where all of it goes.
+            keyed_streams: where managed keyed state goes instead.
+            changes: what of the managed keyed state to write; all of it without.
+        """
+        raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
+        operator = SnapshotStrategyRunner(
+            OperatorStateSnapshotStrategy(self.operator, self.compression),
+            self.operator.snapshots,
+            SnapshotExecutionType.ASYNCHRONOUS,
+        )
+        # Keyed state comes last: copying operator state may fail, and nothing shall stay frozen then.
+        managed_operator = operator.snapshot(streams)
+        return OperatorSnapshotFutures(
+            streams,
+            snapshot_runner(self.keyed, self.compression, changes).snapshot(keyed_streams or streams),
+            SnapshotTask(lambda cancelled: raw_keyed.write(streams, cancelled), _nothing),
+            managed_operator,
+            SnapshotTask(lambda cancelled: raw_operator.write(streams, cancelled), _nothing),
+            keyed_streams,
+        )
+
+    def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
+        """The synchronous part of a snapshot of all managed keyed state, and of nothing else."""
+        return snapshot_runner(self.keyed, self.compression).snapshot(streams)
+
+    def dispose(self) -> None:
+        """Cancel what is being written."""
+        self.keyed.dispose()
+        self.operator.dispose()
+
+
+@attrs.frozen
+class InitializationContext(FunctionInitializationContext):
+    """See :class:`~pyflinkstate.api.checkpointed.FunctionInitializationContext`."""
+
+    _state: StreamOperatorState
+    _runtime_context: OperatorContext
+
+    def is_restored(self) -> bool:
+        return self._state.restored_checkpoint_id is not None
+
+    def get_restored_checkpoint_id(self) -> int | None:
+        return self._state.restored_checkpoint_id
+
+    def get_operator_state_store(self) -> OperatorStateStore:
+        return self._state.operator
+
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        return self._runtime_context
+
+    def get_raw_keyed_state_inputs(self) -> Iterable[tuple[int, bytes]]:
+        return self._state.raw_keyed
+
+    def get_raw_operator_state_inputs(self) -> Iterable[bytes]:
+        return self._state.raw_operator
+
+
+@attrs.frozen
+class SnapshotContext(FunctionSnapshotContext):
+    """See :class:`~pyflinkstate.api.checkpointed.FunctionSnapshotContext`."""
+
+    _checkpoint: CheckpointTrigger
+    _outputs: RawOutputs
+
+    def get_checkpoint_id(self) -> int:
+        return self._checkpoint.checkpoint_id
+
+    def get_checkpoint_timestamp(self) -> int:
+        return self._checkpoint.timestamp_ms
+
+    def get_raw_keyed_operator_state_output(self) -> RawKeyedStateOutput:
+        return self._outputs.keyed
+
+    def get_raw_operator_state_output(self) -> RawOperatorStateOutput:
+        return self._outputs.operator

@@ -1,0 +1,253 @@
+"""One subtask of a keyed operator: a function, its state backend, and the way of a frame through them.
+
+It knows nothing of processes and sockets; a state slot drives it, and a test can as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+import numpy as np
+
+from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
+from pyflinkstate.backends.heap import RecordLoop, Timer
+from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
+from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.runtime.operators.context import OperatorContext
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator, operator_of
+from pyflinkstate.runtime.operators.operator_state import (
+    InitializationContext,
+    SnapshotContext,
+    StreamOperatorState,
+)
+from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
+from pyflinkstate.runtime.operators.timers import SubtaskTime
+from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, KeyedFrame, MetricValues, user_failure
+
+
+@attrs.frozen
+class SubtaskSnapshot:
+    """What is still to be written at one barrier.
+
+    Attributes:
+        futures: of the checkpoint.
+        base_id: the checkpoint that managed keyed state is written on top of, if it is just what changed.
+        full: all of the managed keyed state, to be written in the background, if it is time for that.
+    """
+
+    futures: OperatorSnapshotFutures
+    base_id: int | None = None
+    full: SnapshotTask[KeyGroupsStateHandle] | None = None
+
+    def cancel(self) -> None:
+        """Write nothing more."""
+        self.futures.cancel()
+        if self.full is not None:
+            self.full.cancel()
+
+
+class KeyedSubtask:
+    """Runs an operator over keyed frames.
+
+    Args:
+        function: the user's, or the operator around it; already a private copy.
+        context: its runtime context, with the keyed backend in it.
+        state: its backends, restored if there was something to restore.
+        watermark: where event time stood when they were written.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        context: OperatorContext,
+        state: StreamOperatorState,
+        watermark: int = NO_WATERMARK,
+    ) -> None:
+        self.state = state
+        self.backend = state.keyed
+        self._loop = RecordLoop(state.keyed.key_context)
+        self._name = context.task_name
+        self._operator = operator_of(function)
+        self._function = self._operator.function
+        self._runtime_context = context
+        self._time = SubtaskTime(state.keyed.clock, watermark)
+
+    @property
+    def watermark(self) -> int:
+        """Where event time stands."""
+        return self._time.watermark
+
+    def open(self) -> None:
+        """Initialize the function's state and open it. Raises what is right to report."""
+        if isinstance(self._function, CheckpointedFunction):
+            try:
+                self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
+            except BaseException as error:
+                raise user_failure(error, self._name, "none: in initialize_state()") from error
+        self.state.forget_raw_state()
+        setup = OperatorSetup(self._runtime_context, self.backend, self._time, self.state.operator)
+        try:
+            self._operator.open(setup)
+        except BaseException as error:
+            raise user_failure(error, self._name, "none: in open()") from error
+
+    def close(self) -> None:
+        """Close the function. Raises what is right to report."""
+        self.backend.clear_current_key()
+        try:
+            self._operator.close()
+        except BaseException as error:
+            raise user_failure(error, self._name, "none: in close()") from error
+        finally:
+            self.state.dispose()
+
+    def metrics(self) -> MetricValues:
+        """Return what the function's metrics stand at. Raises what is right to report."""
+        try:
+            return self._runtime_context.metrics.values()
+        except BaseException as error:  # a gauge's function is the user's
+            raise user_failure(error, self._name, "none: in a gauge") from error
+
+    def process_frame(self, frame: KeyedFrame, output: Output) -> None:
+        """Process the records in order; results go to ``output``.
+
+        Raises:
+            UserFunctionError: the function raised; the subtask is of no use any more.
+        """
+        if not frame.keys:
+            self._process_without_keys(frame, output)
+        elif frame.timestamps is None and type(self._operator) is FunctionOperator:
+            self._process_plainly(self._operator, frame, output)
+        else:
+            self._process_timed(frame, output)
+        self.backend.clear_current_key()
+
+    def _process_plainly(self, operator: FunctionOperator, frame: KeyedFrame, output: Output) -> None:
+        """The way of most records: as few steps as can be."""
+        records = self._map_indexes(frame), frame.keys, frame.values
+        process, context = operator.function.process_element, operator.context
+        begin, context.current_timestamp = len(output.values), None
+        try:
+            self._loop.run(records, process, context, output.values)
+        except BaseException as error:  # also sys.exit(), which must not end the slot without a word
+            value, key = self._loop.under_way(frame.values, frame.keys)
+            raise user_failure(error, self._name, value, key) from error
+        output.settle(begin)
+
+    def _process_timed(self, frame: KeyedFrame, output: Output) -> None:
+        indexes, process = self._map_indexes(frame), self._process_of(frame)
+        select = self.backend.key_context.select
+        key = value = None
+        try:
+            for index, key, value, timestamp in zip(
+                indexes, frame.keys, frame.values, _timestamps_of(frame), strict=True
+            ):
+                select(key, index)
+                process(value, timestamp, output)
+        except BaseException as error:
+            raise user_failure(error, self._name, value, key) from error
+
+    def _process_without_keys(self, frame: KeyedFrame, output: Output) -> None:
+        process, value = self._process_of(frame), None
+        try:
+            for value, timestamp in zip(frame.values, _timestamps_of(frame), strict=True):
+                process(value, timestamp, output)
+        except BaseException as error:
+            raise user_failure(error, self._name, value) from error
+
+    def _process_of(self, frame: KeyedFrame) -> Callable[[Any, int | None, Output], None]:
+        return self._operator.process_element2 if frame.input else self._operator.process_element
+
+    def fire_timers(self, output: Output) -> None:
+        """Fire the timers by processing time that are due.
+
+        Raises:
+            UserFunctionError: the function raised; the subtask is of no use any more.
+        """
+        take, now_ms = self._operator.take_processing_time, self.backend.clock()
+        self._fire(lambda: take(now_ms), self._operator.on_processing_time, output)
+
+    def advance_watermark(self, watermark: int, output: Output) -> None:
+        """Event time has passed, up to ``watermark``: fire the timers that are due; errors as above."""
+        self._time.watermark = watermark
+        take = self._operator.take_event_time
+        self._fire(lambda: take(watermark), self._operator.on_event_time, output)
+
+    def _fire(
+        self, take: Callable[[], Timer | None], fire: Callable[[Timer, Output], None], output: Output
+    ) -> None:
+        timer = None
+        try:
+            while (timer := take()) is not None:
+                self.backend.set_current_key(timer.key)
+                fire(timer, output)
+        except BaseException as error:
+            key = None if timer is None else timer.key
+            at = "" if timer is None else f" at {timer.timestamp_ms}"
+            raise user_failure(error, self._name, f"none: in on_timer(){at}", key) from error
+        self.backend.clear_current_key()
+
+    def next_timer_ms(self) -> int | None:
+        """Return when the next timer by processing time is due; None without one."""
+        return self._operator.next_processing_time_ms()
+
+    def snapshot(
+        self,
+        checkpoint: CheckpointTrigger,
+        streams: CheckpointStreamFactory,
+        shared: CheckpointStreamFactory | None = None,
+    ) -> SubtaskSnapshot:
+        """The synchronous part of a snapshot, to be taken between frames.
+
+        With ``shared``, what changed of managed keyed state goes there, or all of it, as ``checkpoint`` says.
+        """
+        outputs = self.state.raw_outputs()
+        if isinstance(self._function, CheckpointedFunction):
+            try:
+                self._function.snapshot_state(SnapshotContext(checkpoint, outputs))
+            except BaseException as error:
+                raise user_failure(error, self._name, "none: in snapshot_state()") from error
+        history = self.state.history
+        if shared is None or history is None:
+            return SubtaskSnapshot(self.state.snapshot(outputs, streams))
+        changes = history.cut(checkpoint.checkpoint_id, checkpoint.base_id)
+        futures = self.state.snapshot(outputs, streams, shared, changes)
+        if changes is None:
+            return SubtaskSnapshot(futures)
+        full = self.state.full_snapshot(shared) if checkpoint.materialize else None
+        return SubtaskSnapshot(futures, checkpoint.base_id, full)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the function, if it wants to hear of it."""
+        self._notify("notify_checkpoint_complete", checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Tell the function, if it wants to hear of it."""
+        self._notify("notify_checkpoint_aborted", checkpoint_id)
+
+    def _notify(self, method: str, checkpoint_id: int) -> None:
+        if not isinstance(self._function, CheckpointListener):
+            return
+        try:
+            getattr(self._function, method)(checkpoint_id)
+        except BaseException as error:
+            raise user_failure(error, self._name, f"none: in {method}({checkpoint_id})") from error
+
+    def _map_indexes(self, frame: KeyedFrame) -> list[int]:
+        owned = self.backend.key_group_range
+        groups = np.frombuffer(frame.key_groups, dtype="<u2").astype(np.int64)
+        if len(groups) and not (int(groups.min()) in owned and int(groups.max()) in owned):
+            raise KeyGroupRangeError(
+                f"operator {self._name!r}: a frame holds key groups {groups.min()} to {groups.max()}, "
+                f"and this subtask owns {owned}"
+            )
+        indexes: list[int] = (groups - owned.start).tolist()
+        return indexes
+
+
+def _timestamps_of(frame: KeyedFrame) -> Iterable[int | None]:
+    return itertools.repeat(None, len(frame.values)) if frame.timestamps is None else frame.timestamps

@@ -1,0 +1,1 @@
+"""The windows of keyed streams: their operator, merging windows, contents and contexts."""

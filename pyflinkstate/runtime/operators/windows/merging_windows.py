@@ -1,0 +1,95 @@
+"""Which windows of a key are in flight where windows merge, and where their contents are.
+
+Windows merge again and again while a session grows, and moving its contents each time would cost as much as
+the session is long. So the contents stay where they are: under the *state window*, the one of the merged
+windows that was there first. A mapping from each window in flight to its state window is state of the key.
+
+Flink picks any of the merged windows; here it is the first in the order of the assigner's merge, which for
+sessions is that of time. Contents that are put together therefore have the same order in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyflinkstate.api.state import ListState
+from pyflinkstate.api.window_assigners import MergingWindowAssigner
+from pyflinkstate.api.windows import MergeCallback
+from pyflinkstate.errors import ConfigurationError
+
+#: Called with the merged window, those that it was, its state window, and the others that they had.
+MergeFunction = Callable[[Any, list[Any], Any, list[Any]], None]
+
+
+class _Merges(MergeCallback[Any]):
+    """Notes what an assigner wants merged."""
+
+    def __init__(self) -> None:
+        self.results: list[tuple[Any, list[Any]]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.results.append((merge_result, list(dict.fromkeys(to_be_merged))))
+
+
+class MergingWindowSet:
+    """The windows in flight of the current key (Flink: ``MergingWindowSet``). Made anew for each record.
+
+    Args:
+        assigner: says which windows merge.
+        state: pairs of window and state window, of the current key.
+    """
+
+    def __init__(self, assigner: MergingWindowAssigner[Any, Any], state: ListState[Any]) -> None:
+        self._assigner = assigner
+        self._state = state
+        self._mapping: dict[Any, Any] = dict(state.get())
+        self._stored = dict(self._mapping)
+
+    def persist(self) -> None:
+        """Write the windows to state, if they have changed."""
+        if self._mapping != self._stored:
+            self._state.update(list(self._mapping.items()))
+            self._stored = dict(self._mapping)
+
+    def get_state_window(self, window: Any) -> Any | None:
+        """Return under which window the contents of ``window`` are; None if it is not in flight."""
+        return self._mapping.get(window)
+
+    def retire_window(self, window: Any) -> None:
+        """Forget ``window``, which must be in flight."""
+        del self._mapping[window]
+
+    def add_window(self, new_window: Any, merge_function: MergeFunction) -> Any:
+        """Put ``new_window`` into the set and return the window that it is a part of now.
+
+        ``merge_function`` is called for each group of windows in flight that has become another window.
+
+        Raises:
+            ConfigurationError: the assigner merges windows that are not there.
+        """
+        merges = _Merges()
+        others = [window for window in self._mapping if window != new_window]
+        self._assigner.merge_windows([*others, new_window], merges)
+        result = new_window
+        for merged, windows in merges.results:
+            if new_window in windows:
+                result = merged
+            self._merge(merged, windows, new_window, merge_function)
+        # A window that was there keeps its state window; Flink would lose what is under it.
+        self._mapping.setdefault(result, result)
+        return result
+
+    def _merge(self, merged: Any, windows: list[Any], new_window: Any, merge_function: MergeFunction) -> None:
+        in_flight = [window for window in windows if window in self._mapping]
+        known = all(window == new_window or window in self._mapping for window in windows)
+        if not in_flight or not known or (merged in self._mapping and merged not in windows):
+            raise ConfigurationError(
+                f"{self._assigner!r} merges {windows!r} to {merged!r}, and in flight are "
+                f"{list(self._mapping)!r} and {new_window!r}: merge_windows() may merge just those"
+            )
+        state_windows = [self._mapping.pop(window) for window in in_flight]
+        self._mapping[merged] = state_windows[0]
+        # The new window has no state yet: one window that does not grow by it stays as it is.
+        if in_flight != [merged]:
+            merge_function(merged, in_flight, state_windows[0], state_windows[1:])

@@ -1,0 +1,90 @@
+"""What a window keeps of its elements: all of them, or what they are reduced or aggregated to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyflinkstate.api.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.values import isolated
+from pyflinkstate.errors import ConfigurationError, StateValueError
+
+#: Flink's name of the state.
+WINDOW_CONTENTS = "window-contents"
+
+
+class WindowContents:
+    """The contents of windows as state.
+
+    Args:
+        contents: ``list`` for all elements, a reduce function (a :class:`ReduceFunction` or a callable of
+            two values) or an :class:`AggregateFunction`.
+        contents_type: the type of elements, or of the accumulator of an aggregate function; anything that
+            can be pickled, if left out.
+
+    Raises:
+        ConfigurationError: ``contents`` is none of these.
+    """
+
+    def __init__(self, contents: Any, contents_type: TypeInformation | None = None) -> None:
+        self.is_list = contents is list
+        contents_type = contents_type or Types.PICKLED_BYTE_ARRAY()
+        #: The reduce or aggregate function.
+        self.function: Function | None = None
+        self.descriptor: StateDescriptor
+        if self.is_list:
+            self.descriptor = ListStateDescriptor(WINDOW_CONTENTS, contents_type)
+        elif isinstance(contents, AggregateFunction):
+            self.descriptor = AggregatingStateDescriptor(WINDOW_CONTENTS, contents, contents_type)
+            self.function = contents
+        elif (callable(contents) and not isinstance(contents, type)) or isinstance(contents, ReduceFunction):
+            reducing = ReducingStateDescriptor(WINDOW_CONTENTS, contents, contents_type)
+            self.descriptor = reducing
+            self.function = reducing.reduce_function
+        else:
+            raise ConfigurationError(
+                f"the contents of a window are a list, or what a ReduceFunction or an AggregateFunction "
+                f"makes of it, not {contents!r}"
+            )
+
+    def elements(self, stored: Any, may_change: bool) -> list[Any]:
+        """Return what the window function is given; nothing where there are no contents.
+
+        A list of its own: a function that changes it, or keeps it, does not change state.
+
+        Args:
+            stored: the contents.
+            may_change: they stay, and a function may change what it is given: what was reduced or aggregated
+                is a copy then.
+        """
+        if self.is_list:
+            return list(stored)
+        if stored is None:
+            return []
+        return [isolated(stored) if may_change else stored]
+
+    def merge(self, state: Any, target: Any, sources: list[Any]) -> None:
+        """Move what is under ``sources`` to ``target``.
+
+        Raises:
+            ConfigurationError: the aggregate function cannot merge.
+        """
+        try:
+            state.merge_namespaces(target, sources)
+        except (NotImplementedError, StateValueError) as error:
+            if isinstance(self.function, AggregateFunction):
+                raise self._cannot_merge(error) from error
+            raise
+
+    def _cannot_merge(self, error: Exception) -> ConfigurationError:
+        name = type(self.function).__name__
+        return ConfigurationError(
+            f"{name}.merge() failed ({type(error).__name__}: {error}): windows that merge, "
+            f"such as sessions, need an AggregateFunction whose merge() returns one accumulator out of two"
+        )

@@ -1,0 +1,379 @@
+"""The window operator: elements into windows, windows to their function (Flink: ``WindowOperator``).
+
+An element is put into each of its windows that is not late: into state under the window as its namespace.
+Then the trigger says what to do, and a clean-up timer is set, at which all that the window has is dropped:
+contents, the trigger's state, the user's per-window state (by ``clear``), its place among merging windows.
+It is set at the window's end, by event time later by the allowed lateness. Until then the contents are kept,
+and each late element may make the window fire again. A window that lasts until the end of time has none.
+
+Where windows merge, contents are found by state window; see ``merging_windows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from pyflinkstate.api.descriptors import ListStateDescriptor
+from pyflinkstate.api.functions import Function
+from pyflinkstate.api.metrics import Counter
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.state import ListState
+from pyflinkstate.api.triggers import Trigger, TriggerResult
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
+from pyflinkstate.api.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from pyflinkstate.api.windows import MAX_LONG_VALUE
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.values import isolated
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
+from pyflinkstate.runtime.operators.timers import WINDOW_TIMERS, InternalTimerService
+from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
+from pyflinkstate.runtime.operators.windows.window_contents import WindowContents
+from pyflinkstate.runtime.operators.windows.window_contexts import (
+    AssignerContext,
+    NamespacedStates,
+    OperatorTriggerContext,
+    WindowContext,
+)
+
+#: Flink's names.
+MERGING_WINDOW_SET = "merging-window-set"
+LATE_RECORDS_DROPPED = "numLateRecordsDropped"
+
+#: Called with key, context and elements.
+_Evaluate = Callable[[Any, WindowContext, list[Any]], Iterable[Any] | None]
+
+
+def _evaluation(function: Function) -> _Evaluate:
+    """Return how ``function``, a window function of any kind, is called."""
+    if isinstance(function, WindowFunction):
+        return lambda key, context, elements: function.apply(key, context.window(), elements)
+    if isinstance(function, AllWindowFunction):
+        return lambda key, context, elements: function.apply(context.window(), elements)
+    if isinstance(function, ProcessAllWindowFunction):
+        return lambda key, context, elements: function.process(context, elements)
+    assert isinstance(function, ProcessWindowFunction)
+    return function.process
+
+
+class _Running:
+    """What an open operator works with."""
+
+    def __init__(self, operator: WindowOperator, setup: OperatorSetup) -> None:
+        assigner = operator.assigner
+        self.merging = assigner if isinstance(assigner, MergingWindowAssigner) else None
+        self.backend = setup.backend
+        self.key_context = setup.backend.key_context
+        window_type = assigner.get_window_serializer()
+        states = NamespacedStates(self.backend, window_type)
+        self.timers = InternalTimerService(WINDOW_TIMERS, self.backend, setup.time, window_type)
+        metrics = setup.context.get_metrics_group()
+        self.late_records_dropped: Counter = metrics.counter(LATE_RECORDS_DROPPED)
+        self.assigner_context = AssignerContext(self.timers, setup.context)
+        self.trigger = OperatorTriggerContext(operator.trigger, self.timers, states, metrics)
+        self.context = WindowContext(self.timers, states, setup.context, self.merging is not None)
+        self.contents: Any = states.get(operator.contents.descriptor)
+        self.merging_state: ListState[Any] | None = None
+        if self.merging is not None:
+            pairs = Types.TUPLE([window_type, window_type])
+            descriptor = ListStateDescriptor(MERGING_WINDOW_SET, pairs)
+            self.merging_state = self.backend.get_partitioned_state(descriptor)
+
+    def merging_windows(self) -> MergingWindowSet | None:
+        """Return the windows in flight of the current key; None where windows do not merge."""
+        if self.merging is None or self.merging_state is None:
+            return None
+        return MergingWindowSet(self.merging, self.merging_state)
+
+
+class WindowOperator(StatefulOperator):
+    """Runs windows. Made by :func:`window_operator`; see the module.
+
+    Until it is opened it holds no state and can be pickled by value.
+    """
+
+    _running: _Running
+
+    def __init__(
+        self,
+        assigner: WindowAssigner[Any, Any],
+        trigger: Trigger[Any, Any],
+        allowed_lateness_ms: int,
+        late_tag: OutputTag | None,
+        contents: WindowContents,
+        function: Function | None,
+    ) -> None:
+        self.assigner = assigner
+        self.trigger = trigger
+        self.allowed_lateness_ms = allowed_lateness_ms
+        self.late_tag = late_tag
+        self.contents = contents
+        self.function = function
+        self._is_event_time = assigner.is_event_time()
+
+    def open(self, setup: OperatorSetup) -> None:
+        self._running = _Running(self, setup)
+        self._evaluate = None if self.function is None else _evaluation(self.function)
+        open_function(self.contents.function, setup.context)
+        open_function(self.function, setup.context)
+
+    def close(self) -> None:
+        close_function(self.function)
+        close_function(self.contents.function)
+
+    # --- elements ----------------------------------------------------------------------------------
+
+    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+        running = self._running
+        running.assigner_context.next_element()
+        windows = self.assigner.assign_windows(
+            value,
+            timestamp,  # type: ignore[arg-type]
+            running.assigner_context,
+        )
+        merging_windows = running.merging_windows()
+        if merging_windows is None:
+            is_skipped = self._add_to_windows(windows, value, timestamp, output)
+        else:
+            is_skipped = self._add_to_merging(merging_windows, windows, value, timestamp, output)
+            merging_windows.persist()
+        if is_skipped and self._is_element_late(timestamp):
+            if self.late_tag is None:
+                running.late_records_dropped.inc()
+            else:
+                output.collect_side(self.late_tag, isolated(value), timestamp)
+
+    def _add_to_windows(
+        self, windows: Collection[Any], value: Any, timestamp: int | None, output: Output
+    ) -> bool:
+        """Put an element into its windows; return whether it is in none."""
+        is_skipped = True
+        for window in windows:
+            if not self._is_window_late(window):
+                is_skipped = False
+                self._add(window, window, value, timestamp, output)
+        return is_skipped
+
+    def _add_to_merging(
+        self,
+        merging_windows: MergingWindowSet,
+        windows: Collection[Any],
+        value: Any,
+        timestamp: int | None,
+        output: Output,
+    ) -> bool:
+        """As :meth:`_add_to_windows`, after merging the windows with those in flight."""
+        is_skipped = True
+        for assigned in windows:
+            window = merging_windows.add_window(assigned, self._merge)
+            if self._is_window_late(window):
+                merging_windows.retire_window(window)
+            else:
+                is_skipped = False
+                state_window = merging_windows.get_state_window(window)
+                self._add(window, state_window, value, timestamp, output)
+        return is_skipped
+
+    def _add(self, window: Any, state_window: Any, value: Any, timestamp: int | None, output: Output) -> None:
+        running = self._running
+        running.contents.set_current_namespace(state_window)
+        running.contents.add(value)
+        running.trigger.window = window
+        self._act(running.trigger.on_element(value, timestamp), window, output)
+        self._register_cleanup_timer(window)
+
+    def _act(self, result: TriggerResult, window: Any, output: Output, is_last: bool = False) -> None:
+        """Do what the trigger says, with the contents that the state is bound to."""
+        if result.is_fire():
+            self._emit(window, output, stays=not (is_last or result.is_purge()))
+        if result.is_purge():
+            self._running.contents.clear()
+
+    def _emit(self, window: Any, output: Output, stays: bool) -> None:
+        running = self._running
+        may_change = stays and self._evaluate is not None
+        elements = self.contents.elements(running.contents.get(), may_change)
+        if not elements:
+            return
+        if self._evaluate is None:
+            output.collect(elements, window.max_timestamp())
+            return
+        running.context.bind(window)
+        results = self._evaluate(running.key_context.key, running.context, elements)
+        output.collect(results, window.max_timestamp())
+
+    # --- merging -----------------------------------------------------------------------------------
+
+    def _merge(
+        self, merged: Any, windows: list[Any], state_window: Any, other_state_windows: list[Any]
+    ) -> None:
+        """Several windows in flight, or a single one that has grown, are now ``merged``."""
+        running = self._running
+        self._check_merged(merged)
+        running.trigger.window = merged
+        running.trigger.on_merge(windows)
+        for window in windows:
+            if window != merged:
+                running.trigger.window = window
+                running.trigger.clear()
+                self._delete_cleanup_timer(window)
+        self.contents.merge(running.contents, state_window, other_state_windows)
+
+    def _check_merged(self, merged: Any) -> None:
+        running = self._running
+        if self._is_event_time:
+            time, name = running.timers.current_watermark(), "watermark"
+            is_over = self._cleanup_time(merged) <= time
+        else:
+            time, name = running.assigner_context.get_current_processing_time(), "processing time"
+            is_over = merged.max_timestamp() < time
+        if is_over:
+            raise ConfigurationError(
+                f"{self.assigner!r} merged windows to {merged!r}, which ends before the current {name}, "
+                f"{time}: a merged window must not end before those that it was"
+            )
+
+    # --- timers ------------------------------------------------------------------------------------
+
+    def on_event_time(self, timer: Timer, output: Output) -> None:
+        self._on_timer(timer, self._running.trigger.on_event_time, self._is_event_time, output)
+
+    def on_processing_time(self, timer: Timer, output: Output) -> None:
+        self._on_timer(timer, self._running.trigger.on_processing_time, not self._is_event_time, output)
+
+    def _on_timer(
+        self, timer: Timer, ask: Callable[[int], TriggerResult], may_end: bool, output: Output
+    ) -> None:
+        running = self._running
+        window = state_window = timer.namespace
+        merging_windows = running.merging_windows()
+        if merging_windows is not None:
+            state_window = merging_windows.get_state_window(window)
+            if state_window is None:
+                return  # a trigger left a timer of a window that was merged
+        running.contents.set_current_namespace(state_window)
+        running.trigger.window = window
+        is_last = may_end and timer.timestamp_ms == self._cleanup_time(window)
+        self._act(ask(timer.timestamp_ms), window, output, is_last)
+        if is_last:
+            self._clear_all(window, merging_windows)
+
+    def _clear_all(self, window: Any, merging_windows: MergingWindowSet | None) -> None:
+        running = self._running
+        running.contents.clear()
+        running.trigger.clear()
+        if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
+            running.context.bind(window)
+            self.function.clear(running.context)
+        if merging_windows is not None:
+            merging_windows.retire_window(window)
+            merging_windows.persist()
+
+    def take_event_time(self, watermark: int) -> Timer | None:
+        return self._running.timers.take_event_time(watermark)
+
+    def take_processing_time(self, now_ms: int) -> Timer | None:
+        return self._running.timers.take_processing_time(now_ms)
+
+    def next_processing_time_ms(self) -> int | None:
+        return self._running.timers.next_processing_time_ms()
+
+    # --- the end of a window -----------------------------------------------------------------------
+
+    def _cleanup_time(self, window: Any) -> int:
+        """Return when all of ``window`` is dropped."""
+        end: int = window.max_timestamp()
+        return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
+
+    def _is_window_late(self, window: Any) -> bool:
+        return self._is_event_time and self._cleanup_time(window) <= self._running.timers.current_watermark()
+
+    def _is_element_late(self, timestamp: int | None) -> bool:
+        if not self._is_event_time or timestamp is None:
+            return False
+        return timestamp + self.allowed_lateness_ms <= self._running.timers.current_watermark()
+
+    def _register_cleanup_timer(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        if time == MAX_LONG_VALUE:
+            return
+        if self._is_event_time:
+            self._running.timers.register_event_time_timer(window, time)
+        else:
+            self._running.timers.register_processing_time_timer(window, time)
+
+    def _delete_cleanup_timer(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        if self._is_event_time:
+            self._running.timers.delete_event_time_timer(window, time)
+        else:
+            self._running.timers.delete_processing_time_timer(window, time)
+
+
+def window_operator(
+    assigner: WindowAssigner[Any, Any],
+    trigger: Trigger[Any, Any] | None = None,
+    allowed_lateness_ms: int = 0,
+    late_tag: OutputTag | None = None,
+    contents: Any = list,
+    function: Function | None = None,
+    contents_type: TypeInformation | None = None,
+) -> WindowOperator:
+    """Return the operator of windows on a keyed stream.
+
+    Args:
+        assigner: which windows there are.
+        trigger: when they fire. Default: the assigner's own.
+        allowed_lateness_ms: how long after its end a window by event time takes late elements.
+        late_tag: where elements go that are too late for all their windows. Default: they are dropped, and
+            counted as ``numLateRecordsDropped``.
+        contents: ``list`` for all elements, a reduce function or an aggregate function.
+        function: a window function of any kind; None lets the reduced or aggregated value through.
+        contents_type: the type of elements, or of accumulators.
+
+    Raises:
+        ConfigurationError: something is not what it must be, the lateness is negative, the windows merge and
+            the trigger does not, or there is neither a function nor something to reduce or aggregate with.
+    """
+    _check_kind(assigner, WindowAssigner, "a window assigner")
+    window_type = assigner.get_window_serializer()
+    _check_kind(window_type, TypeInformation, f"a type of the windows of {assigner!r}")
+    if trigger is None:
+        trigger = assigner.get_default_trigger(None)
+    _check_kind(trigger, Trigger, "a trigger")
+    if isinstance(assigner, MergingWindowAssigner) and not trigger.can_merge():
+        raise ConfigurationError(
+            f"the windows of {assigner!r} merge, and {type(trigger).__name__} does not support that: "
+            f"its can_merge() is False"
+        )
+    if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
+        raise ConfigurationError(
+            f"the allowed lateness is a number of milliseconds that is not negative, "
+            f"not {allowed_lateness_ms!r}"
+        )
+    if late_tag is not None:
+        _check_kind(late_tag, OutputTag, "an OutputTag for late elements")
+    if function is not None:
+        _check_kind(function, _WINDOW_FUNCTIONS, "a WindowFunction or ProcessWindowFunction")
+    elif contents is list:
+        raise ConfigurationError(
+            "a window needs a function, or something to reduce or aggregate its elements with"
+        )
+    kept = WindowContents(contents, contents_type)
+    return WindowOperator(assigner, trigger, allowed_lateness_ms, late_tag, kept, function)
+
+
+_WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction, ProcessWindowFunction, ProcessAllWindowFunction)
+
+
+def _check_kind(value: object, kind: type | tuple[type, ...], what: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"windows: {what} is needed, not {value!r}")

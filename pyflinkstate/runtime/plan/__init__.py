@@ -1,0 +1,56 @@
+"""The plan of a job: nodes, ways between them, and how records are spread over subtasks."""
+
+from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.plan import (
+    Branch,
+    ChainNode,
+    Exchange,
+    Input,
+    JobPlan,
+    KeyedNode,
+    KeyedOperator,
+    Node,
+    PartitionNode,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    Stage,
+    UnionNode,
+    functions_of,
+    make_plan,
+    upstream_of,
+)
+
+__all__ = [
+    "CHECK",
+    "WATERMARKS",
+    "AlignedSource",
+    "Branch",
+    "ChainNode",
+    "ChainedOperator",
+    "Exchange",
+    "Input",
+    "JobPlan",
+    "KeyedNode",
+    "KeyedOperator",
+    "Node",
+    "OutputCheck",
+    "PartitionNode",
+    "Partitioning",
+    "Sender",
+    "SideOutputNode",
+    "SinkNode",
+    "SourceNode",
+    "Spread",
+    "Stage",
+    "UnionNode",
+    "first_only",
+    "functions_of",
+    "make_plan",
+    "rebalance",
+    "rescale",
+    "shuffle",
+    "upstream_of",
+]

@@ -1,0 +1,131 @@
+"""Which subtask each record goes to where no key says it: Flink's partitioners, made repeatable.
+
+An epoch that is run again must send each record where it went before, so nothing is left to chance or to
+a counter that outlives the epoch: what Flink draws at random follows from the epoch, the part of the plan
+and the partition that a record comes from, and a round of subtasks begins one further in each epoch.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.functions import KeySelector, MapFunction, Partitioner
+from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.operators import close_function, open_function
+from pyflinkstate.runtime.wire import shorten
+
+#: Called with a number of records; returns the subtask of each. It goes on where the call before ended.
+Spread = Callable[[int], Sequence[int]]
+
+
+@attrs.frozen
+class Sender:
+    """Who sends records, and to how many.
+
+    Attributes:
+        operator_id: of the operator that they are for.
+        epoch: in which they are sent, from 1.
+        branch: the part of the plan that they come from, as a number among the inputs of the operator.
+        partition: which of the ``partitions`` of that part they are in.
+        partitions: how many there are.
+        parallelism: how many subtasks the operator has.
+    """
+
+    operator_id: str
+    epoch: int
+    branch: int
+    partition: int
+    partitions: int
+    parallelism: int
+
+
+def rebalance(sender: Sender) -> Spread:
+    """Return one after the other of all subtasks (Flink's ``RebalancePartitioner``)."""
+    first = sender.epoch - 1 + sender.branch + sender.partition
+    return _in_turns(range(sender.parallelism), first)
+
+
+def rescale(sender: Sender) -> Spread:
+    """Return one after the other of the subtasks that belong to the partition (``RescalePartitioner``)."""
+    subtasks = rescale_targets(sender.partition, sender.partitions, sender.parallelism)
+    return _in_turns(subtasks, sender.epoch - 1)
+
+
+def shuffle(sender: Sender) -> Spread:
+    """Return any subtasks, each as likely as the others (``ShufflePartitioner``)."""
+    seed = f"{sender.operator_id}/{sender.epoch}/{sender.branch}/{sender.partition}"
+    draw, subtasks = random.Random(seed), range(sender.parallelism)
+    return lambda count: draw.choices(subtasks, k=count)
+
+
+def first_only(_: Sender) -> Spread:
+    """Return the first subtask (``GlobalPartitioner``)."""
+    return lambda count: [0] * count
+
+
+def rescale_targets(partition: int, partitions: int, parallelism: int) -> range:
+    """Return the subtasks that a partition of so many is connected to, as Flink's pointwise edges are.
+
+    >>> [list(rescale_targets(partition, 2, 5)) for partition in range(2)]
+    [[0, 1, 2], [3, 4]]
+    >>> [list(rescale_targets(partition, 5, 2)) for partition in range(5)]
+    [[0], [0], [1], [1], [1]]
+    """
+    if partitions <= parallelism:
+        return range(
+            -(-partition * parallelism // partitions), -(-(partition + 1) * parallelism // partitions)
+        )
+    subtask = ((partition + 1) * parallelism - 1) // partitions
+    return range(subtask, subtask + 1)
+
+
+def _in_turns(subtasks: range, first: int) -> Spread:
+    turns = cycle([*subtasks[first % len(subtasks) :], *subtasks[: first % len(subtasks)]])
+    return lambda count: list(islice(turns, count))
+
+
+class CustomPartition(MapFunction):
+    """Asks a partitioner of the user's; a result is the subtask and the record.
+
+    Args:
+        partitioner: a ``Partitioner``, or a function of the key and the number of subtasks.
+        key_selector: a ``KeySelector``, or a function of the record.
+        parallelism: the number of subtasks.
+    """
+
+    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
+        self._partitioner = partitioner
+        self._key_selector = key_selector
+        self._parallelism = parallelism
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        open_function(self._partitioner, runtime_context)
+        open_function(self._key_selector, runtime_context)
+        rich, select = self._partitioner, self._key_selector
+        self._partition = rich.partition if isinstance(rich, Partitioner) else rich
+        self._key_of = select.get_key if isinstance(select, KeySelector) else select
+
+    def close(self) -> None:
+        close_function(self._partitioner)
+        close_function(self._key_selector)
+
+    def map(self, value: Any) -> tuple[int, Any]:
+        key = self._key_of(value)
+        found = self._partition(key, self._parallelism)
+        try:
+            subtask = operator.index(found)
+        except TypeError:
+            subtask = -1
+        if not 0 <= subtask < self._parallelism:
+            raise BadRecordError(
+                f"the partitioner of partition_custom() gave {shorten(found)} for key {shorten(key)}; it "
+                f"must give the number of a subtask, from 0 to {self._parallelism - 1}"
+            )
+        return subtask, value

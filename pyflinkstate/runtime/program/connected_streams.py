@@ -1,0 +1,134 @@
+"""Two streams that one operator reads (``pyflink.datastream.ConnectedStreams``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
+from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators import BroadcastOperator
+from pyflinkstate.runtime.plan import Input, KeyedNode, Partitioning
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.data_stream import DataStream
+
+
+@attrs.frozen
+class ConnectedStreams:
+    """Two streams; what follows sees the records of both, and knows which is which.
+
+    With keys, equal keys of the two streams meet in one subtask and share state and timers. Either both
+    have keys or none has.
+    """
+
+    stream1: DataStream
+    stream2: DataStream
+
+    def key_by(
+        self, key_selector1: Any, key_selector2: Any, key_type: TypeInformation | None = None
+    ) -> ConnectedStreams:
+        """Give both streams keys, of one type."""
+        return ConnectedStreams(
+            self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
+        )
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Run ``map1`` on the records of the first stream, ``map2`` on those of the second."""
+        _check(func, CoMapFunction, "map")
+        return self._append(func, output_type)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Run ``flat_map1`` on the records of the first stream, ``flat_map2`` on those of the second."""
+        _check(func, CoFlatMapFunction, "flat_map")
+        return self._append(func, output_type)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Run ``process_element1`` on the first stream, ``process_element2`` on the second."""
+        expected = KeyedCoProcessFunction if self._is_keyed() else CoProcessFunction
+        _check(func, expected, "process")
+        return self._append(func, output_type)
+
+    def _is_keyed(self) -> bool:
+        keyed = {stream.is_keyed for stream in (self.stream1, self.stream2)}
+        if len(keyed) == 2:
+            raise ConfigurationError(
+                "connected streams must both have keys, or none: call key_by() on both, or broadcast() on one"
+            )
+        return keyed == {True}
+
+    def _append(self, function: Any, output_type: TypeInformation | None) -> DataStream:
+        self._is_keyed()
+        first, second = self.stream1.as_input(), self.stream2.as_input()
+        return self.stream1.stateful(first, (second,), function, type(function).__name__, output_type)
+
+
+@attrs.frozen
+class BroadcastStream:
+    """A stream whose records go to every subtask of what it is connected to."""
+
+    input_stream: DataStream
+    broadcast_state_descriptors: tuple[MapStateDescriptor, ...]
+
+
+@attrs.frozen
+class BroadcastConnectedStream:
+    """A stream, and one that is broadcast to all of its subtasks."""
+
+    non_broadcast_stream: DataStream
+    broadcast_stream: BroadcastStream
+    broadcast_state_descriptors: tuple[MapStateDescriptor, ...]
+
+    def process(
+        self,
+        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Run ``process_element`` on the one stream, ``process_broadcast_element`` on the broadcast one.
+
+        Within an epoch what is broadcast comes first; Flink promises no order.
+        """
+        stream = self.non_broadcast_stream
+        expected = KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction
+        _check(func, expected, "process")
+        second = Input(self.broadcast_stream.input_stream.node, Partitioning.BROADCAST)
+        operator = BroadcastOperator(func, self.broadcast_state_descriptors)
+        return stream.stateful(stream.as_input(), (second,), operator, type(func).__name__, output_type)
+
+
+def _check(func: Any, expected: type, method: str) -> None:
+    if not isinstance(func, expected):
+        raise ConfigurationError(f"{method}() on these streams takes a {expected.__name__}, not {func!r}")
+
+
+def stateful_node(
+    first: Input,
+    others: tuple[Input, ...],
+    function: Any,
+    name: str,
+    output_type: TypeInformation | None,
+    uses_event_time: bool = False,
+) -> KeyedNode:
+    """Return the node of a stateful operator."""
+    return KeyedNode(
+        first.parent,
+        first.select_key,
+        first.key_type,
+        function,
+        name,
+        output_type,
+        partitioning=first.partitioning,
+        others=others,
+        uses_event_time=uses_event_time,
+    )

@@ -1,0 +1,763 @@
+"""Streams: what a user builds a job from. Names are PyFlink's (``pyflink.datastream.data_stream``)."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+
+import attrs
+
+from pyflinkstate.api.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+)
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    WindowAssigner,
+)
+from pyflinkstate.backends.keys import check_max_parallelism
+from pyflinkstate.errors import (
+    ConfigurationError,
+    ParallelismError,
+    UnsupportedFeatureError,
+)
+from pyflinkstate.runtime.operators import (
+    BatchReduce,
+    FieldReduce,
+    Projection,
+    RecordChoice,
+    RollingReduce,
+    check_position,
+    close_function,
+    open_function,
+)
+from pyflinkstate.runtime.plan import (
+    WATERMARKS,
+    ChainNode,
+    Input,
+    KeyedNode,
+    Node,
+    Partitioning,
+    PartitionNode,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    UnionNode,
+)
+from pyflinkstate.runtime.program.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+    stateful_node,
+)
+from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
+from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, WindowedStream
+from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+    from pyflinkstate.runtime.program.job_results import CloseableIterator
+
+S = TypeVar("S", bound="DataStream")
+
+_RICH: dict[str, type] = {
+    "map": MapFunction,
+    "flat_map": FlatMapFunction,
+    "filter": FilterFunction,
+}
+
+
+class DataStream:
+    """A stream of records. Made by an environment or by another stream; nothing runs until ``execute``."""
+
+    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
+        self._env = env
+        self._node = node
+
+    @property
+    def node(self) -> Node:
+        """The stream's place in the plan."""
+        return self._node
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether records have keys."""
+        return False
+
+    def as_input(self) -> Input:
+        """Return the stream as an input of a stateful operator."""
+        return Input(self._node, Partitioning.FORWARD)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
+        return self._env
+
+    def get_execution_config(self) -> ExecutionConfig:
+        """Return how the environment's jobs are to run."""
+        return self._env.get_config()
+
+    def get_type(self) -> TypeInformation:
+        """Return the type of the records: the declared one, else ``Types.PICKLED_BYTE_ARRAY()``."""
+        return type_of(self._node)
+
+    # --- operators -----------------------------------------------------------------------------
+
+    def map(
+        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Apply ``func`` to each record. With ``output_type``, results are checked against it."""
+        return self._operator("map", func, output_type)
+
+    def flat_map(
+        self,
+        func: Callable[[Any], Iterable[Any] | None] | FlatMapFunction,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Replace each record by those that ``func`` returns or yields."""
+        return self._operator("flat_map", func, output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        """Keep the records for which ``func`` is true; the others are counted."""
+        return self._operator("filter", func, None)
+
+    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Run a process function without keyed state.
+
+        Raises:
+            ConfigurationError: ``func`` is a KeyedProcessFunction: call ``key_by`` first.
+        """
+        if not isinstance(func, ProcessFunction):
+            raise ConfigurationError(
+                f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
+                f"KeyedProcessFunction goes after key_by()"
+            )
+        _refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of records that are tuples or rows, in the order given."""
+        if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
+            raise ConfigurationError(f"project() takes indexes of fields, from 0, not {field_indexes!r}")
+        return DataStream(self._env, ChainNode(self._node, "map", Projection(field_indexes), "project"))
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Give records their event time; what follows goes by it."""
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
+        node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
+        node.assigner_id = self._env.next_assigner_id()
+        return DataStream(self._env, node)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """Return a stream of the records of this one and of ``streams``, in no order.
+
+        Raises:
+            ConfigurationError: they are of different types.
+        """
+        nodes = (self._node, *(stream.node for stream in streams))
+        check_same_type(nodes)
+        return DataStream(self._env, UnionNode(nodes))
+
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """Have one operator read this stream and another, or one that is broadcast."""
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
+        if not isinstance(ds, DataStream):
+            raise ConfigurationError(f"connect() takes a DataStream or a BroadcastStream, not {ds!r}")
+        return ConnectedStreams(self, ds)
+
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
+        """Send each record to every subtask of the next operator.
+
+        With descriptors it returns what another stream connects to, and whose records fill their states.
+
+        Args:
+            broadcast_state_descriptor: of a state that the operator fills from it.
+            *other_broadcast_state_descriptors: of further ones.
+        """
+        if broadcast_state_descriptor is None:
+            return self._partitioned(Partitioning.BROADCAST)
+        descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
+        return BroadcastStream(self, descriptors)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
+        if not isinstance(output_tag, OutputTag):
+            raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
+        if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
+            raise ConfigurationError(
+                f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
+                f"connected streams have them"
+            )
+        assert isinstance(self._node, (KeyedNode, ChainNode))
+        name = f"{self._node.name} {output_tag.tag_id}"
+        return DataStream(
+            self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
+        )
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Put all records into windows, in one subtask."""
+        return AllWindowedStream(self, window_assigner)
+
+    def stateful(
+        self,
+        first: Input,
+        others: tuple[Input, ...],
+        function: Any,
+        name: str,
+        output_type: TypeInformation | None,
+        uses_event_time: bool = False,
+        keeps_type: bool = False,
+    ) -> DataStream:
+        """Append an operator with state; called by connected and windowed streams."""
+        node = stateful_node(first, others, function, name, output_type, uses_event_time)
+        node.keeps_type = keeps_type
+        return DataStream(self._env, node)
+
+    def key_by(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | None = None,
+    ) -> KeyedStream:
+        """Partition the stream by key: equal keys meet in one subtask.
+
+        Args:
+            key_selector: gives each record's key; None, NaN and unhashable keys fail the job.
+            key_type: checks keys and hashes them as Flink does. Without it equal Python keys meet,
+                so ``1``, ``1.0`` and ``True`` are one key.
+        """
+        _refuse_checkpointed(key_selector)
+        select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
+        if not callable(select):
+            raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
+        return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
+
+    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
+        _check_callable(kind, func)
+        _refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, kind, func, _name_of(func, kind), output_type))
+
+    def _append(self, node: Node) -> DataStream:
+        return DataStream(self._env, node)
+
+    # --- names and numbers ---------------------------------------------------------------------
+
+    def name(self: S, name: str) -> S:
+        """Name the operator: in messages, Spark's UI and counts."""
+        self._operator_node("name").name = name
+        return self
+
+    def uid(self: S, uid: str) -> S:
+        """Give a stateful operator the id under which checkpoints keep its state; others have none."""
+        node = self._operator_node("uid")
+        if isinstance(node, KeyedNode):
+            node.uid = uid
+        return self
+
+    def set_uid_hash(self: S, uid_hash: str) -> S:
+        """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        self._operator_node("set_uid_hash")
+        return self.uid(uid_hash)
+
+    def set_parallelism(self: S, parallelism: int) -> S:
+        """Set the number of subtasks of the operator.
+
+        One without state, for which it is not set, runs where the records are: in as many subtasks as what
+        precedes it. Where the two numbers differ records are rebalanced. A source has as many subtasks as
+        an epoch has splits, whatever is set; one that reads a collection has one.
+
+        Raises:
+            ParallelismError: it is out of bounds, or the operator never has more than one subtask.
+        """
+        node = self._operator_node("set_parallelism")
+        if parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if parallelism > 1 and _is_non_parallel(node):
+            raise ParallelismError(f"{node.name!r} is not parallel: its parallelism is 1, not {parallelism}")
+        if isinstance(node, SideOutputNode):
+            raise ConfigurationError(
+                f"set_parallelism(): a side output is where {node.parent.name!r} runs; call it on the "
+                f"operator that reads the side output"
+            )
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.parallelism = parallelism
+        return self
+
+    def set_max_parallelism(self: S, max_parallelism: int) -> S:
+        """Set the upper bound of the parallelism, 1 to 32768.
+
+        Of a stateful operator it is the number of key groups, and fixed by the first checkpoint.
+        """
+        node = self._operator_node("set_max_parallelism")
+        check_max_parallelism(max_parallelism)
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.max_parallelism = max_parallelism
+        return self
+
+    def force_non_parallel(self: S) -> S:
+        """Run the operator in one subtask, for good."""
+        node = self._operator_node("force_non_parallel")
+        self.set_parallelism(1).set_max_parallelism(1)
+        if isinstance(node, (KeyedNode, ChainNode)):
+            node.is_non_parallel = True
+        return self
+
+    def get_name(self) -> str:
+        """Return the operator's name."""
+        return self._operator_node("get_name").name
+
+    def set_description(self: S, description: str) -> S:
+        """Describe the operator to who reads the program; Spark's UI shows the name."""
+        self._operator_node("set_description")
+        return self
+
+    def set_buffer_timeout(self: S, timeout_millis: int) -> S:
+        """Accept it: records travel in frames, as many as there are."""
+        self._operator_node("set_buffer_timeout")
+        return self
+
+    def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
+        """Accept it: Spark places its tasks."""
+        self._operator_node("slot_sharing_group")
+        return self
+
+    # --- which subtasks records go to ------------------------------------------------------------------
+
+    def forward(self) -> DataStream:
+        """Leave records in the subtask that they are in; the next operator must have as many subtasks.
+
+        That is checked when the job is built, and then raises ``ParallelismError``.
+        """
+        return self._partitioned(Partitioning.FORWARD)
+
+    def rebalance(self) -> DataStream:
+        """Send records to the subtasks of the next operator in turn, so that all get as many.
+
+        As with every call of this kind, an operator without state that follows, or a sink, has the
+        environment's parallelism if it has none of its own. An epoch that is run again sends each record
+        where it went before. Of several such calls in a row the last one counts.
+        """
+        return self._partitioned(Partitioning.REBALANCE)
+
+    def rescale(self) -> DataStream:
+        """Send records of a subtask in turn to some subtasks of the next operator: those that belong to it.
+
+        Of 2 subtasks and 4 the first sends to the first two, the second to the others; of 4 and 2 the first
+        two send to the first one.
+        """
+        return self._partitioned(Partitioning.RESCALE)
+
+    def shuffle(self) -> DataStream:
+        """Send each record to any subtask of the next operator, the same one when its epoch is run again."""
+        return self._partitioned(Partitioning.SHUFFLE)
+
+    def global_(self) -> DataStream:
+        """Send all records to the first subtask of the next operator (Java's ``global()``)."""
+        return self._partitioned(Partitioning.GLOBAL)
+
+    def partition_custom(
+        self,
+        partitioner: Partitioner | Callable[[Any, int], int],
+        key_selector: KeySelector | Callable[[Any], Any],
+    ) -> DataStream:
+        """Send each record to the subtask of the next operator that ``partitioner`` names.
+
+        Args:
+            partitioner: is given the key and the number of subtasks; returns one of them, from 0.
+            key_selector: gives each record's key.
+
+        Raises:
+            ConfigurationError: one of the two is no function. A number that is none of a subtask's fails the
+                job with ``BadRecordError``.
+        """
+        for function in (partitioner, key_selector):
+            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
+                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
+            _refuse_checkpointed(function)
+        name = Partitioning.CUSTOM.value
+        node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
+        return DataStream(self._env, node)
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._env, PartitionNode(self._node, partitioning, partitioning.value))
+
+    # --- chaining ----------------------------------------------------------------------------------------
+
+    def start_new_chain(self: S) -> S:
+        """Accept it: what has no state runs with what precedes it, and the results are the same."""
+        self._operator_node("start_new_chain")
+        return self
+
+    def disable_chaining(self: S) -> S:
+        """Accept it; see :meth:`start_new_chain`."""
+        self._operator_node("disable_chaining")
+        return self
+
+    def _operator_node(self, method: str) -> Node:
+        """Return the operator whose results these are.
+
+        Raises:
+            ConfigurationError: there is none, so ``method`` would change one that somebody else added.
+        """
+        made_by = self._made_by()
+        if made_by is not None:
+            raise ConfigurationError(
+                f"{method}() is for an operator, and {made_by} adds none: call {method}() on the operator "
+                f"before {made_by}, or on the one after it, such as a map() or process() that follows"
+            )
+        is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
+        return self._node.parent if is_of_source else self._node  # type: ignore[union-attr]
+
+    def _made_by(self) -> str | None:
+        """Return the call that made the stream, if it added no operator."""
+        return f"{self._node.name}()" if isinstance(self._node, (UnionNode, PartitionNode)) else None
+
+    # --- sinks -----------------------------------------------------------------------------------
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
+        parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
+        node = SinkNode(parent, sink, f"{type(sink).__name__}")
+        self._env.add_sink_node(node)
+        return DataStreamSink(node)
+
+    def foreach_epoch(self, function: Callable[[Any, int], None], schema: Any) -> DataStreamSink:
+        """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
+
+        They are computed once, however many actions the function runs. It is called before the epoch's
+        checkpoint, so after a failure an epoch may come again: replace what was written under its number.
+
+        Args:
+            function: like the one of Spark's ``foreachBatch``.
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+        """
+        return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
+
+        The subtask, counted from 1, is left out where the environment, or the sink, has parallelism 1.
+        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of
+        other types as Java shows them, ``(a,true)``.
+        """
+        sink = PrintSink(sink_identifier, self._env.get_parallelism())
+        node = SinkNode(self._as_text(), sink, "print")
+        self._env.add_sink_node(node)
+        return DataStreamSink(node)
+
+    def _as_text(self) -> ChainNode:
+        return ChainNode(self._node, "map", RecordText(self._node.name, self.get_type()), "text")
+
+    # --- running -----------------------------------------------------------------------------------
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator:
+        """Run the job up to this stream and iterate over its records, epoch by epoch.
+
+        Records appear when their epoch is committed. Close the iterator, use it in ``with``, or
+        exhaust it: until then the job holds its slots.
+        """
+        return self._env.collect(self._node, job_execution_name, limit)
+
+    def to_rdd(self, job_name: str | None = None) -> Any:
+        """Run the job up to this stream and return its records as an RDD, kept on the cluster."""
+        return self._env.run_to_rdd(self._node, job_name)
+
+    def to_dataframe(self, schema: Any, job_name: str | None = None) -> Any:
+        """Run the job up to this stream and return its records as a DataFrame.
+
+        Args:
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+        """
+        return self._env.run_to_dataframe(self._node, schema, job_name)
+
+
+class KeyedStream(DataStream):
+    """A stream whose records have keys: what follows may use keyed state."""
+
+    def __init__(
+        self,
+        env: StreamExecutionEnvironment,
+        node: Node,
+        select_key: Callable[[Any], Any],
+        key_type: TypeInformation,
+    ) -> None:
+        super().__init__(env, node)
+        self._select_key = select_key
+        self._key_type = key_type
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether records have keys."""
+        return True
+
+    def as_input(self) -> Input:
+        """Return the stream as an input of a stateful operator."""
+        return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
+
+    def _made_by(self) -> str | None:
+        return "key_by()"
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise ConfigurationError(
+            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
+            f"the stream behind the operator that follows"
+        )
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """Refuse it: side outputs belong to the operator before ``key_by``."""
+        self._refuse("get_side_output")
+
+    def broadcast(self, *args: Any) -> NoReturn:
+        """Refuse it, as each of the calls that say where records go: the key says it."""
+        self._refuse("broadcast")
+
+    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("partition_custom")
+
+    def forward(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("forward")
+
+    def rebalance(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rebalance")
+
+    def rescale(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("rescale")
+
+    def shuffle(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("shuffle")
+
+    def global_(self) -> NoReturn:
+        """See :meth:`broadcast`."""
+        self._refuse("global_")
+
+    def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
+        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Run ``func`` with keyed state, each key's records in order.
+
+        Raises:
+            ConfigurationError: ``func`` is no KeyedProcessFunction.
+        """
+        if not isinstance(func, KeyedProcessFunction):
+            raise ConfigurationError(
+                f"process() on a keyed stream takes a KeyedProcessFunction, not {func!r}"
+            )
+        return self._keyed_operator(func, _name_of(func, "process"), output_type)
+
+    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
+        """Combine all records of a key so far; every record gives the result up to it.
+
+        In batch mode (``RuntimeExecutionMode.BATCH``) each key gives one result, when the input has ended.
+        """
+        if not isinstance(func, ReduceFunction) and not callable(func):
+            raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
+        return self._reduce(func, "reduce")
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """Add up a field of the records of each key so far; the other fields are the first record's.
+
+        Args:
+            position_to_sum: index or name of the field; of plain values 0, the value itself.
+        """
+        check_position(position_to_sum)
+        return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """Give the least value of a field so far; the other fields are the first record's."""
+        check_position(position_to_min)
+        return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """Give the greatest value of a field so far; the other fields are the first record's."""
+        check_position(position_to_max)
+        return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """Give the record with the least value of a field so far; the first of those that are equal."""
+        check_position(position_to_min_by)
+        return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """Give the record with the greatest value of a field so far; the first of those that are equal."""
+        check_position(position_to_max_by)
+        return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
+
+    def _reduce(self, func: ReduceFunction | Callable[[Any, Any], Any], name: str) -> DataStream:
+        function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
+        return self.stateful(self.as_input(), (), function, name, None, keeps_type=True)
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Put the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Put each ``size`` records of a key into a window; with ``slide``, one begins after each so many."""
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner(size))
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
+
+    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
+        _check_callable(kind, func)
+        adapter, keeps_type = _KeyedAdapter(kind, func), kind == "filter"
+        name = _name_of(func, kind)
+        return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
+
+    def _keyed_operator(
+        self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
+    ) -> DataStream:
+        return self.stateful(self.as_input(), (), func, name, output_type)
+
+
+@attrs.frozen
+class DataStreamSink:
+    """A sink that was added to the job (``pyflink.datastream.DataStreamSink``)."""
+
+    _node: SinkNode
+
+    def name(self, name: str) -> DataStreamSink:
+        """Name the sink."""
+        self._node.name = name
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        """Set how many subtasks write; without it as many as what precedes the sink has partitions."""
+        if parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        node = self._node
+        if isinstance(node.sink, PrintSink):
+            node.sink.parallelism = parallelism
+        is_text = isinstance(node.parent, ChainNode) and isinstance(node.parent.function, RecordText)
+        # What makes text of records is part of the sink: records go to its subtasks.
+        (node.parent if is_text else node).parallelism = parallelism  # type: ignore[union-attr]
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        """Accept it: a sink has no state in checkpoints."""
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
+        """Accept it: see :meth:`uid`."""
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        """Describe the sink to who reads the program."""
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
+        """Accept it: Spark places its tasks."""
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Accept it: the results are the same."""
+        return self
+
+
+def _name_of(func: Any, kind: str) -> str:
+    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
+        return type(func).__name__
+    if isinstance(func, KeyedProcessFunction):
+        return type(func).__name__
+    name = getattr(func, "__name__", kind)
+    return kind if name == "<lambda>" else name
+
+
+def _check_callable(kind: str, func: Any) -> None:
+    if not isinstance(func, _RICH[kind]) and not callable(func):
+        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
+
+
+def _is_non_parallel(node: Node) -> bool:
+    if isinstance(node, SourceNode):
+        return not node.source.is_parallel
+    return isinstance(node, (KeyedNode, ChainNode)) and node.is_non_parallel
+
+
+def _refuse_checkpointed(func: Any) -> None:
+    if isinstance(func, CheckpointedFunction):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
+            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+        )
+
+
+class _KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
+    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
+
+    def __init__(self, kind: str, func: Any) -> None:
+        self._kind = kind
+        self._func = func
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.snapshot_state(context)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        open_function(self._func, runtime_context)
+        rich = isinstance(self._func, _RICH[self._kind])
+        self._call = getattr(self._func, self._kind) if rich else self._func
+
+    def close(self) -> None:
+        close_function(self._func)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        result = self._call(value)
+        if self._kind == "map":
+            return (result,)
+        if self._kind == "filter":
+            return (value,) if result else None
+        flat: Iterable[Any] | None = result
+        return flat

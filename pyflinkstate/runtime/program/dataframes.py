@@ -1,0 +1,165 @@
+"""One call for those who think in DataFrames."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.errors import ConfigurationError, JobCancelledError
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.sinks import FileSink
+from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pyflinkstate.runtime.program.job_client import JobClient
+
+
+_log = logging.getLogger("pyflinkstate")
+
+
+@attrs.frozen
+class KeyedProcessQuery:
+    """A job that :func:`keyed_process` runs behind a streaming DataFrame.
+
+    Attributes:
+        client: watches and steers the job: status, cancel, savepoints.
+        output: the directory of the results that it has committed, Parquet files.
+        job_name: as given to :func:`keyed_process`.
+    """
+
+    client: JobClient
+    output: str
+    job_name: str
+
+
+#: The newest last. Those that have ended are forgotten when the next one starts.
+_queries: list[KeyedProcessQuery] = []
+
+
+def keyed_process_queries() -> list[KeyedProcessQuery]:
+    """Return the jobs behind the streaming DataFrames of this program, the newest last.
+
+    Each runs until it is cancelled, fails, or its query is stopped; one that has ended is in the list until
+    the next one starts.
+    """
+    return list(_queries)
+
+
+def keyed_process(
+    df: DataFrame,
+    *,
+    key: str | list[str] | Callable[[Any], Any],
+    function: KeyedProcessFunction,
+    schema: Any,
+    key_type: TypeInformation | None = None,
+    parallelism: int | None = None,
+    checkpoint_directory: str | None = None,
+    job_name: str = "keyed_process",
+) -> DataFrame:
+    """Run a keyed function over a DataFrame and return its results as a DataFrame.
+
+    A batch DataFrame is processed at once, and the result is kept on the cluster. Behind a streaming one a
+    job runs from now on, batch by batch; what it commits is a streaming DataFrame to go on with. Run
+    again with the same checkpoint directory and job name, it goes on where it was.
+    :func:`keyed_process_queries` has the job's client.
+
+    Args:
+        df: batch or streaming; the function gets Spark ``Row`` records.
+        key: a column, several, or a function of the row.
+        function: what to run; its results are rows of ``schema``.
+        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``. With tuples the order
+            of its fields counts.
+        key_type: see :meth:`DataStream.key_by`.
+        parallelism: how many subtasks hold the state. Default: Spark's default parallelism.
+        checkpoint_directory: of a streaming DataFrame, which needs it: a path or URI that driver and
+            executors reach. The results lie there too, as Parquet. Spark must reach it under the same URI,
+            so it cannot be on S3. A batch DataFrame has none: see below.
+        job_name: what checkpoints know the job by.
+
+    With a batch DataFrame there are no checkpoints, as an exact restart could not be promised: its
+    partitions may have other records when they are computed again, and results that were kept on the
+    cluster are gone with the program. What fails raises, and may be called again.
+
+    Raises:
+        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3; a batch
+            DataFrame with one.
+    """
+    _check_directory(df, checkpoint_directory)
+    env = StreamExecutionEnvironment(df.sparkSession)
+    if parallelism is not None:
+        env.set_parallelism(parallelism)
+    select = key if callable(key) else _selector(df, [key] if isinstance(key, str) else list(key))
+    if not df.isStreaming:
+        stream = env.from_dataframe(df).key_by(select, key_type).process(function).uid(job_name)
+        result: DataFrame = stream.to_dataframe(schema, job_name)
+        return result
+    assert checkpoint_directory is not None
+    return _streaming(env, df, select, function, schema, key_type, checkpoint_directory, job_name)
+
+
+def _check_directory(df: DataFrame, checkpoint_directory: str | None) -> None:
+    if df.isStreaming and checkpoint_directory is None:
+        raise ConfigurationError("keyed_process() on a streaming DataFrame needs checkpoint_directory")
+    if not df.isStreaming and checkpoint_directory is not None:
+        raise ConfigurationError(
+            "keyed_process() on a batch DataFrame takes no checkpoint_directory: its partitions may have "
+            "other records when they are computed again, so no restart from a checkpoint would be exact. "
+            "Leave it out; or read the input as a stream, with spark.readStream; or write it to files, and "
+            "read them with from_files() of an environment that has checkpoints"
+        )
+
+
+def _selector(df: DataFrame, columns: list[str]) -> Callable[[Any], Any]:
+    missing = [column for column in columns if column not in df.columns]
+    if missing:
+        raise ConfigurationError(f"no column {missing[0]!r}; there are {', '.join(df.columns)}")
+    if len(columns) == 1:
+        return lambda row: row[columns[0]]
+    return lambda row: tuple(row[column] for column in columns)
+
+
+def _streaming(
+    env: StreamExecutionEnvironment,
+    df: DataFrame,
+    select: Callable[[Any], Any],
+    function: KeyedProcessFunction,
+    schema: Any,
+    key_type: TypeInformation | None,
+    checkpoint_directory: str,
+    job_name: str,
+) -> DataFrame:
+    base = absolute(checkpoint_directory)
+    check_spark_reaches(
+        base, "keyed_process() with checkpoint_directory", "choose one that both reach, such as hdfs://..."
+    )
+    output = child_uri(base, f"{job_name}-output")
+    empty = df.sparkSession.createDataFrame([], schema)
+    env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)
+    stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
+    stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
+    file_system, path = open_file_system(output)
+    file_system.create_dir(path, recursive=True)
+    client = env.execute_async(job_name)
+    client.get_job_execution_result().add_done_callback(_log_failure)
+    _queries[:] = [query for query in _queries if not query.client.get_job_status().result().is_terminal]
+    _queries.append(KeyedProcessQuery(client, output, job_name))
+    reader = df.sparkSession.readStream.schema(empty.schema)
+    return reader.option("recursiveFileLookup", "true").parquet(output)
+
+
+def _log_failure(result: Future[Any]) -> None:
+    error = result.exception()
+    if error is not None and not isinstance(error, JobCancelledError):
+        _log.error("the job behind a streaming DataFrame has failed: %s", error)
+
+
+def _arrow_schema(frame: DataFrame) -> Any:
+    return frame.toArrow().schema

@@ -1,0 +1,250 @@
+"""Which settings of a ``Configuration`` an environment takes, under Flink's keys.
+
+A length of time is a number of milliseconds, or a number with a unit: ``"10 s"``, ``"1 min"``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.runtime.program.execution_config import RuntimeExecutionMode
+from pyflinkstate.runtime.settings import (
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    RestartStrategies,
+    RestartStrategy,
+)
+from pyflinkstate.runtime.storage import (
+    INLINE_THRESHOLD_BYTES,
+    WRITE_BUFFER_BYTES,
+    FileSystemCheckpointStorage,
+)
+from pyflinkstate.runtime.wire import HeartbeatSettings
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+
+_log = logging.getLogger("pyflinkstate.configuration")
+
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1000,
+    "sec": 1000,
+    "second": 1000,
+    "seconds": 1000,
+    "min": 60_000,
+    "minute": 60_000,
+    "minutes": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "hours": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+}
+_SIZES = {"": 1, "b": 1, "kb": 1024, "k": 1024, "mb": 1024**2, "m": 1024**2, "gb": 1024**3, "g": 1024**3}
+
+
+def _measure(key: str, text: str, units: dict[str, int]) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].lower() not in units:
+        raise ConfigurationError(
+            f"setting {key!r} is {text!r}: a number is needed, with one of the units {units}"
+        )
+    return int(match[1]) * units[match[2].lower()]
+
+
+class _Reader:
+    """Reads one setting; the keys of those that belong to it are read along."""
+
+    def __init__(self, configuration: Configuration, key: str) -> None:
+        self._configuration = configuration
+        self.key = key
+
+    def text(self, key: str | None = None, default: str = "") -> str:
+        return self._configuration.get_string(key or self.key, default)
+
+    def word(self) -> str:
+        return self.text().strip().lower().replace("_", "-")
+
+    def number(self, key: str | None = None, default: int = 0) -> int:
+        return self._configuration.get_integer(key or self.key, default)
+
+    def real(self, key: str, default: float) -> float:
+        return self._configuration.get_float(key, default)
+
+    def switch(self) -> bool:
+        return self._configuration.get_boolean(self.key, False)
+
+    def milliseconds(self, key: str | None = None, default: int = 0) -> int:
+        key = key or self.key
+        if not self._configuration.contains_key(key):
+            return default
+        return _measure(key, self.text(key), {"": 1, **_UNITS_MS})
+
+    def size_bytes(self, key: str, default: int) -> int:
+        return _measure(key, self.text(key, str(default)), _SIZES)
+
+    def one_of(self, choices: dict[str, Any]) -> Any:
+        if self.word() not in choices:
+            raise ConfigurationError(
+                f"setting {self.key!r} is {self.text()!r}: choose one of {', '.join(choices)}"
+            )
+        return choices[self.word()]
+
+
+def _restart_strategy(setting: _Reader) -> RestartStrategy:
+    kind: str = setting.one_of(
+        {
+            "none": "none",
+            "off": "none",
+            "disable": "none",
+            "fixed-delay": "fixed-delay",
+            "fixeddelay": "fixed-delay",
+            "failure-rate": "failure-rate",
+            "failurerate": "failure-rate",
+            "exponential-delay": "exponential-delay",
+            "exponentialdelay": "exponential-delay",
+        }
+    )
+    prefix = f"restart-strategy.{kind}"
+    if kind == "fixed-delay":
+        return RestartStrategies.fixed_delay_restart(
+            setting.number(f"{prefix}.attempts", 1), setting.milliseconds(f"{prefix}.delay", 1000)
+        )
+    if kind == "failure-rate":
+        return RestartStrategies.failure_rate_restart(
+            setting.number(f"{prefix}.max-failures-per-interval", 1),
+            setting.milliseconds(f"{prefix}.failure-rate-interval", 60_000),
+            setting.milliseconds(f"{prefix}.delay", 1000),
+        )
+    if kind == "exponential-delay":
+        return RestartStrategies.exponential_delay_restart(
+            setting.milliseconds(f"{prefix}.initial-backoff", 1000),
+            setting.milliseconds(f"{prefix}.max-backoff", 60_000),
+            setting.real(f"{prefix}.backoff-multiplier", 1.5),
+            setting.milliseconds(f"{prefix}.reset-backoff-threshold", 3_600_000),
+            setting.real(f"{prefix}.jitter-factor", 0.1),
+            setting.number(f"{prefix}.attempts-before-reset-backoff") or None,
+        )
+    return RestartStrategies.no_restart()
+
+
+def _storage(setting: _Reader) -> FileSystemCheckpointStorage:
+    return FileSystemCheckpointStorage(
+        setting.text(),
+        setting.size_bytes("execution.checkpointing.data-inline-threshold", INLINE_THRESHOLD_BYTES),
+        setting.size_bytes("execution.checkpointing.write-buffer-size", WRITE_BUFFER_BYTES),
+    )
+
+
+def _check_backend(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+    if setting.word() not in ("hashmap", "jobmanager", "filesystem"):
+        raise UnsupportedFeatureError(
+            f"setting {setting.key!r} is {setting.text()!r}: state is kept in memory here, choose hashmap"
+        )
+
+
+def _check_no_unaligned(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+    if setting.switch():
+        raise UnsupportedFeatureError(
+            f"setting {setting.key!r}: there are no unaligned checkpoints, as an epoch's end aligns barriers"
+        )
+
+
+def _set_heartbeat(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+    """Take interval and timeout together: only both can be checked."""
+    default = HeartbeatSettings()
+    env.set_heartbeat(
+        setting.milliseconds("heartbeat.interval", default.interval_ms),
+        setting.milliseconds("heartbeat.timeout", default.timeout_ms),
+    )
+
+
+_RETENTIONS = {
+    retention.name.lower().replace("_", "-"): retention for retention in ExternalizedCheckpointRetention
+}
+_MODES = {mode.name.lower().replace("_", "-"): mode for mode in CheckpointingMode}
+_RUNTIME_MODES = {mode.name.lower(): mode for mode in RuntimeExecutionMode}
+
+#: What a setting does to an environment.
+_Apply = Callable[["StreamExecutionEnvironment", _Reader], object]
+
+_OPTIONS: dict[str, _Apply] = {
+    "parallelism.default": lambda env, setting: env.set_parallelism(setting.number()),
+    "pipeline.max-parallelism": lambda env, setting: env.set_max_parallelism(setting.number()),
+    "pipeline.name": lambda env, setting: env.set_default_job_name(setting.text()),
+    "execution.runtime-mode": lambda env, setting: env.set_runtime_mode(setting.one_of(_RUNTIME_MODES)),
+    "execution.checkpointing.interval": lambda env, setting: (
+        env.get_checkpoint_config().set_checkpoint_interval(setting.milliseconds())
+    ),
+    "execution.checkpointing.mode": lambda env, setting: env.get_checkpoint_config().set_checkpointing_mode(
+        setting.one_of(_MODES)
+    ),
+    "execution.checkpointing.timeout": lambda env, setting: (
+        env.get_checkpoint_config().set_checkpoint_timeout(setting.milliseconds())
+    ),
+    "execution.checkpointing.min-pause": lambda env, setting: (
+        env.get_checkpoint_config().set_min_pause_between_checkpoints(setting.milliseconds())
+    ),
+    "execution.checkpointing.max-concurrent-checkpoints": lambda env, setting: (
+        env.get_checkpoint_config().set_max_concurrent_checkpoints(setting.number())
+    ),
+    "execution.checkpointing.tolerable-failed-checkpoints": lambda env, setting: (
+        env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(setting.number())
+    ),
+    "execution.checkpointing.externalized-checkpoint-retention": lambda env, setting: (
+        env.get_checkpoint_config().set_externalized_checkpoint_retention(setting.one_of(_RETENTIONS))
+    ),
+    "execution.checkpointing.num-retained": lambda env, setting: (
+        env.get_checkpoint_config().set_max_retained_checkpoints(setting.number())
+    ),
+    "execution.checkpointing.incremental": lambda env, setting: (
+        env.get_checkpoint_config().enable_incremental_checkpoints(setting.switch())
+    ),
+    "execution.checkpointing.dir": lambda env, setting: env.get_checkpoint_config().set_checkpoint_storage(
+        _storage(setting)
+    ),
+    "execution.checkpointing.savepoint-dir": lambda env, setting: env.set_default_savepoint_directory(
+        setting.text()
+    ),
+    "execution.checkpointing.unaligned.enabled": _check_no_unaligned,
+    "heartbeat.interval": _set_heartbeat,
+    "heartbeat.timeout": _set_heartbeat,
+    "execution.state-recovery.path": lambda env, setting: env.restore_from(setting.text()),
+    "state.backend.type": _check_backend,
+    "restart-strategy.type": lambda env, setting: env.set_restart_strategy(_restart_strategy(setting)),
+}
+
+#: Older names of settings.
+_SYNONYMS = {
+    "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
+    "execution.savepoint.path": "execution.state-recovery.path",
+    "restart-strategy": "restart-strategy.type",
+    "state.backend": "state.backend.type",
+    "state.backend.incremental": "execution.checkpointing.incremental",
+    "state.checkpoints.dir": "execution.checkpointing.dir",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+    "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+}
+
+
+def apply_configuration(env: StreamExecutionEnvironment, configuration: Configuration) -> None:
+    """Have an environment take the settings that it knows; those of Python's workers are logged, and left.
+
+    Raises:
+        ConfigurationError: a setting that it knows has a value that makes no sense, or that is not there.
+    """
+    # The max parallelism first: a parallelism must fit it.
+    for key in sorted(configuration.key_set(), key=lambda key: (key != "pipeline.max-parallelism", key)):
+        if key.startswith("python."):
+            _log.info("setting %r has no meaning here: Spark starts the Python workers", key)
+            continue
+        apply = _OPTIONS.get(_SYNONYMS.get(key, key))
+        if apply is not None:
+            apply(env, _Reader(configuration, key))

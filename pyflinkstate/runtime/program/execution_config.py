@@ -1,0 +1,92 @@
+"""How a job is to run (``pyflink.common.ExecutionConfig``, ``RuntimeExecutionMode``)."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from pyflinkstate.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+
+
+class RuntimeExecutionMode(enum.Enum):
+    """Whether results are told as they change, or once, when the input has ended."""
+
+    STREAMING = 0
+    BATCH = 1
+    AUTOMATIC = 2
+
+
+class ExecutionConfig:
+    """What an environment was told, under PyFlink's names; setting it sets the environment's.
+
+    Switches of the JVM's serializers are not there. Reuse of objects, latency markers and the interval of
+    watermarks are accepted and change nothing: watermarks advance after so many records.
+    """
+
+    PARALLELISM_DEFAULT = -1
+    PARALLELISM_UNKNOWN = -2
+
+    def __init__(self, env: StreamExecutionEnvironment) -> None:
+        self._env = env
+        self._auto_watermark_interval_ms = 200
+        self._latency_tracking_interval_ms = 0
+        self._object_reuse = False
+
+    def get_parallelism(self) -> int:
+        """Return the number of subtasks of each keyed operator."""
+        return self._env.get_parallelism()
+
+    def set_parallelism(self, parallelism: int) -> ExecutionConfig:
+        """Set the number of subtasks of each keyed operator."""
+        self._env.set_parallelism(parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """Return the number of key groups that was set, or -1."""
+        return self._env.get_max_parallelism() or self.PARALLELISM_DEFAULT
+
+    def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
+        """Set the number of key groups."""
+        self._env.set_max_parallelism(max_parallelism)
+        return self
+
+    def get_auto_watermark_interval(self) -> int:
+        """Return what was set, in ms."""
+        return self._auto_watermark_interval_ms
+
+    def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
+        """Accept an interval in ms."""
+        self._auto_watermark_interval_ms = _not_negative("the interval of watermarks", interval)
+        return self
+
+    def get_latency_tracking_interval(self) -> int:
+        """Return what was set, in ms."""
+        return self._latency_tracking_interval_ms
+
+    def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
+        """Accept an interval in ms."""
+        self._latency_tracking_interval_ms = _not_negative("the interval of latency markers", interval)
+        return self
+
+    def enable_object_reuse(self) -> ExecutionConfig:
+        """Accept it: operators of one chain pass on the objects themselves as it is."""
+        self._object_reuse = True
+        return self
+
+    def disable_object_reuse(self) -> ExecutionConfig:
+        """Accept it."""
+        self._object_reuse = False
+        return self
+
+    def is_object_reuse_enabled(self) -> bool:
+        """Return what was set."""
+        return self._object_reuse
+
+
+def _not_negative(what: str, interval: int) -> int:
+    if type(interval) is not int or interval < 0:
+        raise ConfigurationError(f"{what}: a whole number of milliseconds, 0 or more, not {interval!r}")
+    return interval

@@ -1,0 +1,116 @@
+"""A job that runs beside the program (``pyflink.common.JobClient``)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+from pyflinkstate.errors import CheckpointError, ConfigurationError
+from pyflinkstate.runtime.checkpoints import SavepointRequest
+from pyflinkstate.runtime.job import Job, JobExecutionResult
+from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.wire import SlotId
+
+
+class JobClient:
+    """Watches and steers one running job. Futures are ``concurrent.futures.Future``: ``result()`` waits.
+
+    The job runs on a thread that does not keep the program alive: wait for its result.
+    """
+
+    def __init__(self, job: Job, savepoint_directory: str | None) -> None:
+        self._job = job
+        self._savepoint_directory = savepoint_directory
+        self._result: Future[JobExecutionResult] = Future()
+        self._thread = threading.Thread(target=self._run, name=f"job {job.job_id}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            deque(self._job.run(), maxlen=0)
+            result = self._job.result()
+        except BaseException as error:  # noqa: BLE001 - it is the result
+            self._result.set_exception(error)
+        else:
+            self._result.set_result(result)
+
+    def get_job_id(self) -> str:
+        """Return the job's id."""
+        return self._job.job_id
+
+    def get_job_status(self) -> Future[JobStatus]:
+        """Return what the job is about now."""
+        return _done(self._job.status)
+
+    def slot_pids(self) -> dict[SlotId, int]:
+        """Return the process ids of the state slots that run now, on their hosts."""
+        return self._job.slot_pids()
+
+    def get_accumulators(self) -> Future[dict[str, Any]]:
+        """Return the record counts so far."""
+        return _done(dict(self._job.result().accumulators))
+
+    def get_job_execution_result(self) -> Future[JobExecutionResult]:
+        """Return the result, when the job has ended.
+
+        Its exception is what made the job fail; ``JobCancelledError`` after :meth:`cancel`.
+        """
+        return self._result
+
+    def cancel(self) -> Future[None]:
+        """End the job, without another checkpoint; the future is done when it has ended."""
+        self._job.cancel()
+        ended: Future[None] = Future()
+        self._result.add_done_callback(lambda _: ended.set_result(None))
+        return ended
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> Future[str]:
+        """Write a savepoint at the next barrier, and go on.
+
+        It is complete when a checkpoint of the same barrier is, and the sinks have committed up to there.
+
+        Args:
+            savepoint_directory: a path or URI that driver and executors reach; a folder is made below it.
+                Without it, the one set with ``set_default_savepoint_directory``.
+
+        Returns:
+            the savepoint's folder, for ``restore_from``; or ``CheckpointError`` if it failed.
+        """
+        return self._savepoint(savepoint_directory, stops_job=False)
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+    ) -> Future[str]:
+        """Write a savepoint at the next barrier, commit all output before it, and finish the job.
+
+        Args:
+            advance_to_end_of_event_time: let event time pass before, so that all windows and timers by event
+                time fire (Flink: ``--drain``). A job that is to go on with its input must not have done so.
+            savepoint_directory: see :meth:`trigger_savepoint`.
+        """
+        return self._savepoint(savepoint_directory, stops_job=True, drains=advance_to_end_of_event_time)
+
+    def _savepoint(self, directory: str | None, stops_job: bool, drains: bool = False) -> Future[str]:
+        directory = directory or self._savepoint_directory
+        if directory is None:
+            raise ConfigurationError(
+                "name a directory for the savepoint, or set_default_savepoint_directory() before"
+            )
+        request = SavepointRequest(absolute(str(directory)), stops_job, drains=drains)
+        self._job.request_savepoint(request)
+        self._result.add_done_callback(lambda _: _fail_if_open(request.done))
+        return request.done
+
+
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def _fail_if_open(future: Future[str]) -> None:
+    if not future.done():
+        future.set_exception(CheckpointError("the job has ended"))

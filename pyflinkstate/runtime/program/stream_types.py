@@ -1,0 +1,81 @@
+"""What type the records of a stream have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyflinkstate.api.types import (
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+)
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, KeyedNode, Node, PartitionNode, UnionNode
+from pyflinkstate.runtime.wire import shorten
+
+#: Operators without state that give the records that they get.
+_KEEPS_TYPE = frozenset({"filter", WATERMARKS})
+
+
+def type_of(node: Node) -> TypeInformation:
+    """Return the type of a node's results: the declared one, else pickled."""
+    if isinstance(node, UnionNode):
+        return type_of(node.parents[0])
+    if isinstance(node, PartitionNode):
+        return type_of(node.parent)
+    declared: TypeInformation | None = getattr(node, "output_type", None)
+    if declared is not None:
+        return declared
+    if isinstance(node, KeyedNode) and node.keeps_type:
+        return type_of(node.parent)
+    if isinstance(node, ChainNode):
+        if node.kind in _KEEPS_TYPE:
+            return type_of(node.parent)
+        if isinstance(node.function, Projection):
+            return _projected(type_of(node.parent), node.function.indexes)
+    return Types.PICKLED_BYTE_ARRAY()
+
+
+def _projected(type_info: TypeInformation, indexes: tuple[int, ...]) -> TypeInformation:
+    if not isinstance(type_info, (TupleTypeInfo, RowTypeInfo)):
+        return Types.PICKLED_BYTE_ARRAY()
+    fields = type_info.get_field_types()
+    if max(indexes) >= len(fields):
+        raise ConfigurationError(f"project({max(indexes)}): {type_info} has {len(fields)} fields, from 0")
+    return Types.TUPLE([fields[index] for index in indexes])
+
+
+def check_same_type(nodes: tuple[Node, ...]) -> None:
+    """Raise ``ConfigurationError`` unless the streams that are to be one have one type."""
+    first = type_of(nodes[0])
+    for node in nodes[1:]:
+        if type_of(node) != first:
+            raise ConfigurationError(
+                f"Cannot union streams of different types: {first!r} and {type_of(node)!r}; map() with an "
+                f"output_type makes them alike"
+            )
+
+
+# --- what a source does to records -------------------------------------------------------------------
+
+
+def converted_at_source(records: Iterable[Any], type_info: TypeInformation, operator: str) -> list[Any]:
+    """Return records as the type has them; a ``FLOAT`` gets 32 bits here.
+
+    Raises:
+        BadRecordError: one does not fit.
+    """
+    converted = []
+    for record in records:
+        try:
+            converted.append(type_info.rounded(type_info.check(record)))
+        except ValueError as error:
+            raise BadRecordError(
+                f"operator {operator!r}: a record does not fit type_info: {error}; record {shorten(record)}",
+                operator=operator,
+                record=shorten(record),
+            ) from None
+    return converted

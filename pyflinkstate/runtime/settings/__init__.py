@@ -1,0 +1,23 @@
+"""What is set about checkpoints and restarts, as plain values under Flink's names."""
+
+from pyflinkstate.runtime.settings.checkpoint_config import (
+    CheckpointConfig,
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    deletes_checkpoints,
+)
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import RestartStrategies, RestartStrategy, RestartTracker
+
+__all__ = [
+    "CheckpointConfig",
+    "CheckpointSettings",
+    "CheckpointingMode",
+    "ExternalizedCheckpointRetention",
+    "JobStatus",
+    "RestartStrategies",
+    "RestartStrategy",
+    "RestartTracker",
+    "deletes_checkpoints",
+]

@@ -1,0 +1,40 @@
+"""Where records go, and how that is final exactly once."""
+
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
+from pyflinkstate.runtime.sinks.sinks import (
+    DriverSink,
+    ForeachEpochSink,
+    KeptRddSink,
+    RddSink,
+    RunAwareSink,
+    Sink,
+    SinkWriter,
+    check_sinks,
+    open_sink,
+)
+from pyflinkstate.runtime.sinks.text_file_sink import (
+    BucketAssigner,
+    OutputFileConfig,
+    RollingPolicy,
+    RowFormatFileSink,
+)
+
+__all__ = [
+    "BucketAssigner",
+    "DriverSink",
+    "FileSink",
+    "ForeachEpochSink",
+    "KeptRddSink",
+    "OutputFileConfig",
+    "PrintSink",
+    "RddSink",
+    "RecordText",
+    "RollingPolicy",
+    "RowFormatFileSink",
+    "RunAwareSink",
+    "Sink",
+    "SinkWriter",
+    "check_sinks",
+    "open_sink",
+]

@@ -1,0 +1,549 @@
+"""PyFlink's file sink for lines of text: files in buckets, named as the user says, committed by epoch.
+
+::
+
+    <base path>/<bucket>/<prefix>-<id>-<n><suffix>               what is committed
+    <base path>/_pyflinkstate/<job id>/_runs/<job id>.<run>/     the run's area, see ``run_area``
+        pending/epoch=<n>/<prefix>-<id>-<n><suffix>              what tasks write
+        prepared/epoch=<n>-<id>                                  a list of files that a commit moves
+        committed/epoch=<n>-<id>                                 the same list, for a job that goes back
+        aside/<run>/epoch=<n>-<id>, epoch=<n>-<id>.files/        list and files, when it has gone back
+
+A job touches none of another's files, so several may write below one path. All sinks of a job below one path
+share its area: each prepares lists of its own, and a commit takes all of them. Readers skip names that begin
+with an underscore. A commit moves an epoch's files one by one: each appears whole, all of them not at once.
+
+A list, in JSON, says where its files belong. Where moving them is cut short, the list stays, and the next
+commit, or the next run, finds the files on both sides and carries on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import attrs
+from pyarrow import fs
+
+from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.errors import ConfigurationError, SinkError
+from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
+from pyflinkstate.runtime.sinks.sink_errors import sink_errors
+from pyflinkstate.runtime.sinks.sink_files import OutputFile
+from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
+from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open_file_system
+from pyflinkstate.runtime.wire import SystemClock
+
+OWN_FOLDER = "_pyflinkstate"
+#: What Java's letters of a date are to ``strftime``.
+_DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+
+
+@attrs.frozen
+class BucketAssigner:
+    """Which folder a record goes to (``pyflink.datastream.connectors.file_system.BucketAssigner``).
+
+    Attributes:
+        format: what ``strftime`` makes the folder's name with, of the time of writing; empty for no folder.
+        timezone_id: of which time zone the time is; None for that of the machine.
+    """
+
+    format: str = "%Y-%m-%d--%H"
+    timezone_id: str | None = None
+
+    @staticmethod
+    def base_path_bucket_assigner() -> BucketAssigner:
+        """Put all files into the base path itself."""
+        return BucketAssigner("")
+
+    @staticmethod
+    def date_time_bucket_assigner(
+        format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None
+    ) -> BucketAssigner:
+        """Name folders by the time of writing: one for each hour, unless ``format_str`` says otherwise.
+
+        Args:
+            format_str: ``yyyy``, ``yy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss``, quoted text, and signs.
+            timezone_id: such as ``"Europe/Berlin"``; the machine's without it.
+
+        Raises:
+            ConfigurationError: the format has other letters, or there is no such time zone.
+        """
+        bucket = BucketAssigner(_strftime_of(format_str), timezone_id)
+        bucket.bucket_of(0)
+        return bucket
+
+    def bucket_of(self, now_ms: int) -> str:
+        """Return the folder of what is written at ``now_ms``; empty for the base path."""
+        moment = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone())
+        return moment.strftime(self.format)
+
+    def _zone(self) -> tzinfo | None:
+        try:
+            return None if self.timezone_id is None else ZoneInfo(self.timezone_id)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigurationError(f"BucketAssigner: no time zone {self.timezone_id!r}") from error
+
+
+def _strftime_of(format_str: str) -> str:
+    """Return a date format of Java's as ``strftime`` takes it."""
+    made = ""
+    for match in re.finditer(r"'(?P<text>[^']*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>.)", format_str):
+        letters = match["letters"]
+        if letters and letters not in _DATE_LETTERS:
+            raise ConfigurationError(
+                f"BucketAssigner: {letters!r} in {format_str!r}: choose of {', '.join(_DATE_LETTERS)}"
+            )
+        plain = match["text"] or match["sign"] or ""
+        made += _DATE_LETTERS[letters] if letters else plain.replace("%", "%%")
+    return made
+
+
+class OutputFileConfig:
+    """How files are named (``pyflink.datastream.connectors.file_system.OutputFileConfig``).
+
+    Args:
+        part_prefix: what names begin with.
+        part_suffix: what they end with, such as ``".txt"``.
+
+    Raises:
+        ConfigurationError: one of them holds a ``/``, or the prefix begins like a hidden file.
+    """
+
+    def __init__(self, part_prefix: str = "part", part_suffix: str = "") -> None:
+        for name, value in (("prefix", part_prefix), ("suffix", part_suffix)):
+            if not isinstance(value, str) or "/" in value:
+                raise ConfigurationError(f"OutputFileConfig: the {name} of a file's name cannot be {value!r}")
+        if part_prefix.startswith(("_", ".")):
+            raise ConfigurationError(
+                f"OutputFileConfig: readers skip names that begin with _ or a dot, as {part_prefix!r} does"
+            )
+        self._part_prefix = part_prefix
+        self._part_suffix = part_suffix
+
+    def get_part_prefix(self) -> str:
+        """Return what names begin with."""
+        return self._part_prefix
+
+    def get_part_suffix(self) -> str:
+        """Return what names end with."""
+        return self._part_suffix
+
+    @staticmethod
+    def builder() -> OutputFileConfigBuilder:
+        """Return what makes a configuration."""
+        return OutputFileConfigBuilder()
+
+
+class OutputFileConfigBuilder:
+    """Makes an :class:`OutputFileConfig`."""
+
+    def __init__(self) -> None:
+        self._prefix, self._suffix = "part", ""
+
+    def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
+        """Set what names begin with. Default: ``part``."""
+        self._prefix = prefix
+        return self
+
+    def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
+        """Set what names end with. Default: nothing."""
+        self._suffix = suffix
+        return self
+
+    def build(self) -> OutputFileConfig:
+        """Return the configuration."""
+        return OutputFileConfig(self._prefix, self._suffix)
+
+
+@attrs.frozen
+class RollingPolicy:
+    """When a file ends and another begins (``pyflink.datastream.connectors.file_system.RollingPolicy``).
+
+    A file ends with its epoch in any case.
+
+    Attributes:
+        part_size: so many bytes end it; None for no bound.
+    """
+
+    part_size: int | None = attrs.field(default=None)
+
+    @part_size.validator
+    def _check_part_size(self, _: object, value: int | None) -> None:
+        if value is not None and (type(value) is not int or value < 1):
+            raise ConfigurationError(f"RollingPolicy: a part has some bytes, not {value!r}")
+
+    @staticmethod
+    def default_rolling_policy(
+        part_size: int = 128 * 1024 * 1024,
+        rollover_interval: int = 60_000,
+        inactivity_interval: int = 60_000,
+    ) -> RollingPolicy:
+        """End files at ``part_size`` bytes; the intervals say nothing here, as files end with their epoch."""
+        return RollingPolicy(part_size)
+
+    @staticmethod
+    def on_checkpoint_rolling_policy() -> RollingPolicy:
+        """End files with their epoch alone."""
+        return RollingPolicy()
+
+
+@attrs.frozen
+class RowFormatWriter:
+    """Writes one partition's texts into files of its own."""
+
+    pending_uri: str
+    settings: RowFormatSettings
+    now_ms: Callable[[], int] = SystemClock().now_ms
+    file_system: fs.FileSystem | None = None
+
+    def write(self, partition: int, records: Iterator[str]) -> Iterator[Any]:
+        """See :class:`SinkWriter`; yields what each file is to be called below the base path."""
+        file_system, folder = _opened(self.pending_uri, self.file_system)
+        own_id, count, part = uuid.uuid4(), 0, None
+        with ExitStack() as cleared:
+            for text in records:
+                line = self.settings.encoded(text)
+                if part is not None and part.is_full(len(line), self.settings.rolling_policy.part_size):
+                    yield part.close()
+                    part = None
+                if part is None:
+                    name = self.settings.path_of(self.now_ms(), f"{own_id}-{count}")
+                    part, count = _Part(file_system, folder, name), count + 1
+                    cleared.callback(part.abandon)
+                part.write(line)
+            if part is not None:
+                yield part.close()
+            cleared.pop_all()
+
+
+def _opened(uri: str, file_system: fs.FileSystem | None) -> tuple[fs.FileSystem, str]:
+    return open_file_system(uri) if file_system is None else (file_system, uri)
+
+
+class _Part:
+    """One file that is being written."""
+
+    def __init__(self, file_system: fs.FileSystem, folder: str, name: str) -> None:
+        self._name = name
+        self._path = f"{folder}/{_base_name(name)}"
+        self._size = 0
+        self._file = OutputFile(file_system, self._path)
+        with sink_errors(f"write {self._path}"):
+            self._stream = self._file.open()
+
+    def is_full(self, more: int, part_size: int | None) -> bool:
+        return part_size is not None and self._size + more > part_size
+
+    def write(self, line: bytes) -> None:
+        with sink_errors(f"write {self._path}"):
+            self._stream.write(line)
+        self._size += len(line)
+
+    def close(self) -> str:
+        with sink_errors(f"close {self._path}"):
+            self._file.close()
+        return self._name
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+@attrs.frozen
+class RowFormatSettings:
+    """What a file sink for lines of text was told."""
+
+    encoder: Encoder = attrs.Factory(Encoder)
+    bucket_assigner: BucketAssigner = attrs.Factory(BucketAssigner)
+    rolling_policy: RollingPolicy = attrs.Factory(RollingPolicy.default_rolling_policy)
+    file_config: OutputFileConfig = attrs.Factory(OutputFileConfig)
+
+    def encoded(self, text: str) -> bytes:
+        """Return the line of a record; raises ``SinkError`` where the charset has not its letters."""
+        with sink_errors("encode a record", lambda: text):
+            return f"{text}\n".encode(self.encoder.charset_name)
+
+    def path_of(self, now_ms: int, part: str) -> str:
+        """Return the path of a file below the base path."""
+        bucket = self.bucket_assigner.bucket_of(now_ms)
+        config = self.file_config
+        name = f"{config.get_part_prefix()}-{part}{config.get_part_suffix()}"
+        return f"{bucket}/{name}" if bucket else name
+
+
+class RowFormatFileSink(SeveralStreams):
+    """Lines of text in files below a path; made by ``FileSink.for_row_format(...).build()``.
+
+    Several may write below one path: sinks of one job and of several, and one sink for several streams.
+
+    Args:
+        base_path: a path or URI that driver and executors reach, on a file system that can rename.
+        settings: names, folders, charset.
+        file_system: where ``base_path`` is a path on it, and not a URI.
+    """
+
+    def __init__(
+        self, base_path: str, settings: RowFormatSettings, file_system: fs.FileSystem | None = None
+    ) -> None:
+        self._settings = settings
+        self._base_uri = (absolute(base_path) if file_system is None else base_path).rstrip("/")
+        with sink_errors(f"open {base_path}"):
+            self._fs, base = _opened(self._base_uri, file_system)
+        self._base = base.rstrip("/")
+        self._own_file_system = file_system
+        if file_system is None and not isinstance(self._fs, (fs.LocalFileSystem, fs.HadoopFileSystem)):
+            raise SinkError(
+                f"file sink: {base_path}: a file is made visible by renaming it, which {self._fs.type_name} "
+                f"storage cannot do; write to a local or HDFS directory"
+            )
+        self._job_id = ""
+        self._area = self._area_of("")
+
+    def _area_of(self, job_id: str) -> RunArea:
+        own = f"{self._base}/{OWN_FOLDER}/{job_id}"
+        legacy = {name: f"{own}/{name}" for name in ("pending", "prepared", "committed")}
+        return RunArea(self._fs, own, {**legacy, "aside": f"{own}/aside"})
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None:
+        """Begin where nobody knows the job's runs: a further one, behind what the folder has noted."""
+        with sink_errors(f"use {self._base_uri}"):
+            history = self._area_of(job_id).next_history(job_id, restored_epoch or 0)
+        self.open_run(job_id, history, restored_epoch)
+
+    def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
+        """Take over what earlier runs of the job left, and bring what is visible to the run's history.
+
+        Raises:
+            JobSupersededError: a newer run of the job has it.
+            SinkError: output that the restored checkpoint covers was moved aside, and is there no more.
+        """
+        restored = restored_epoch or 0
+        self._job_id, self._area = job_id, self._area_of(job_id)
+        with sink_errors(f"use {self._base_uri}"):
+            make_folder(self._fs, f"{self._base}/{OWN_FOLDER}/{job_id}")
+            self._area.sync(self._base.rpartition("/")[0], self._base, f"{self._base}/{OWN_FOLDER}")
+            self._area.claim(job_id, history.runs[-1][0])
+        with self._area.guarded(f"use {self._base_uri}"):
+            change = self._area.change_to(history, restored)
+            self._retract(change)
+            self._area.note(history)
+            self._area.bring_back(change, self._bring_back)
+            self._area.sync(self._area.path("committed"))
+            for _, name in self._area.epochs("committed"):
+                self._finish_bringing_back(change, name)
+            self._clear(None)
+
+    def _retract(self, change: Change) -> None:
+        for epoch, name in self._area.epochs("committed"):
+            if not change.stays(epoch):
+                self._put_aside("committed", name, maker_of(change.before, epoch))
+        for epoch, name in self._area.epochs("prepared"):
+            maker = maker_of(change.before, epoch)
+            if change.stays(epoch):
+                self._publish(epoch, name)
+            elif maker == self._area.owner.run:
+                self._drop(epoch, name)
+            else:
+                self._put_aside("prepared", name, maker)
+
+    def writer(self, epoch: int) -> SinkWriter:
+        """See :class:`~pyflinkstate.runtime.sinks.sinks.Sink`."""
+        with self._area.guarded(f"begin epoch {epoch}"):
+            self._area.make("pending", f"epoch={epoch}")
+        below = self._area.below_parent("pending", f"epoch={epoch}")
+        uri = "/".join([self._base_uri, OWN_FOLDER, self._job_id, below])
+        return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        """Write down the epoch's files: just those of the task attempts that Spark counted."""
+        with self._area.guarded(f"prepare epoch {epoch}"):
+            if results:
+                self._area.sync(self._area.path("pending", f"epoch={epoch}"), self._area.path("pending"))
+                name = f"epoch={epoch}-{uuid.uuid4().hex[:8]}"
+                self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
+
+    def commit(self, epoch: int) -> None:
+        """Commit what is prepared; an interrupted commit is carried on by the next one."""
+        with self._area.guarded(f"commit epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
+                if number <= epoch:
+                    self._publish(number, name)
+            self._clear(epoch)
+
+    def rewind(self, epoch: int) -> None:
+        """Throw away what was prepared after an epoch, and move aside what was even committed."""
+        with self._area.guarded(f"rewind to epoch {epoch}"):
+            for number, name in self._area.epochs("prepared"):
+                if number > epoch:
+                    self._drop(number, name)
+            self._take_back(epoch)
+            self._clear(None)
+
+    def _take_back(self, epoch: int) -> None:
+        later = [(number, name) for number, name in self._area.epochs("committed") if number > epoch]
+        noted = self._area.noted()
+        history = RunHistory() if noted is None else noted.history
+        for number, name in later:
+            self._put_aside("committed", name, maker_of(history, number))
+        if later:
+            self._area.note(history.continued(epoch, self._area.owner.run))
+
+    def _clear(self, up_to: int | None) -> None:
+        """Delete what tasks wrote in epochs up to one, or in any, but what a list speaks of."""
+        kept = {epoch for epoch, _ in self._area.epochs("prepared")}
+        for epoch, name in self._area.epochs("pending"):
+            if epoch not in kept and (up_to is None or epoch <= up_to):
+                self._area.drop(self._area.path("pending", name))
+        self._area.sweep()
+
+    # --- a list and its files --------------------------------------------------------------------------
+
+    def _publish(self, epoch: int, name: str) -> None:
+        """Move a prepared list's files to where they are seen, and then the list."""
+        names = self._read_list(self._area.path("prepared", name))
+        self._move_to_base(names, self._pending_of(epoch))
+        self._fs.move(self._area.path("prepared", name), self._area.path("committed", name))
+        self._area.sync(self._area.path("prepared"), self._area.path("committed"))
+
+    def _pending_of(self, epoch: int) -> Callable[[str], list[str]]:
+        """Return where a file of an epoch may be before it is committed; an older version kept the bucket."""
+        folder = self._area.path("pending", f"epoch={epoch}")
+        return lambda file: [f"{folder}/{_base_name(file)}", f"{folder}/{file}"]
+
+    def _move_to_base(self, names: list[str], places: Callable[[str], list[str]]) -> None:
+        for folder in _folders_of(names):
+            self._fs.create_dir(f"{self._base}/{folder}", recursive=True)
+        left = set()
+        for name in names:
+            left |= self._move_from(places(name), f"{self._base}/{name}")
+        self._area.sync(*(f"{self._base}/{folder}".rstrip("/") for folder in _folders_of(names)))
+        self._area.sync(*sorted(left))
+
+    def _move_from(self, places: list[str], target: str) -> set[str]:
+        """Move a file from the first place where it is, and return the folder that it has left."""
+        for place in places:
+            if self._area.exists(place):
+                self._fs.move(place, target)
+                return {place.rpartition("/")[0]}
+        return set()
+
+    def _put_aside(self, folder: str, name: str, run: str) -> None:
+        """Move a list's files aside, wherever they are, and then the list."""
+        epoch = int(name.partition("=")[2].partition("-")[0])
+        self._area.make("aside", run)
+        self._area.sync(self._area.path("aside"))
+        files = self._area.make("aside", run, f"{name}.files")
+        self._area.sync(self._area.path("aside", run))
+        path = self._area.path(folder, name)
+        left = set()
+        for file in self._read_list(path):
+            places = [f"{self._base}/{file}", *self._pending_of(epoch)(file)]
+            left |= self._move_from(places, f"{files}/{_base_name(file)}")
+        self._area.sync(files, *sorted(left))
+        self._fs.move(path, self._area.path("aside", run, name))
+        self._area.sync(self._area.path("aside", run), self._area.path(folder))
+
+    def _bring_back(self, run: str, name: str) -> None:
+        """Move a list back first: should the rest be cut short, its files are known to belong here."""
+        self._fs.move(self._area.path("aside", run, name), self._area.path("committed", name))
+
+    def _finish_bringing_back(self, change: Change, name: str) -> None:
+        epoch = int(name.partition("=")[2].partition("-")[0])
+        files = self._area.path("aside", maker_of(change.after, epoch), f"{name}.files")
+        if self._area.exists(files):
+            names = self._read_list(self._area.path("committed", name))
+            self._move_to_base(names, lambda file: [f"{files}/{_base_name(file)}"])
+            self._area.drop(files)
+
+    def _drop(self, epoch: int, name: str) -> None:
+        """Throw away a prepared list, and what an interrupted commit has moved of its files."""
+        path = self._area.path("prepared", name)
+        for file in self._read_list(path):
+            if self._area.exists(f"{self._base}/{file}"):
+                self._area.drop(f"{self._base}/{file}")
+                self._area.sync(f"{self._base}/{file}".rpartition("/")[0])
+        self._area.drop(path)
+        self._area.sync(self._area.path("prepared"))
+
+    def _read_list(self, path: str) -> list[str]:
+        with self._fs.open_input_stream(path) as stream:
+            data = stream.read()
+        try:
+            return [_checked(name) for name in json.loads(data)]
+        except (ValueError, TypeError) as error:
+            raise SinkError(
+                f"file sink: {path} is damaged, and it alone says which files an epoch has: {error}; "
+                f"restore a checkpoint of before that epoch and delete the list, or give another path",
+                file=path,
+            ) from error
+
+
+def _folders_of(names: list[str]) -> list[str]:
+    """Return the folders that files lie in, and those above, down to the base path, which is empty."""
+    folders = {""}
+    for name in names:
+        while name := name.rpartition("/")[0]:
+            folders.add(name)
+    return sorted(folders, reverse=True)
+
+
+def _checked(name: Any) -> str:
+    """Return the name of a file below the base path; raises ``ValueError`` for what leads elsewhere."""
+    if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"no file below the path can be called {name!r}")
+    return name
+
+
+class RowFormatBuilder:
+    """Makes a file sink for lines of text (PyFlink: ``FileSink.RowFormatBuilder``)."""
+
+    def __init__(self, base_path: str, encoder: Encoder) -> None:
+        if not isinstance(encoder, Encoder):
+            raise ConfigurationError(f"for_row_format() takes an Encoder, not {encoder!r}")
+        self._base_path = base_path
+        self._settings = RowFormatSettings(encoder)
+
+    def with_bucket_check_interval(self, interval: int) -> RowFormatBuilder:
+        """Accept it: files end with their epoch."""
+        return self
+
+    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
+        """Set which folders files go to. Default: one for each hour of the machine's local time."""
+        return self._with(BucketAssigner, "bucket_assigner", bucket_assigner)
+
+    def with_rolling_policy(self, policy: RollingPolicy) -> RowFormatBuilder:
+        """Set when files end. Default: ``RollingPolicy.default_rolling_policy()``."""
+        return self._with(RollingPolicy, "rolling_policy", policy)
+
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> RowFormatBuilder:
+        """Set how files are named."""
+        return self._with(OutputFileConfig, "file_config", output_file_config)
+
+    def _with(self, expected: type, name: str, value: Any) -> RowFormatBuilder:
+        if not isinstance(value, expected):
+            raise ConfigurationError(f"a {expected.__name__} is needed here, not {value!r}")
+        changes: dict[str, Any] = {name: value}
+        self._settings = attrs.evolve(self._settings, **changes)
+        return self
+
+    def enable_compact(self, strategy: Any, compactor: Any) -> RowFormatBuilder:
+        """Refuse: small files are not put together.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError("enable_compact() is not there: set a lower parallelism, or fewer epochs")
+
+    def build(self) -> RowFormatFileSink:
+        """Return the sink."""
+        return RowFormatFileSink(self._base_path, self._settings)

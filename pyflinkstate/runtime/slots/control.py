@@ -1,0 +1,391 @@
+"""The driver's side of the control connections: where tasks ask for slots and slots report.
+
+:class:`SlotRegistry` decides who starts a slot; it does no I/O but sending on connections it was given.
+:class:`ControlServer` reads the connections and turns what happens on them into events for the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+
+from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, SlotLostError, UntrustedConnectionError
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    AcquireSlot,
+    Address,
+    Channel,
+    CheckpointAck,
+    CheckpointDecline,
+    CloseSlot,
+    DeploySlot,
+    Heartbeat,
+    HeartbeatSettings,
+    RegisterSlot,
+    Server,
+    SlotAvailable,
+    SlotClosed,
+    SlotFailed,
+    SlotId,
+    SlotOutput,
+    SlotReady,
+    SlotUnavailable,
+    StartSlot,
+    StateMaterialized,
+    TaskReport,
+    listen_on_tcp,
+)
+
+
+class Deploys(Protocol):
+    """Says what slots shall run; asked from any thread."""
+
+    def of(self, slot: SlotId) -> DeploySlot:
+        """Return what ``slot`` shall run."""
+
+
+class Control(Protocol):
+    """The driver's end of all connections of one job."""
+
+    @property
+    def address(self) -> Address:
+        """Where tasks and slots connect to."""
+
+    def new_attempt(self, attempt: int) -> SlotRegistry:
+        """End the slots of the attempt before, and begin a registry for the new one."""
+
+    def is_alive(self) -> bool:
+        """Return whether tasks and slots can still connect."""
+
+    def close(self) -> None:
+        """End all slots and listen no more."""
+
+
+@attrs.frozen
+class Endpoint:
+    """Where the driver listens (``bind_host``, ``port``; 0 is any), and as what others know it."""
+
+    host: str = "127.0.0.1"
+    bind_host: str = "127.0.0.1"
+    port: int = 0
+
+
+@attrs.frozen
+class SlotLost:
+    """Event: a slot's control connection broke while the job needed it."""
+
+    attempt: int
+    slot: SlotId
+    error: PyFlinkStateError
+
+
+@attrs.define
+class _Slot:
+    """What the registry knows of one slot: ``starter`` is starting it, ``address`` is set when it runs."""
+
+    starter: Channel | None = None
+    waiting: list[Channel] = attrs.Factory(list)
+    connection: Channel | None = None
+    pid: int | None = None
+    address: Address | None = None
+    error: PyFlinkStateError | None = None
+    #: When it was heard last, by the clock of heartbeats.
+    heard_s: float = 0.0
+    closed: threading.Event = attrs.Factory(threading.Event)
+
+
+class SlotRegistry:
+    """The slots of one attempt of a job. Thread-safe.
+
+    A slot is absent, being started by one task, running, or failed. The first task that asks for an
+    absent slot is told to start it; if that task goes away, the next one that waits is told.
+    """
+
+    def __init__(self, attempt: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.attempt = attempt
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._slots: dict[SlotId, _Slot] = {}
+        self._ended = False
+
+    def addresses(self) -> dict[SlotId, Address]:
+        """Return where the running slots listen."""
+        with self._lock:
+            return {
+                slot_id: slot.address for slot_id, slot in self._slots.items() if slot.address is not None
+            }
+
+    def pids(self) -> dict[SlotId, int]:
+        """Return the process ids of the running slots, on their hosts."""
+        with self._lock:
+            return {slot_id: slot.pid for slot_id, slot in self._slots.items() if slot.pid is not None}
+
+    def acquire(self, slot_id: SlotId, task: Channel) -> None:
+        """Answer a task now, or when the slot runs."""
+        with self._lock:
+            slot = self._slots.setdefault(slot_id, _Slot())
+            if self._ended:
+                task.shut_down()
+            elif slot.error is not None:
+                _send(task, SlotUnavailable(slot.error))
+            elif slot.address is not None:
+                _send(task, SlotAvailable(slot.address))
+            elif slot.starter is not None or slot.connection is not None:
+                slot.waiting.append(task)
+            else:
+                slot.starter = task
+                _send(task, StartSlot())
+
+    def task_left(self, slot_id: SlotId, task: Channel) -> None:
+        """A task's connection broke: if it was starting the slot, another one shall."""
+        with self._lock:
+            slot = self._slots[slot_id]
+            if task in slot.waiting:
+                slot.waiting.remove(task)
+            if slot.starter is task and slot.connection is None:
+                slot.starter = slot.waiting.pop(0) if slot.waiting else None
+                if slot.starter is not None:
+                    _send(slot.starter, StartSlot())
+
+    def register(self, message: RegisterSlot, connection: Channel) -> bool:
+        """Note a slot that has started; False when it is not wanted."""
+        with self._lock:
+            slot = self._slots.setdefault(message.slot, _Slot())
+            if self._ended or slot.connection is not None:
+                return False
+            slot.connection = connection
+            slot.pid = message.pid
+            slot.heard_s = self._now_s()
+            return True
+
+    def heard(self, slot_id: SlotId) -> None:
+        """The slot has said something."""
+        self._slots[slot_id].heard_s = self._now_s()
+
+    def beat(self, timeout_s: float) -> list[SlotId]:
+        """Send a heartbeat to every slot that runs; returns those that were silent for too long, cut off."""
+        silent = []
+        with self._lock:
+            for slot_id, slot in self._slots.items():
+                if slot.connection is None or slot.error is not None:
+                    continue
+                if self._now_s() - slot.heard_s >= timeout_s:
+                    silent.append(slot_id)
+                else:
+                    _try_send(slot.connection, Heartbeat())
+        return silent
+
+    def cut_off(self, slot_id: SlotId) -> None:
+        """End the connection of a slot; the thread that reads it will find out."""
+        connection = self._slots[slot_id].connection
+        if connection is not None:
+            connection.shut_down()
+
+    def ready(self, slot_id: SlotId, address: Address) -> None:
+        """The slot runs: tell all who wait."""
+        with self._lock:
+            slot = self._slots[slot_id]
+            slot.address = address
+            self._answer_waiting(slot, SlotAvailable(address))
+
+    def failed(self, slot_id: SlotId, error: PyFlinkStateError) -> None:
+        """The slot could not start, or is lost: tell all who wait."""
+        with self._lock:
+            slot = self._slots[slot_id]
+            slot.error = slot.error or error
+            slot.address = slot.pid = None
+            self._answer_waiting(slot, SlotUnavailable(error))
+
+    def _answer_waiting(self, slot: _Slot, answer: object) -> None:
+        waiting = slot.waiting if slot.starter is None else [slot.starter, *slot.waiting]
+        for task in waiting:
+            _send(task, answer)
+        slot.starter, slot.waiting = None, []
+
+    def send(self, slot_id: SlotId, message: object) -> None:
+        """Send a message to a running slot; one that is gone is not told."""
+        with self._lock:
+            slot = self._slots.get(slot_id)
+            if slot is not None and slot.connection is not None:
+                _send(slot.connection, message)
+
+    def slot_closed(self, slot_id: SlotId) -> None:
+        """The slot has answered ``CloseSlot``, or its connection ended."""
+        self._slots[slot_id].closed.set()
+
+    def close(self, timeout_s: float) -> None:
+        """Ask every slot to close its function and wait for the answers, then end."""
+        with self._lock:
+            self._ended = True
+            open_slots = [slot for slot in self._slots.values() if slot.connection is not None]
+            for slot in open_slots:
+                assert slot.connection is not None
+                _send(slot.connection, CloseSlot())
+        deadline = time.monotonic() + timeout_s
+        for slot in open_slots:
+            slot.closed.wait(max(0.0, deadline - time.monotonic()))
+        self.end()
+
+    def end(self) -> None:
+        """Cut every connection: slots exit, tasks that wait fail. Idempotent."""
+        with self._lock:
+            self._ended = True
+            for slot in self._slots.values():
+                for connection in (slot.connection, slot.starter, *slot.waiting):
+                    if connection is not None:
+                        connection.shut_down()
+
+
+def _send(connection: Channel, message: object) -> None:
+    """Send; if the other end is gone, the thread that reads the connection will find out."""
+    with contextlib.suppress(OSError):
+        connection.send(message)
+
+
+def _try_send(connection: Channel, message: object) -> None:
+    with contextlib.suppress(OSError):
+        connection.try_send(message)
+
+
+class ControlServer:
+    """Listens for tasks and slots, and puts events into ``events``.
+
+    Events are ``TaskReport``, :class:`SlotLost`, and what slots tell of checkpoints and of their output.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        secret: bytes,
+        events: queue.SimpleQueue[Any],
+        deployments: Deploys,
+        heartbeat: HeartbeatSettings | None = None,
+    ) -> None:
+        self._events = events
+        self._deployments = deployments
+        self._heartbeat = heartbeat or HeartbeatSettings()
+        self._registry = SlotRegistry(0)
+        try:
+            listener = listen_on_tcp(endpoint.bind_host, endpoint.port)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the driver cannot listen on {endpoint.bind_host}, port {endpoint.port}: {error}; set "
+                f"spark.driver.bindAddress, spark.driver.host or spark.pyflinkstate.port"
+            ) from error
+        self._address = Address(endpoint.host, listener.getsockname()[1])
+        self._server = Server([listener], self._address, DRIVER, secret, self._serve)
+        self._server.start()
+        self._closed = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
+        self._beating.start()
+
+    @property
+    def address(self) -> Address:
+        """See :class:`Control`."""
+        return self._address
+
+    def is_alive(self) -> bool:
+        """See :class:`Control`."""
+        return self._server.is_alive() and self._beating.is_alive()
+
+    def new_attempt(self, attempt: int) -> SlotRegistry:
+        """See :class:`Control`."""
+        self._registry.end()
+        self._registry = SlotRegistry(attempt)
+        return self._registry
+
+    def close(self) -> None:
+        """See :class:`Control`."""
+        self._closed.set()
+        self._registry.end()
+        self._server.close()
+
+    def _beat(self) -> None:
+        """Send heartbeats, and give up the slots that do not answer them."""
+        timeout_ms = self._heartbeat.timeout_ms
+        while not self._closed.wait(self._heartbeat.interval_ms / 1000):
+            registry = self._registry
+            for slot_id in registry.beat(timeout_ms / 1000):
+                error = SlotLostError(
+                    f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: its process or "
+                    f"its host is stopped, or a function never gives the interpreter lock back",
+                    pid=registry.pids().get(slot_id),
+                )
+                self._slot_failed(registry, slot_id, error)
+                registry.cut_off(slot_id)
+
+    def _serve(self, connection: Channel) -> None:
+        message = connection.recv()
+        if isinstance(message, TaskReport):
+            self._events.put(message)
+            connection.send("heard")
+        elif isinstance(message, AcquireSlot):
+            self._serve_task(message, connection)
+        elif isinstance(message, RegisterSlot):
+            self._serve_slot(message, connection)
+
+    def _serve_task(self, message: AcquireSlot, task: Channel) -> None:
+        registry = self._registry
+        if message.attempt != registry.attempt:
+            return
+        registry.acquire(message.slot, task)
+        try:
+            task.recv()  # a task says nothing more: this returns when it has left
+        finally:
+            registry.task_left(message.slot, task)
+
+    def _serve_slot(self, message: RegisterSlot, connection: Channel) -> None:
+        registry, slot_id = self._registry, message.slot
+        if message.attempt != registry.attempt or not registry.register(message, connection):
+            return
+        try:
+            connection.limit_sends(self._heartbeat.timeout_ms / 1000)
+            connection.send(
+                attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
+            )
+            while self._heard_from_slot(registry, message, connection.recv()):
+                pass
+        except UntrustedConnectionError as error:
+            self._slot_failed(registry, slot_id, error)
+        except (EOFError, OSError):
+            died = SlotLostError(
+                f"state slot {slot_id} (process {message.pid} at {message.address.host}) died",
+                pid=message.pid,
+            )
+            self._slot_failed(registry, slot_id, died)
+        except BaseException as error:
+            lost = SlotLostError(
+                f"state slot {slot_id} (process {message.pid} at {message.address.host}) was cut off: its "
+                f"control connection failed in the driver: {type(error).__name__}: {error}",
+                pid=message.pid,
+            )
+            self._slot_failed(registry, slot_id, lost)
+            raise
+        finally:
+            registry.slot_closed(slot_id)
+
+    def _slot_failed(self, registry: SlotRegistry, slot_id: SlotId, error: PyFlinkStateError) -> None:
+        registry.failed(slot_id, error)
+        self._events.put(SlotLost(registry.attempt, slot_id, error))
+
+    def _heard_from_slot(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
+        """Handle one message; returns whether more may come."""
+        registry.heard(slot.slot)
+        if isinstance(message, SlotReady):
+            registry.ready(slot.slot, slot.address)
+        elif isinstance(message, SlotFailed):
+            self._slot_failed(registry, slot.slot, message.error)
+            return False
+        elif isinstance(message, SlotClosed):
+            if message.error is not None:
+                self._events.put(SlotLost(registry.attempt, slot.slot, message.error))
+            return False
+        elif isinstance(message, (CheckpointAck, CheckpointDecline, StateMaterialized, SlotOutput)):
+            self._events.put(message)
+        return True

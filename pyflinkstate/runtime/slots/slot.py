@@ -1,0 +1,235 @@
+"""The state slot: a long-lived process that holds one subtask's state and runs its function.
+
+PySpark gives a task any idle worker and closes idle ones after a minute, so state cannot live in a
+worker. A slot is started by the first task that needs it and ends with the application: it keeps a
+control connection to the driver, and exits when that breaks, however the driver ended. When the driver is
+silent for too long the watchdog ends the process, also while user code keeps every thread waiting.
+
+Threads: one does nothing but listen to the driver, so that its end is noticed whatever user code is
+doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
+served by one of its own, and only one epoch can be open at a time; so is each snapshot written.
+
+What it does beside connections and threads is in ``slot_service``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+import attrs
+
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
+from pyflinkstate.runtime.slots.stdout import OutputForwarder
+from pyflinkstate.runtime.slots.watchdog import watchdog
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    Address,
+    BeginEpoch,
+    Channel,
+    CloseSlot,
+    DeploySlot,
+    EpochDone,
+    EpochFailed,
+    EpochRefused,
+    Heartbeat,
+    RegisterSlot,
+    Server,
+    ServerName,
+    SlotFailed,
+    SlotId,
+    SlotOutput,
+    SlotReady,
+    SystemClock,
+    connect,
+    listen_on_tcp,
+    listen_on_unix,
+)
+
+#: A slot that nobody tells what to run ends after so long.
+DEPLOYMENT_TIMEOUT_S = 60
+#: Restored state never becomes garbage in bulk, so a full collection is rarely worth its pause.
+GC_THRESHOLDS = (50_000, 50, 100)
+
+
+@attrs.frozen
+class SlotBootstrap:
+    """What a new slot process reads from its standard input, as JSON."""
+
+    driver: Address
+    secret: bytes = attrs.field(repr=False)
+    attempt: int
+    slot: SlotId
+
+    def encode(self) -> bytes:
+        """Return the JSON."""
+        content = attrs.asdict(self)
+        content["secret"] = self.secret.hex()
+        return json.dumps(content).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> SlotBootstrap:
+        """Return the bootstrap that ``encode`` was called on."""
+        content = json.loads(data)
+        return cls(
+            Address(**content["driver"]),
+            bytes.fromhex(content["secret"]),
+            content["attempt"],
+            SlotId(**content["slot"]),
+        )
+
+
+class StateSlot:
+    """The process around a :class:`SlotService`: connections and threads."""
+
+    def __init__(self, bootstrap: SlotBootstrap) -> None:
+        self._bootstrap = bootstrap
+        self._watchdog = watchdog()
+        self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
+        self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
+        self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
+        host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
+        self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
+        self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
+        self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._unix_path: str | None = None
+
+    def run(self) -> None:
+        """Register, deploy, and serve until the driver says so or is gone."""
+        try:
+            server = self._listen()
+            deployment = self._await_deployment()
+            threading.Thread(target=self._listen_to_driver, daemon=True).start()
+            self._output.install()
+            failure = self._service.deploy(deployment)
+            if failure is not None:
+                self._output.flush()
+                self._tell_driver(SlotFailed(failure))
+            else:
+                self._tune_collector()
+                server.start()
+                self._tell_driver(SlotReady())
+                self._hear_until_asked_to_close()
+                closed = self._service.close()
+                self._output.flush()
+                self._tell_driver(closed)
+        except (EOFError, OSError):
+            pass  # the driver is gone, and so is the job
+        except BaseException:  # noqa: BLE001 - the process ends, and says why where its output goes
+            traceback.print_exc()
+        finally:
+            self._exit()
+
+    def _hear_until_asked_to_close(self) -> None:
+        while not isinstance(message := self._mail.get(), CloseSlot):
+            self._service.hear(message)
+
+    def _tune_collector(self) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+
+    # --- the driver ----------------------------------------------------------------------------
+
+    def _listen(self) -> Server:
+        own_host = self._driver.host()
+        listeners = [listen_on_tcp(own_host)]
+        with contextlib.suppress(OSError):  # a temp folder with a long name, or of somebody else
+            unix, self._unix_path = listen_on_unix()
+            listeners.append(unix)
+        address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
+        slot, attempt = self._bootstrap.slot, self._bootstrap.attempt
+        self._tell_driver(RegisterSlot(attempt, slot, os.getpid(), address))
+        name = ServerName.of_slot(slot, attempt)
+        return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
+
+    def _await_deployment(self) -> DeploySlot:
+        if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
+            raise EOFError("the driver does not say what to run")
+        deployment = self._driver.recv()
+        assert isinstance(deployment, DeploySlot)
+        self._heartbeat_timeout_ms = deployment.heartbeat_timeout_ms
+        self._watchdog.feed(self._heartbeat_timeout_ms)
+        return deployment
+
+    def _listen_to_driver(self) -> None:
+        try:
+            while True:
+                message = self._driver.recv()
+                self._watchdog.feed(self._heartbeat_timeout_ms)
+                if isinstance(message, Heartbeat):
+                    self._tell_driver(message)
+                else:
+                    # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
+                    self._mail.put(message)
+        finally:
+            self._exit()  # whatever ended this: nobody would notice the driver's end any more
+
+    def _tell_driver(self, message: object) -> None:
+        self._driver.send(message)
+
+    def _exit(self) -> NoReturn:
+        """End at once: user code may be busy, or have left threads that would keep the process."""
+        if self._unix_path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._unix_path)
+        os._exit(0)
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def _serve_task(self, task: Channel) -> None:
+        begin = task.recv()
+        assert isinstance(begin, BeginEpoch)
+        answer = self._service.begin(begin)
+        task.send(answer)
+        if isinstance(answer, EpochRefused):
+            return
+        outcome = self._feed(task)
+        task.send_bytes(b"")
+        task.send(outcome)
+        if isinstance(outcome, EpochFailed):
+            _drain(task)
+
+    def _feed(self, task: Channel) -> EpochDone | EpochFailed:
+        """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
+        try:
+            while data := task.recv_bytes():
+                for results in self._service.process(data):
+                    task.send_bytes(results)
+            for results in self._service.finish_input():
+                task.send_bytes(results)
+        except PyFlinkStateError as error:
+            self._service.abandon()
+            return EpochFailed(error)
+        except BaseException:
+            self._service.abandon()
+            raise
+        return self._service.end()
+
+
+def _in_a_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _drain(task: Channel) -> None:
+    """Read what still comes: closing over unread bytes would reset TCP, and lose the answer."""
+    with contextlib.suppress(EOFError, OSError):
+        while task.recv_bytes():
+            pass
+
+
+def main() -> None:
+    """Run a slot; the bootstrap comes on standard input, so that no secret is seen by ``ps``."""
+    bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
+    # The end of a slot flushes nothing, and what user code prints shall not wait for a full buffer.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    StateSlot(bootstrap).run()

@@ -1,0 +1,375 @@
+"""What a state slot does: versions, epochs, snapshots, notifications. No sockets and no processes.
+
+The slot has a *version*, the last epoch that it applied. An epoch is accepted only on top of the one
+before it; from the first frame until its end the slot has no version, so if the task dies half-way
+nobody can take the state for whole.
+
+Calls may come from several threads: one feeds an epoch, one hears the driver, some write snapshots. The
+function itself runs on one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from pyflinkstate.backends.format import CheckpointStreamFactory
+from pyflinkstate.errors import (
+    BadRecordError,
+    PyFlinkStateError,
+    SlotBusyError,
+    SnapshotCancelledError,
+    StaleSlotError,
+)
+from pyflinkstate.runtime.operators import (
+    KeyedSubtask,
+    OperatorContext,
+    Output,
+    StreamOperatorState,
+    SubtaskSnapshot,
+)
+from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.storage import CheckpointFolder, CheckpointStorage, open_checkpoint
+from pyflinkstate.runtime.wire import (
+    MAX_WATERMARK,
+    NO_WATERMARK,
+    AbortCheckpoint,
+    BeginEpoch,
+    ChannelEvent,
+    CheckpointAck,
+    CheckpointDecline,
+    CheckpointTrigger,
+    DeploySlot,
+    EpochAccepted,
+    EpochDone,
+    EpochFailed,
+    EpochRefused,
+    KeyedFrame,
+    NotifyCheckpointComplete,
+    OutputSteps,
+    SlotClosed,
+    SlotFailed,
+    SlotId,
+    StateMaterialized,
+    ValuesFrame,
+    WatermarkMerger,
+    encoded_frames,
+    loads,
+    user_failure,
+)
+
+Spawn = Callable[[Callable[[], None]], None]
+
+
+@attrs.frozen
+class SlotHost:
+    """What a slot is given by whoever hosts it.
+
+    Attributes:
+        tell: sends a message to the driver; ``OSError`` when it is gone.
+        spawn: runs something beside everything else.
+        now_ms: the time since 1970.
+        open_storage: opens the checkpoint storage.
+        open_checkpoint: opens a checkpoint's folder.
+        perf_s: a clock for durations, in seconds.
+    """
+
+    tell: Callable[[object], None]
+    spawn: Spawn
+    now_ms: Callable[[], int]
+    open_storage: Callable[..., CheckpointStorage] = CheckpointStorage
+    open_checkpoint: Callable[[str], CheckpointFolder] = open_checkpoint
+    perf_s: Callable[[], float] = time.perf_counter
+
+
+class SlotService:
+    """Serves one subtask to the tasks that feed it and to the driver that owns it."""
+
+    def __init__(self, slot: SlotId, attempt: int, host: SlotHost) -> None:
+        self._slot = slot
+        self._attempt = attempt
+        self._host = host
+        self._lock = threading.Lock()
+        self._user_code = threading.RLock()
+        self._version: int | None = None
+        self._epoch: BeginEpoch | None = None
+        self._counts = [0, 0]
+        self._steps = OutputSteps()
+        #: Where event time stood when the epoch began, and what was said of it last.
+        self._opening = NO_WATERMARK
+        self._told: int | None = None
+        self._merger = WatermarkMerger()
+        self._snapshots: dict[int, SubtaskSnapshot] = {}
+        self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
+
+    # --- beginning and end ---------------------------------------------------------------------------
+
+    def deploy(self, deployment: DeploySlot) -> PyFlinkStateError | None:
+        """Restore the state and open the function; returns what is to be reported if that fails."""
+        try:
+            self._deployment = deployment
+            self._memory = MemoryGuard(f"slot {self._slot}", deployment.memory_bytes)
+            settings = deployment.storage
+            self._storage = None if settings is None else self._host.open_storage(settings)
+            self._subtask = self._make_subtask(deployment)
+            self._subtask.open()
+            if deployment.incremental:
+                self._subtask.state.track_changes()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
+            return user_failure(error, deployment.name, "none: while starting")
+        self._version = deployment.epoch
+        return None
+
+    def _make_subtask(self, deployment: DeploySlot) -> KeyedSubtask:
+        backend = deployment.state_backend
+        keyed = backend.create_keyed_state_backend(
+            deployment.key_type, deployment.key_group_range, deployment.max_parallelism, self._host.now_ms
+        )
+        state = StreamOperatorState(
+            keyed,
+            backend.create_operator_state_backend(),
+            backend.snapshot_compression,
+            deployment.restored_checkpoint_id,
+        )
+        if deployment.restore_uri is not None:
+            state.restore(deployment.state, self._host.open_checkpoint(deployment.restore_uri))
+        context = OperatorContext(
+            deployment.name,
+            self._slot.subtask,
+            deployment.parallelism,
+            deployment.max_parallelism,
+            deployment.attempt,
+            keyed,
+        )
+        self._merger = WatermarkMerger(deployment.watermark)
+        return KeyedSubtask(loads(deployment.function), context, state, deployment.watermark)
+
+    def close(self) -> SlotClosed:
+        """Close the function; returns what to tell the driver."""
+        with self._user_code:
+            try:
+                self._tell_function()
+                self._subtask.close()
+            except PyFlinkStateError as error:
+                return SlotClosed(error)
+        return SlotClosed()
+
+    # --- epochs --------------------------------------------------------------------------------------
+
+    def begin(self, begin: BeginEpoch) -> EpochAccepted | EpochRefused:
+        """A task wants to feed an epoch. If it is accepted, ``end`` or ``abandon`` must follow."""
+        with self._lock:
+            if self._epoch is not None:
+                return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
+            if begin.attempt != self._attempt:
+                return EpochRefused(self._stale(begin, f"it is of attempt {self._attempt}"))
+            if self._version != begin.epoch - 1:
+                return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
+            self._epoch, self._version = begin, None
+            self._counts = [0, 0]
+            self._merger.begin_epoch()
+            self._opening, self._told = self._merger.watermark, None
+        return EpochAccepted()
+
+    def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
+        return StaleSlotError(
+            f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
+            f"from its last checkpoint"
+        )
+
+    def process(self, data: bytes) -> Iterator[bytes]:
+        """Process one frame and yield frames of its results, if there are any.
+
+        Raises:
+            PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
+        """
+        frame = self._decode(data)
+        output = Output()
+        if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
+            with self._user_code:
+                self._subtask.fire_timers(output)
+            for part in self._steps.parts(len(frame)):
+                with self._user_code:
+                    self._subtask.process_frame(frame.part(part), output)
+                if self._steps.is_full(output.values):
+                    yield from self._encoded(output)
+                    output = Output()
+            with self._user_code:
+                if frame.time is not None and self._merger.advance(frame.time):
+                    self._subtask.advance_watermark(self._merger.watermark, output)
+        else:
+            self._merger.advance(frame.time)
+            return
+        self._memory.check()
+        self._counts[0] += len(frame.values)
+        yield from self._encoded(output)
+
+    def finish_input(self) -> Iterator[bytes]:
+        """There are no more frames: fire the timers that are due; see :meth:`process`."""
+        assert self._epoch is not None
+        output = Output()
+        with self._user_code:
+            self._subtask.fire_timers(output)
+            if self._epoch.is_final and self._merger.advance_to(MAX_WATERMARK):
+                self._subtask.advance_watermark(MAX_WATERMARK, output)
+        yield from self._encoded(output, is_last=True)
+
+    def _encoded(self, output: Output, is_last: bool = False) -> Iterator[bytes]:
+        """Yield frames of the results, or of a watermark that is news; none if there is neither."""
+        assert self._epoch is not None
+        self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
+        has_results = bool(output.values or output.side)
+        if not self._epoch.is_timed:
+            frame = ValuesFrame(output.values, side=output.side)
+            return encoded_frames(frame, self._deployment.name) if has_results else iter(())
+        watermark, first = self._merger.watermark, self._told is None
+        if not (has_results or watermark != self._told or is_last):
+            return iter(())
+        self._told = watermark
+        frame = ValuesFrame(
+            output.values,
+            output.timestamps,
+            watermark,
+            self._merger.is_idle,
+            output.side,
+            self._opening if first else None,
+        )
+        return encoded_frames(frame, self._deployment.name)
+
+    def _decode(self, data: bytes) -> KeyedFrame:
+        try:
+            return KeyedFrame.decode(data)
+        except Exception as error:
+            raise BadRecordError(
+                f"operator {self._deployment.name!r}: records cannot be unpickled in its slot: "
+                f"{type(error).__name__}: {error}; their classes must be importable on every executor"
+            ) from error
+
+    def end(self) -> EpochDone | EpochFailed:
+        """The epoch's last frame is processed: take the snapshot if there is a barrier."""
+        begin = self._epoch
+        assert begin is not None
+        try:
+            with self._user_code:
+                for trigger in () if begin.barrier is None else begin.barrier.all():
+                    self._begin_snapshot(trigger)
+                metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
+                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
+        except PyFlinkStateError as error:
+            self.abandon()
+            return EpochFailed(error)
+        with self._lock:
+            self._epoch, self._version = None, begin.epoch
+        self._tell_function_soon()
+        return done
+
+    def abandon(self) -> None:
+        """The epoch ended half-way: nobody can use the slot any more."""
+        with self._lock:
+            self._epoch = None
+
+    # --- the driver ----------------------------------------------------------------------------------
+
+    def hear(self, message: object) -> None:
+        """The driver says what became of a checkpoint."""
+        if isinstance(message, AbortCheckpoint):
+            snapshot = self._snapshots.get(message.checkpoint_id)
+            if snapshot is not None:
+                snapshot.cancel()
+        if isinstance(message, (AbortCheckpoint, NotifyCheckpointComplete)):
+            self._notices.append(message)
+            self._tell_function_soon()
+
+    def _tell_function_soon(self) -> None:
+        """Tell the function now, unless an epoch is being fed: its end does it then."""
+        if self._epoch is not None:
+            return
+        with self._user_code:
+            if self._epoch is None:
+                try:
+                    self._tell_function()
+                except PyFlinkStateError as error:
+                    self._version = None
+                    self._tell(SlotFailed(error))
+
+    def _tell_function(self) -> None:
+        while self._notices:
+            notice = self._notices.popleft()
+            if isinstance(notice, NotifyCheckpointComplete):
+                self._subtask.checkpoint_complete(notice.checkpoint_id)
+            else:
+                self._subtask.checkpoint_aborted(notice.checkpoint_id)
+
+    def _tell(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # the driver is gone, and the slot is about to hear of it
+            self._host.tell(message)
+
+    # --- snapshots -----------------------------------------------------------------------------------
+
+    def _begin_snapshot(self, trigger: CheckpointTrigger) -> None:
+        started = self._host.perf_s()
+        try:
+            streams, shared = self._streams(trigger)
+            snapshot = self._subtask.snapshot(trigger, streams, shared)
+        except BaseException as error:  # noqa: BLE001 - also sys.exit() in a value's own code
+            self._decline(trigger, error)
+            return
+        sync_ms = (self._host.perf_s() - started) * 1000
+        self._snapshots[trigger.checkpoint_id] = snapshot
+        try:
+            self._host.spawn(lambda: self._write_snapshot(trigger, snapshot, sync_ms))
+        except RuntimeError as error:  # no more threads can be started
+            del self._snapshots[trigger.checkpoint_id]
+            snapshot.cancel()
+            self._decline(trigger, error)
+
+    def _streams(
+        self, trigger: CheckpointTrigger
+    ) -> tuple[CheckpointStreamFactory, CheckpointStreamFactory | None]:
+        assert self._storage is not None
+        streams = self._storage.streams(trigger.folder)
+        if not trigger.is_incremental:
+            return streams, None
+        return streams, self._storage.streams(trigger.folder, shared_by=trigger.checkpoint_id)
+
+    def _write_snapshot(self, trigger: CheckpointTrigger, snapshot: SubtaskSnapshot, sync_ms: float) -> None:
+        started = self._host.perf_s()
+        try:
+            state = snapshot.futures.finish()
+            async_ms = (self._host.perf_s() - started) * 1000
+            if trigger.is_incremental and state.managed_keyed is not None:
+                written = attrs.evolve(state.managed_keyed, checkpoint_id=trigger.checkpoint_id)
+                state = attrs.evolve(state, managed_keyed=written)
+            self._tell(
+                CheckpointAck(trigger.checkpoint_id, self._slot, state, sync_ms, async_ms, snapshot.base_id)
+            )
+            self._materialize(trigger, snapshot)
+        except SnapshotCancelledError:
+            return
+        except BaseException as error:  # noqa: BLE001 - a checkpoint may fail, the slot goes on
+            snapshot.cancel()
+            self._decline(trigger, error)
+        finally:
+            self._snapshots.pop(trigger.checkpoint_id, None)
+
+    def _materialize(self, trigger: CheckpointTrigger, snapshot: SubtaskSnapshot) -> None:
+        """Write all state after the increment. If that fails, increments go on as before."""
+        if snapshot.full is None:
+            return
+        snapshot.full.run()
+        try:
+            handle = snapshot.full.result()
+        except Exception:  # noqa: BLE001 - nothing depends on it, and the next time may go well
+            return
+        if handle is not None:
+            written = attrs.evolve(handle, checkpoint_id=trigger.checkpoint_id)
+            self._tell(StateMaterialized(trigger.checkpoint_id, self._slot, written))
+
+    def _decline(self, trigger: CheckpointTrigger, error: BaseException) -> None:
+        failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
+        self._tell(CheckpointDecline(trigger.checkpoint_id, self._slot, failure))

@@ -1,0 +1,53 @@
+"""Where records come from: collections, files, RDDs, DataFrames, streaming queries."""
+
+from pyflinkstate.runtime.sources.connectors import (
+    FileSource,
+    NumberSequenceSource,
+    StreamFormat,
+    type_of_source,
+)
+from pyflinkstate.runtime.sources.formats import FORMATS, Reject, RejectedRecord
+from pyflinkstate.runtime.sources.guarded_source import GuardedSource
+from pyflinkstate.runtime.sources.query_log import QueryLog
+from pyflinkstate.runtime.sources.source_set import SourceSet
+from pyflinkstate.runtime.sources.sources import (
+    RECORDS_PER_EPOCH,
+    Available,
+    CollectionSource,
+    DirectorySource,
+    Epoch,
+    EpochSet,
+    RateSource,
+    RddEpoch,
+    RddSource,
+    Source,
+    SplitEpoch,
+)
+from pyflinkstate.runtime.sources.spark_sources import BatchReaderSource, PartitionOffsets, StreamingSource
+
+__all__ = [
+    "FORMATS",
+    "RECORDS_PER_EPOCH",
+    "Available",
+    "BatchReaderSource",
+    "CollectionSource",
+    "DirectorySource",
+    "Epoch",
+    "EpochSet",
+    "FileSource",
+    "GuardedSource",
+    "NumberSequenceSource",
+    "PartitionOffsets",
+    "QueryLog",
+    "RateSource",
+    "RddEpoch",
+    "RddSource",
+    "Reject",
+    "RejectedRecord",
+    "Source",
+    "SourceSet",
+    "SplitEpoch",
+    "StreamFormat",
+    "StreamingSource",
+    "type_of_source",
+]

@@ -1,0 +1,169 @@
+"""Sources as PyFlink's programs make them (``pyflink.datastream.connectors``)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+from pyarrow import fs
+
+from pyflinkstate.api.time import Duration
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.errors import ConfigurationError, SourceError
+from pyflinkstate.runtime.sources.formats import Reject, TextLines
+from pyflinkstate.runtime.sources.sources import (
+    Available,
+    DirectorySource,
+    Epoch,
+    Source,
+    SplitEpoch,
+    check_position,
+)
+from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
+
+
+class StreamFormat:
+    """How a file becomes records (``pyflink.datastream.connectors.file_system.StreamFormat``)."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> TextLines:
+        """Return a format of lines of text, without their ends.
+
+        Raises:
+            ConfigurationError: there is no charset of that name.
+        """
+        try:
+            return TextLines(charset_name)
+        except ValueError as error:
+            raise ConfigurationError(f"text_line_format(): {error}") from error
+
+
+@attrs.frozen
+class FileSource(DirectorySource):
+    """Files, and all files below folders, in the order of their paths. See :meth:`for_record_stream_format`.
+
+    Files and folders whose names begin with ``.`` or ``_`` are skipped, as in Flink.
+    """
+
+    paths: tuple[str, ...] = ()
+    #: Records are texts.
+    type_info = Types.STRING()
+
+    @staticmethod
+    def for_record_stream_format(stream_format: TextLines, *paths: str) -> FileSourceBuilder:
+        """Begin to make a source of the files of ``paths``, or below them.
+
+        Raises:
+            ConfigurationError: no path, or a format that is none.
+        """
+        return FileSourceBuilder(stream_format, paths)
+
+    def _listing(self) -> dict[str, int]:
+        return dict(sorted({name: size for path in self.paths for name, size in _files_of(path)}.items()))
+
+    def _path_of(self, name: str) -> str:
+        return name
+
+
+def _files_of(path: str) -> Iterator[tuple[str, int]]:
+    try:
+        file_system, root = open_file_system(path)
+        info = file_system.get_file_info(root)
+        if info.type == fs.FileType.NotFound:
+            raise FileNotFoundError(f"there is no {path}")
+        if info.type == fs.FileType.File:
+            yield path, info.size
+            return
+        infos = file_system.get_file_info(fs.FileSelector(root, recursive=True))
+    except OSError as error:
+        raise SourceError(f"cannot list {path}: {error}") from error
+    for found in infos:
+        below = found.path[len(root) :].strip("/")
+        hidden = any(part.startswith((".", "_")) for part in below.split("/"))
+        if found.type == fs.FileType.File and not hidden:
+            yield child_uri(path, quote(below) if is_uri(path) else below), found.size
+
+
+class FileSourceBuilder:
+    """Makes a :class:`FileSource`."""
+
+    def __init__(self, stream_format: TextLines, paths: tuple[str, ...]) -> None:
+        if not isinstance(stream_format, TextLines):
+            raise ConfigurationError(
+                f"StreamFormat.text_line_format() is the format there is, not {stream_format!r}"
+            )
+        if not paths:
+            raise ConfigurationError("for_record_stream_format() takes at least one path")
+        self._format = stream_format
+        self._paths = tuple(absolute(str(path)) for path in paths)
+        self._growing = False
+
+    def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that there are, and end. The default."""
+        self._growing = False
+        return self
+
+    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+        """Go on with files that appear, without end."""
+        self._growing = True
+        return self
+
+    def build(self) -> FileSource:
+        """Return the source."""
+        where = ", ".join(self._paths)
+        return FileSource(where, self._format, growing=self._growing, paths=self._paths)
+
+
+@attrs.frozen
+class NumberSequenceSource(Source):
+    """The whole numbers from ``start`` to ``end``, both included, in order.
+
+    Args:
+        start: the first.
+        end: the last; not before the first.
+        records_per_epoch: with checkpoints, so many at a time.
+    """
+
+    start: int
+    end: int
+    records_per_epoch: int = attrs.field(default=100_000, kw_only=True)
+    type_info = Types.LONG()
+    is_bounded = True
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.start) is not int or type(self.end) is not int or self.start > self.end:
+            raise ConfigurationError(
+                f"NumberSequenceSource: from a whole number to one that is not less, not {self.start!r} to "
+                f"{self.end!r}"
+            )
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return self._offset(self.start)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        check_position(start, {"start": self.start, "end": self.end}, "this sequence")
+        stop = self.end + 1
+        next_stop = stop if whole else min(start["next"] + self.records_per_epoch, stop)
+        return Available(self._offset(next_stop), next_stop == stop)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
+
+    def _offset(self, number: int) -> Any:
+        return {"start": self.start, "end": self.end, "next": number}
+
+
+def _read_numbers(split: tuple[int, int], _: Reject) -> Iterable[Any]:
+    return itertools.islice(itertools.count(split[0]), split[1] - split[0])
+
+
+def type_of_source(source: Source, type_info: TypeInformation | None) -> TypeInformation | None:
+    """Return the type of a source's records: what the caller says, else what the source says."""
+    own: TypeInformation | None = getattr(source, "type_info", None)
+    return own if type_info is None else type_info

@@ -1,0 +1,227 @@
+"""Record formats: how a file becomes records, and what happens to rows that cannot be parsed.
+
+Paths go through ``pyarrow.fs``, so a file may be local or in an object store; ``.gz`` and other
+compressions are told by the name.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import enum
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyflinkstate.errors import MalformedRecordError
+from pyflinkstate.runtime.storage import open_file_system
+
+
+class OnMalformed(enum.Enum):
+    """What happens to a row that cannot be parsed. Dropped and collected rows are counted."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    COLLECT = "collect"
+
+
+@attrs.frozen
+class RejectedRecord:
+    """A row that could not be parsed: where it stood, what it said, what was wrong.
+
+    ``keep`` is False under the policy ``drop``: the row is counted, and forgotten.
+    """
+
+    file: str
+    line: int
+    text: str
+    reason: str
+    keep: bool = True
+
+
+#: Called with each record that the malformed-record policy takes out.
+Reject = Callable[[RejectedRecord], None]
+
+
+class RecordFormat(Protocol):
+    """Reads one file."""
+
+    @property
+    def name(self) -> str:
+        """``csv``, ``json`` or ``parquet``."""
+
+    def read(self, path: str, reject: Reject) -> Iterator[Any]:
+        """Yield the file's records in order; hand rejected ones to ``reject``."""
+
+
+def _open_text(path: str) -> io.TextIOWrapper:
+    file_system, name = open_file_system(path)
+    stream = file_system.open_input_stream(name, compression="detect")
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether the text was valid UTF-8: bytes that were not are surrogates now."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_delimiter(_: Any, __: Any, delimiter: Any) -> None:
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ValueError(f"the delimiter must be one character, and no quote or line end: {delimiter!r}")
+
+
+@attrs.frozen
+class CsvFormat:
+    """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
+
+    A row is malformed when it has not as many fields as the header, or its quotes do not close.
+    """
+
+    on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
+    delimiter: str = attrs.field(default=",", validator=_check_delimiter)
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "csv"
+
+    def read(self, path: str, reject: Reject) -> Iterator[dict[str, str]]:
+        """See :class:`RecordFormat`."""
+        with _open_text(path) as text:
+            rows = csv.reader(text, delimiter=self.delimiter, strict=True)
+            header = _header(rows, path)
+            width = len(header)
+            while True:
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    _refuse(self.on_malformed, RejectedRecord(path, rows.line_num, "", str(error)), reject)
+                    continue
+                line = self.delimiter.join(row)
+                if len(row) == width and _is_utf8(line):
+                    yield dict(zip(header, row, strict=True))
+                elif row:
+                    fields = f"{len(row)} fields, and the header has {width}"
+                    reason = fields if len(row) != width else "not UTF-8"
+                    _refuse(self.on_malformed, RejectedRecord(path, rows.line_num, line, reason), reject)
+
+
+def _header(rows: Iterator[list[str]], path: str) -> list[str]:
+    """Return the first row; without it no row means anything, whatever the policy."""
+    try:
+        return next(rows, [])
+    except csv.Error as error:
+        raise MalformedRecordError(
+            f"{path}, line 1: the header cannot be parsed: {error}", file=path
+        ) from error
+
+
+@attrs.frozen
+class JsonFormat:
+    """One JSON value on each line."""
+
+    on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "json"
+
+    def read(self, path: str, reject: Reject) -> Iterator[Any]:
+        """See :class:`RecordFormat`."""
+        with _open_text(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    if not _is_utf8(line):
+                        raise ValueError("not UTF-8")
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    rejected = RejectedRecord(path, number, line.rstrip("\n"), str(error))
+                    _refuse(self.on_malformed, rejected, reject)
+                else:
+                    yield record
+
+
+def _check_charset(_: Any, __: Any, charset_name: Any) -> None:
+    try:
+        codecs.lookup(charset_name)
+    except (LookupError, TypeError):
+        raise ValueError(f"no charset {charset_name!r}") from None
+
+
+@attrs.frozen
+class TextLines:
+    """Lines of text without their ends; bytes that are no text are replaced by U+FFFD, as in Flink."""
+
+    charset_name: str = attrs.field(default="UTF-8", validator=_check_charset)
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "text"
+
+    def read(self, path: str, _: Reject) -> Iterator[str]:
+        """See :class:`RecordFormat`."""
+        file_system, name = open_file_system(path)
+        stream = file_system.open_input_stream(name, compression="detect")
+        with io.TextIOWrapper(stream, encoding=self.charset_name, errors="replace") as lines:
+            for line in lines:
+                yield line.removesuffix("\n")
+
+
+@attrs.frozen
+class ParquetFormat:
+    """Parquet; a record is a dict. A file that is no Parquet fails whatever the policy."""
+
+    @property
+    def name(self) -> str:
+        """The format's name in a checkpoint."""
+        return "parquet"
+
+    def read(self, path: str, _: Reject) -> Iterator[dict[str, Any]]:
+        """See :class:`RecordFormat`."""
+        file_system, name = open_file_system(path)
+        try:
+            with file_system.open_input_file(name) as file:
+                for batch in pq.ParquetFile(file).iter_batches():
+                    yield from batch.to_pylist()
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the file cannot be read; without a number, its content makes no sense
+            raise MalformedRecordError(
+                f"{path} is not a readable Parquet file: {error}", file=path
+            ) from error
+
+
+def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> None:
+    if policy is OnMalformed.FAIL:
+        raise MalformedRecordError(
+            f"{rejected.file}, line {rejected.line}: malformed row ({rejected.reason}): "
+            f"{rejected.text!r}; on_malformed='drop' or 'collect' goes on without it",
+            file=rejected.file,
+            line=rejected.line,
+        )
+    reject(attrs.evolve(rejected, keep=policy is OnMalformed.COLLECT))
+
+
+FORMATS: dict[str, type[Any]] = {
+    "csv": CsvFormat,
+    "json": JsonFormat,
+    "parquet": ParquetFormat,
+    "text": TextLines,
+}

@@ -1,0 +1,66 @@
+"""A user's source, whose errors say which source it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyflinkstate.errors import PyFlinkStateError, SourceError
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
+
+
+class GuardedSource(Source):
+    """A source around a user's: what that raises becomes a ``SourceError``, after which a job may restart.
+
+    Args:
+        inner: the source.
+        name: what the plan calls it.
+    """
+
+    def __init__(self, inner: Source, name: str) -> None:
+        self._inner = inner
+        self._name = name
+        self.commits_every_epoch = inner.commits_every_epoch
+        self.is_rewindable = inner.is_rewindable
+        self.poll_s = inner.poll_s
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """See :class:`Source`."""
+        with self._errors("open"):
+            self._inner.open(wake_up)
+
+    def close(self, error: BaseException | None) -> None:
+        """See :class:`Source`. Nobody may restart any more: what it raises is raised as it is."""
+        self._inner.close(error)
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        with self._errors("initial_offset"):
+            return self._inner.initial_offset()
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        with self._errors("latest_offset"):
+            return self._inner.latest_offset(start, whole)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        with self._errors("plan"):
+            return self._inner.plan(start, end)
+
+    def commit(self, end: Any) -> None:
+        """See :class:`Source`."""
+        with self._errors("commit"):
+            self._inner.commit(end)
+
+    @contextmanager
+    def _errors(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except PyFlinkStateError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"source {self._name!r}: {method} raised {type(error).__name__}: {error}", source=self._name
+            ) from error

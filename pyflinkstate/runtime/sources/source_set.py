@@ -1,0 +1,79 @@
+"""Several sources read as one, so that a job has one position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyflinkstate.errors import IncompatibleCheckpointError
+from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
+
+
+class SourceSet(Source):
+    """An epoch has what is next of each source; the offset is a JSON object of theirs, by name.
+
+    Args:
+        sources: by names that stay as they are from one run of the program to the next.
+    """
+
+    def __init__(self, sources: dict[str, Source]) -> None:
+        self._sources = sources
+        self.poll_s = min(source.poll_s for source in sources.values())
+        #: Where each source ends, as far as that is known.
+        self._ends: dict[str, Any] = {}
+        self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
+
+    def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Have sources wait for others: ``hold_back`` names them, given those that have ended."""
+        self._hold_back = hold_back
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """See :class:`Source`."""
+        for source in self._sources.values():
+            source.open(wake_up)
+
+    def close(self, error: BaseException | None) -> None:
+        """See :class:`Source`."""
+        for source in self._sources.values():
+            source.close(error)
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return {name: source.initial_offset() for name, source in self._sources.items()}
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        self._check(start)
+        found = {name: source.latest_offset(start[name], whole) for name, source in self._sources.items()}
+        self._ends.update({name: available.end for name, available in found.items() if available.is_last})
+        ended = self.ended(start)
+        for name in self._hold_back(ended) - ended:
+            found[name] = Available(start[name])
+        end = {name: available.end for name, available in found.items()}
+        return Available(end, all(available.is_last for available in found.values()))
+
+    def _check(self, position: Any) -> None:
+        if not isinstance(position, dict) or set(position) != set(self._sources):
+            raise IncompatibleCheckpointError(
+                f"the checkpoint's source position {position!r} does not fit the sources "
+                f"{', '.join(self._sources)}: restore with the sources that the checkpoint was taken with"
+            )
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
+        for name, source in self._sources.items():
+            epoch = None if start[name] == end[name] else source.plan(start[name], end[name])
+            assert not isinstance(epoch, EpochSet), "a set of sources is none of another one"
+            epochs[name] = epoch
+        return EpochSet(epochs, self.ended(end))
+
+    def ended(self, end: Any) -> frozenset[str]:
+        """Return the names of the sources that have nothing after ``end``, and never will."""
+        return frozenset(name for name, last in self._ends.items() if last == end[name])
+
+    def commit(self, end: Any) -> None:
+        """See :class:`Source`."""
+        self._check(end)
+        for name, source in self._sources.items():
+            source.commit(end[name])

@@ -1,0 +1,388 @@
+"""Sources: what they read, and how they cut it into epochs that can be replayed.
+
+An epoch is what lies between two *offsets*: JSON values that a checkpoint keeps. As with Spark's
+``DataSourceStreamReader``, a source says how far it could go and plans what lies between; the same two
+offsets must give the same records again, in the same order. That is what makes a restart exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+from pyarrow import fs
+
+from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
+from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject
+from pyflinkstate.runtime.sources.seen_files import SeenFiles
+from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
+from pyflinkstate.runtime.wire import shorten
+
+_log = logging.getLogger("pyflinkstate")
+
+#: Records of a collection in an epoch, unless the user says otherwise.
+RECORDS_PER_EPOCH = 10_000
+
+
+@attrs.frozen
+class SplitEpoch:
+    """An epoch of splits, each read by one Spark task with ``read``.
+
+    Attributes:
+        splits: what is read.
+        read: called with a split and a function that takes rejected records; gives the split's records.
+        is_fresh: each record is made anew, and nothing of it that can change is used for another. Else what
+            can change is copied as it is read.
+    """
+
+    splits: Sequence[Any]
+    read: Callable[[Any, Reject], Iterable[Any]]
+    is_fresh: bool = attrs.field(default=False, eq=False)
+
+
+@attrs.frozen
+class RddEpoch:
+    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None.
+
+    ``is_fresh`` is as for :class:`SplitEpoch`; of an RDD that Python has made nothing is known.
+    """
+
+    rdd: Any
+    partitions: range | None = None
+    is_fresh: bool = attrs.field(default=False, eq=False)
+
+
+@attrs.frozen
+class EpochSet:
+    """What is next of each of several sources: None where that is nothing.
+
+    Attributes:
+        epochs: by the names of the sources.
+        ended: the sources that end with this epoch, or have ended before.
+    """
+
+    epochs: dict[str, SplitEpoch | RddEpoch | None]
+    ended: frozenset[str] = frozenset()
+
+
+Epoch = SplitEpoch | RddEpoch | EpochSet
+
+
+@attrs.frozen
+class Available:
+    """How far the next epoch could go.
+
+    Attributes:
+        end: its end; the start itself where there is nothing now.
+        is_last: nothing will ever come after ``end``.
+    """
+
+    end: Any
+    is_last: bool = False
+
+
+class Source(ABC):
+    """A replayable source; subclass it for ``StreamExecutionEnvironment.from_source``."""
+
+    #: Each epoch must be durable before more is asked for, as with Structured Streaming.
+    commits_every_epoch = False
+    #: It can go back further than to its last commit, as where a damaged checkpoint is passed over.
+    is_rewindable = True
+    #: It ends by itself.
+    is_bounded = False
+    #: An epoch may have more than one split.
+    is_parallel = True
+    #: How long a job that has nothing to do waits before it asks again, in seconds.
+    poll_s = 0.1
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """The job begins. ``wake_up``, from any thread, has it ask again at once."""
+        return
+
+    def close(self, error: BaseException | None) -> None:
+        """The job has ended, with ``error`` if it failed."""
+        return
+
+    @abstractmethod
+    def initial_offset(self) -> Any:
+        """Return the offset before the first record: a JSON value."""
+
+    @abstractmethod
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """Return how far an epoch that begins at ``start`` could go now.
+
+        Args:
+            start: an offset of this source, or one that a checkpoint had kept.
+            whole: no barriers are wanted: a bounded source may give all that is left as one epoch.
+
+        Raises:
+            IncompatibleCheckpointError: ``start`` is an offset of other input.
+        """
+
+    @abstractmethod
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """Return what lies between two offsets."""
+
+    def commit(self, end: Any) -> None:
+        """Everything before ``end`` is in a completed checkpoint, and will never be asked for again.
+
+        Called once a checkpoint is complete and sinks have committed, and when an attempt begins with one.
+        """
+        return
+
+
+def check_position(position: Any, expected: dict[str, Any], source: str) -> None:
+    """Raise ``IncompatibleCheckpointError`` unless an offset has the entries that it must have."""
+    found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
+    if found != expected:
+        raise IncompatibleCheckpointError(
+            f"the checkpoint's source position {shorten(position)} does not fit {source} with {expected!r}: "
+            f"restore with the input that the checkpoint was taken with"
+        )
+
+
+@attrs.frozen
+class CollectionSource(Source):
+    """A list of records, in its order; ``is_fresh`` says that they share nothing that can change."""
+
+    records: Sequence[Any]
+    records_per_epoch: int = RECORDS_PER_EPOCH
+    is_fresh: bool = False
+    is_bounded = True
+    is_parallel = False
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return self._offset(0)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        check_position(start, {"length": len(self.records)}, "this collection")
+        length = len(self.records)
+        end = length if whole else min(start["index"] + self.records_per_epoch, length)
+        return Available(self._offset(end), end == length)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list, self.is_fresh)
+
+    def _offset(self, index: int) -> Any:
+        return {"index": index, "length": len(self.records)}
+
+
+def _read_list(split: Sequence[Any], _: Reject) -> Iterable[Any]:
+    return split
+
+
+@attrs.frozen
+class RddSource(Source):
+    """The partitions of an RDD, in order. Evaluating a partition twice must give the same records."""
+
+    rdd: Any
+    partitions: int
+    partitions_per_epoch: int
+    is_fresh: bool = False
+    is_bounded = True
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return self._offset(0)
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        check_position(start, {"partitions": self.partitions}, "this RDD")
+        end = (
+            self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
+        )
+        return Available(self._offset(end), end == self.partitions)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh)
+
+    def _offset(self, partition: int) -> Any:
+        return {"partition": partition, "partitions": self.partitions}
+
+
+@attrs.frozen
+class RateSource(Source):
+    """Numbers from 0 on, so many in a second: for trying out a job that never ends.
+
+    A record is a dict of ``timestamp_ms`` (when it was due) and ``value``. What is due is told by the
+    clock; which records lie between two offsets is not.
+    """
+
+    rows_per_second: int
+    now_ms: Callable[[], int]
+    partitions: int = 1
+    max_records_per_epoch: int = 1_000_000
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return {"start_ms": self.now_ms(), "index": 0, "rate": self.rows_per_second}
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        check_position(start, {"rate": self.rows_per_second}, "this rate source")
+        due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
+        end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
+        return Available({**start, "index": end})
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        first, length = start["index"], end["index"] - start["index"]
+        cuts = [first + length * part // self.partitions for part in range(self.partitions + 1)]
+        splits = [
+            (start["start_ms"], self.rows_per_second, begin, stop) for begin, stop in itertools.pairwise(cuts)
+        ]
+        return SplitEpoch(splits, _read_rate, is_fresh=True)
+
+
+def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
+    start_ms, rate, begin, stop = split
+    for value in range(begin, stop):
+        yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
+
+
+@attrs.frozen
+class DirectorySource(Source):
+    """The files of a directory in the order of their names, ``files_per_epoch`` at a time.
+
+    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The offset knows
+    which files were read (:class:`SeenFiles`), so files may be added while the job is down, whatever their
+    names; of a ``growing`` directory also while it runs, and then the source never ends. A file that appears
+    must be whole: write it under another name and rename it. One that was read may go; if its size changes
+    that is logged once, and it is not read again.
+    """
+
+    directory: str = attrs.field(converter=absolute)
+    record_format: RecordFormat
+    files_per_epoch: int = 1
+    max_files: int | None = None
+    growing: bool = False
+    poll_s = 1.0
+
+    @property
+    def is_bounded(self) -> bool:  # type: ignore[override]  # elsewhere it is the same for all of a class
+        """It ends by itself."""
+        return not self.growing
+
+    #: The files whose change has been told.
+    _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
+    #: What an offset of an earlier version was taken for, by its last name.
+    _converted: dict[str, tuple[int, SeenFiles]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return self._offset(0, {}, SeenFiles())
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        check_position(start, {"format": self.record_format.name}, "this directory")
+        listing = self._listing()
+        count, seen = self._seen_at(start, listing)
+        self._tell_of_changes(seen.changed(listing))
+        new = [name for name in listing if name not in seen][: self._left(count)]
+        chosen = new if whole and not self.growing else new[: self.files_per_epoch]
+        if not chosen:
+            return Available(start, is_last=not self.growing)
+        read = {name: listing[name] for name in chosen}
+        end = self._offset(count + len(chosen), read, seen.plus(read, listing))
+        return Available(end, is_last=not self.growing and len(chosen) == len(new))
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        listing = self._listing()
+        for name, size in end["files"]:
+            self._check_unchanged(name, size, listing.get(name))
+        is_fresh = type(self.record_format) in FORMATS.values()
+        splits = [self._path_of(name) for name, _ in end["files"]]
+        return SplitEpoch(splits, self.record_format.read, is_fresh)
+
+    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Any:
+        """Return an offset: how many files were read, those of the epoch that ends there, and all."""
+        return {
+            "format": self.record_format.name,
+            "count": count,
+            "files": [[name, size] for name, size in files.items()],
+            "seen": seen.encode(),
+        }
+
+    def _seen_at(self, start: Any, listing: dict[str, int]) -> tuple[int, SeenFiles]:
+        """Return how many files were read at an offset, and which."""
+        if "last" in start:
+            return self._seen_up_to(start["last"], start.get("count"), listing)
+        if self.max_files is not None and start["count"] > self.max_files:
+            raise IncompatibleCheckpointError(
+                f"the checkpoint was taken after {start['count']} files, the last of them "
+                f"{start['files'][-1][0]!r}, and max_files is {self.max_files}"
+            )
+        return start["count"], SeenFiles.decode(start["seen"])
+
+    def _seen_up_to(self, last: str, count: int | None, listing: dict[str, int]) -> tuple[int, SeenFiles]:
+        """Return the files up to the last name that was read: all that earlier versions kept.
+
+        What is there at the first look counts as read; later ones are new, whatever their names.
+        """
+        if last in self._converted:
+            return self._converted[last]
+        read = {name: size for name, size in listing.items() if name <= last}
+        if count is not None and len(read) > count:
+            raise IncompatibleCheckpointError(
+                f"{self.directory} has {len(read)} files up to {last!r}, and had {count} when that was read; "
+                f"the checkpoint is of an earlier version and does not tell which: move the new ones away, "
+                f"restore, and move them back when the job has taken a checkpoint"
+            )
+        self._converted[last] = max(len(read), count or 0), SeenFiles().plus(read, listing)
+        return self._converted[last]
+
+    def _left(self, count: int) -> int | None:
+        return None if self.max_files is None else max(0, self.max_files - count)
+
+    def _tell_of_changes(self, changed: Iterable[tuple[str, int, int]]) -> None:
+        for name, was, size in changed:
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning(
+                    "file %r of %s had %d bytes when it was read, and has %d: it is not read again; a file "
+                    "must be whole when it appears",
+                    name,
+                    self.directory,
+                    was,
+                    size,
+                )
+
+    def _check_unchanged(self, name: str, size: int, now: int | None) -> None:
+        if now != size:
+            has = "is gone" if now is None else f"has {now}"
+            raise SourceError(
+                f"file {name!r} of {self.directory} had {size} bytes when its epoch was planned, and {has}: "
+                f"files of an epoch must stay as they are until it is committed"
+            )
+
+    def _path_of(self, name: str) -> str:
+        return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
+
+    def check(self) -> None:
+        """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""
+        try:
+            listing = self._listing()
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+        if not listing and not self.growing:
+            raise ConfigurationError(f"{self.directory} holds no files to read")
+
+    def _listing(self) -> dict[str, int]:
+        """Return the files that there are, in the order of their names, with their sizes in bytes."""
+        try:
+            file_system, path = open_file_system(self.directory)
+            infos = file_system.get_file_info(fs.FileSelector(path))
+        except OSError as error:
+            raise SourceError(f"cannot list {self.directory}: {error}") from error
+        files = ((info.base_name, info.size) for info in infos if info.type == fs.FileType.File)
+        return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))

@@ -1,0 +1,344 @@
+"""Sources that read through Spark: a batch reader with offsets, and Structured Streaming.
+
+No PySpark is imported here: sessions and DataFrames come from the user.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    IncompatibleCheckpointError,
+    PyFlinkStateError,
+    SourceError,
+    StreamingQueryError,
+)
+from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
+from pyflinkstate.runtime.sources.sources import Available, Epoch, RddEpoch, Source
+
+# --- batch readers -------------------------------------------------------------------------------
+
+#: An offset before everything, as Kafka's reader calls it.
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+@attrs.frozen
+class BatchReaderSource(Source):
+    """What Spark's batch reader gives between two offsets, epoch by epoch, without end.
+
+    Args:
+        load: ``load(start, end)`` returns a DataFrame; offsets are JSON texts, as of Kafka's options
+            ``startingOffsets`` and ``endingOffsets``.
+        latest: ``latest(start)`` returns the newest offsets, a JSON value.
+    """
+
+    load: Callable[[str, str], Any]
+    latest: Callable[[Any], Any]
+    poll_s = 1.0
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        return EARLIEST
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`."""
+        with _reader_errors("find its newest offsets"):
+            return Available(self.latest(start))
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        with _reader_errors(f"read from {start} to {end}"):
+            return RddEpoch(self.load(as_option(start), as_option(end)).rdd, is_fresh=True)
+
+
+@contextmanager
+def _reader_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except Exception as error:
+        raise SourceError(f"the batch reader cannot {what}: {type(error).__name__}: {error}") from error
+
+
+def as_option(offset: Any) -> str:
+    """Return an offset as the reader's option: words as they are, else JSON."""
+    return offset if isinstance(offset, str) else json.dumps(offset)
+
+
+@attrs.frozen
+class PartitionOffsets:
+    """Finds the newest offsets by reading: the greatest ``offset`` of each ``topic`` and ``partition``.
+
+    For readers with those columns, as Kafka's. ``max_records`` bounds an epoch, all partitions together.
+    """
+
+    load: Callable[[str, str], Any]
+    max_records: int | None = None
+
+    def __call__(self, start: Any) -> Any:
+        """Return ``{topic: {partition: offset}}``, the first offset that is not there yet."""
+        partitions = self.load(as_option(start), LATEST).groupBy("topic", "partition")
+        ends = partitions.agg({"offset": "max"}).collect()
+        firsts: dict[tuple[str, int], int] = {}
+        if self.max_records is not None:
+            firsts = {(topic, part): int(n) for topic, part, n in partitions.agg({"offset": "min"}).collect()}
+        begins = {} if isinstance(start, str) else start
+        offsets = {topic: dict(partitions) for topic, partitions in begins.items()}
+        limit = None if self.max_records is None else max(1, self.max_records // max(1, len(ends)))
+        for topic, partition, last in ends:
+            known = offsets.setdefault(topic, {})
+            end = int(last) + 1
+            if limit is not None:
+                end = min(end, firsts.get((topic, partition), 0) + limit)
+            known[str(partition)] = end
+        return offsets if offsets else start
+
+
+# --- Structured Streaming ------------------------------------------------------------------------
+
+#: Before batch 0.
+NO_BATCH = -1
+
+
+@attrs.frozen
+class _Batch:
+    """A batch that waits to become durable."""
+
+    number: int
+    frame: Any
+    identity: str | None
+
+
+class StreamingSource(Source):
+    """The batches of a streaming query, one epoch each, handed over by ``foreachBatch``.
+
+    Spark replays its newest batch only, so a batch's state must be durable before Spark hears that the batch
+    is done: each epoch takes a checkpoint, and :meth:`process_batch` returns when it is complete.
+
+    The query's log says what to restore before the query is started (:meth:`choose`). The first batch must
+    be the one that the restored state waits for, else the job ends: nothing is lost without a word.
+
+    Args:
+        start_query: starts the query with a function for ``foreachBatch`` and returns it.
+        open_log: opens what Spark has noted of the query.
+    """
+
+    commits_every_epoch = True
+    is_rewindable = False
+
+    def __init__(
+        self, start_query: Callable[[Callable[[Any, int], None]], Any], open_log: Callable[[], QueryLog]
+    ) -> None:
+        self._start_query = start_query
+        self._open_log = open_log
+        self._changed = threading.Condition()
+        self._log: QueryLog | None = None
+        self._query: Any = None
+        self._batch: _Batch | None = None
+        #: Batches up to this one are in a completed checkpoint, if the first one is what it seems to be.
+        self._durable = NO_BATCH
+        self._is_checked = False
+        #: Where the job stands, once it knows.
+        self._position: Any = None
+        self._closed = False
+        self._error: BaseException | None = None
+        self._wake_up: Callable[[], None] = lambda: None
+
+    # --- Spark's side ------------------------------------------------------------------------------
+
+    def process_batch(self, frame: Any, batch_id: int) -> None:
+        """Hand a batch to the job, and return when it is durable. Called on a thread of Spark's."""
+        batch = _Batch(batch_id, frame, self.log.identity(batch_id))
+        with self._changed:
+            self._batch = batch
+            self._accept_first(self._position)
+            self._changed.notify_all()
+        self._wake_up()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_durable(batch_id) or self._closed)
+            self._batch = None
+            if not self._is_durable(batch_id):
+                why = "" if self._error is None else f": {self._error}"
+                raise SourceError(f"the job that processes batch {batch_id} has ended{why}")
+
+    def _is_durable(self, batch: int) -> bool:
+        return self._is_checked and self._durable >= batch
+
+    # --- the job's side ----------------------------------------------------------------------------
+
+    def locate(self) -> None:
+        """Find the query's log; raises ``ConfigurationError`` where it has no place."""
+        self._log = self._open_log()
+
+    @property
+    def log(self) -> QueryLog:
+        """What Spark has noted of the query."""
+        if self._log is None:
+            self.locate()
+        assert self._log is not None
+        return self._log
+
+    def choose(self, retained: Iterable[CheckpointMetadata]) -> CheckpointMetadata | None:
+        """Return which of the retained checkpoints to restore; see :func:`checkpoint_before`."""
+        return checkpoint_before(self.log.next_batch(), self.log.query_id(), retained)
+
+    @property
+    def query_id(self) -> str:
+        """The query's id, the same over restarts from its checkpoint location."""
+        return str(self._query.id)
+
+    def open(self, wake_up: Callable[[], None]) -> None:
+        """See :class:`Source`. Starts the query; batches come when they come."""
+        self._wake_up = wake_up
+        self._query = self._start_query(self.process_batch)
+
+    def close(self, error: BaseException | None) -> None:
+        """See :class:`Source`. The query ends as well; with an error of its own if the job failed."""
+        with self._changed:
+            self._closed, self._error = True, error
+            self._changed.notify_all()
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+
+    def initial_offset(self) -> Any:
+        """See :class:`Source`."""
+        with self._changed:
+            self._position = position_of(NO_BATCH, self.query_id, None)
+            self._accept_first(self._position)
+            return self._position
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        """See :class:`Source`.
+
+        Raises:
+            IncompatibleCheckpointError: the first batch is not the one that ``start`` waits for.
+        """
+        with self._changed:
+            batch = self._batch
+            self._accept_first(start)
+            is_accepted = self._is_checked
+        if batch is None:
+            return Available(start, is_last=self._is_over())
+        if not is_accepted:
+            raise self._misfit(start, batch)
+        if batch.number <= start["batch"]:
+            return Available(start)  # it is on its way, or was durable before the restart
+        return Available(position_of(batch.number, self.query_id, batch.identity))
+
+    def _accept_first(self, start: Any) -> None:
+        """See whether the first batch is the one that ``start`` waits for, on whatever thread that is known.
+
+        Spark's thread need not wait for the job's then, which may itself be waiting for Spark.
+        """
+        batch = self._batch
+        if self._is_checked or start is None or batch is None:
+            return
+        follows = batch.number == start["batch"] + 1
+        if start["query"] == self.query_id and (follows or _is_same(start, batch)):
+            self._is_checked = True
+            self._changed.notify_all()
+
+    def _misfit(self, start: Any, batch: _Batch) -> IncompatibleCheckpointError:
+        return IncompatibleCheckpointError(
+            f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
+            f"state is that of {start!r}, although the query's log fitted when the job was started: does "
+            f"another program run the same query? Run the job again, alone",
+            batch=batch.number,
+        )
+
+    def _is_over(self) -> bool:
+        if self._query.isActive:
+            return False
+        self._raise_failure()
+        with self._changed:
+            return self._batch is None
+
+    def _raise_failure(self) -> None:
+        failure = self._query.exception()
+        if failure is not None:
+            raise StreamingQueryError(
+                f"the streaming query failed: {failure}; mend what it says, and run the program again: "
+                f"it goes on where it was"
+            )
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        """See :class:`Source`."""
+        with self._changed:
+            if self._batch is None or self._batch.number != end["batch"]:
+                raise SourceError(f"the streaming query no longer has batch {end['batch']}")
+            return RddEpoch(self._batch.frame.rdd, is_fresh=True)
+
+    def commit(self, end: Any) -> None:
+        """See :class:`Source`: Spark may go on to the next batch."""
+        with self._changed:
+            self._durable, self._position = end["batch"], end
+            self._accept_first(end)
+            self._changed.notify_all()
+
+
+def _is_same(position: Any, batch: NextBatch | _Batch) -> bool:
+    """Return whether a position's batch is this one: of that number, and cut at the same time."""
+    is_cut = batch.identity is not None
+    return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)
+
+
+def checkpoint_before(
+    batch: NextBatch, query_id: str | None, retained: Iterable[CheckpointMetadata]
+) -> CheckpointMetadata | None:
+    """Return the checkpoint to restore when Spark's query goes on with ``batch``; None to begin anew.
+
+    Let N be the number of ``batch``, and M that of the batch of the newest retained checkpoint.
+
+    * M is N - 1: Spark goes on where the state is.
+    * M is N, and it is the same batch: the state was durable, and the program was killed before Spark
+      heard so. The batch is skipped.
+    * M is newer, or it is N and Spark cuts that batch anew: Spark's checkpoint location was set back. A
+      retained checkpoint of N - 1 is taken, or of that very batch N.
+    * M is older, or there is none: what lies between cannot be had any more.
+
+    Args:
+        batch: that of the query.
+        query_id: which query it is.
+        retained: checkpoints, the newest first. None is taken that is older than the one that fits.
+
+    Raises:
+        IncompatibleCheckpointError: no retained checkpoint fits.
+        CheckpointNotFoundError: there is none, and the query is not at its beginning.
+    """
+    number = batch.number
+    batches: list[int] = []
+    for metadata in retained:
+        position = metadata.source_position
+        if not isinstance(position, dict) or "batch" not in position or position.get("query") != query_id:
+            raise IncompatibleCheckpointError(
+                f"checkpoint {metadata.checkpoint_id} belongs to another streaming query "
+                f"({position!r}, this is {query_id or 'a new one'}): use the checkpoint location that "
+                f"belongs to it"
+            )
+        if position["batch"] == number - 1 or _is_same(position, batch):
+            return metadata
+        batches.append(position["batch"])
+    if not batches and number == 0:
+        return None
+    if not batches:
+        raise CheckpointNotFoundError(
+            f"the streaming query goes on with batch {number}, and there is no checkpoint of the state "
+            f"before it: begin anew with another checkpoint location, or restore the job's checkpoints"
+        )
+    cut_anew = ", which Spark cuts anew" if number in batches else ""
+    raise IncompatibleCheckpointError(
+        f"the streaming query goes on with batch {number}{cut_anew}, and the retained checkpoints are of "
+        f"batches {', '.join(map(str, batches))}: records would be lost or counted twice. If the job was "
+        f"stopped with a savepoint, restore_from() that. Else restore Spark's checkpoint location and the "
+        f"job's checkpoints of the same time, or begin both anew"
+    )

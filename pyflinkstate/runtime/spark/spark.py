@@ -1,0 +1,358 @@
+"""The only room that knows PySpark: sessions, and the Spark job of one epoch.
+
+An epoch is one job for each sink: source, chain, ``partitionBy`` into each keyed operator's subtasks,
+slot, chain, sink. Frames are sorted by where they came from, so a subtask's input is the same in every
+run of the epoch, whatever the order in which Spark fetched it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from py4j.clientserver import ClientServer
+from pyspark import RDD, SparkContext, StorageLevel
+from pyspark.sql import SparkSession
+
+from pyflinkstate.errors import (
+    ConfigurationError,
+    PyFlinkStateError,
+    RuntimeFailure,
+    SourceError,
+    SparkJobError,
+    SparkUnavailableError,
+    UnsupportedSessionError,
+)
+from pyflinkstate.runtime.engine import EpochEnded, EpochGraph, EpochRequest, EpochRunner, SlotsRequest, Task
+from pyflinkstate.runtime.plan import SinkNode
+from pyflinkstate.runtime.sinks import KeptRddSink
+from pyflinkstate.runtime.slots import Endpoint
+from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
+from pyflinkstate.runtime.wire import decode_values
+
+
+def local_session() -> SparkSession:
+    """Return the active session, or make a local one that keeps quiet.
+
+    Its workers import what this process can: they get its interpreter and its ``sys.path``.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    py4j = logging.getLogger("py4j")
+    if py4j.level == logging.NOTSET:  # each connection that is closed would be told of
+        py4j.setLevel(logging.WARNING)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
+    log4j2 = Path(__file__).with_name("log4j2-quiet.properties").as_uri()
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j2}",
+    }
+    workers = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    for name, value in {**quiet, **workers}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def context_of(session: Any) -> SparkContext:
+    """Return the session's context.
+
+    Raises:
+        UnsupportedSessionError: it is a Spark Connect session, which has no RDDs.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise UnsupportedSessionError(
+            "a Spark Connect session has no RDDs, and state slots are fed by RDD tasks: pass a classic "
+            "SparkSession (SparkSession.builder.master(...)), or run the program on the driver"
+        )
+    if not isinstance(session, SparkSession):
+        raise ConfigurationError(f"a SparkSession is needed, not {session!r}")
+    return session.sparkContext
+
+
+def _let_go_of_jvm() -> None:
+    """Close what tells Spark's JVM that its driver has ended: what a driver forks must not hold it open."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+
+
+os.register_at_fork(after_in_child=_let_go_of_jvm)
+
+
+def driver_endpoint(context: SparkContext) -> Endpoint:
+    """Return where the driver listens for executors: Spark's own settings say it.
+
+    ``spark.pyflinkstate.port`` is ours, for a firewall that lets just some ports through.
+    """
+    conf = context.getConf()
+    port = int(conf.get("spark.pyflinkstate.port", "0") or 0)
+    if str(context.master).split("[")[0] == "local":
+        return Endpoint(port=port)
+    host = str(conf.get("spark.driver.host"))
+    return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
+
+
+class SparkQueryFiles:
+    """A query's checkpoint location, through Hadoop's file systems, as Spark itself reads it."""
+
+    def __init__(self, session: Any, location: str) -> None:
+        self._jvm: Any = session._jvm
+        self._configuration = session._jsparkSession.sessionState().newHadoopConf()
+        self._location = location
+
+    def names(self, folder: str) -> list[str]:
+        """See :class:`~pyflinkstate.runtime.sources.query_log.QueryFiles`."""
+        with self._errors(folder):
+            file_system, path = self._open(folder)
+            if not file_system.exists(path):
+                return []
+            return [str(status.getPath().getName()) for status in file_system.listStatus(path)]
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`~pyflinkstate.runtime.sources.query_log.QueryFiles`."""
+        with self._errors(name):
+            file_system, path = self._open(name)
+            if not file_system.exists(path):
+                return None
+            stream = file_system.open(path)
+            try:
+                return bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+
+    def _open(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location.rstrip('/')}/{name}")
+        return path.getFileSystem(self._configuration), path
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise SourceError(
+                f"the streaming query's checkpoint location {self._location}: cannot read {name}: "
+                f"{_abridged(str(error))}"
+            ) from error
+
+
+def rdd_source(rdd: Any, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
+    """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
+    if not isinstance(rdd, RDD):
+        raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
+    partitions = rdd.getNumPartitions()
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
+
+
+def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
+    """Return an RDD of just these partitions; unlike a filter it starts no task for the others."""
+    if len(partitions) == rdd.getNumPartitions():
+        return rdd
+    jvm: Any = rdd.context._jvm
+    wanted = jvm.java.util.ArrayList()
+    for index in partitions:
+        wanted.add(index)
+    # A Scala set is a function from element to Boolean, which is what the pruning asks for.
+    as_function = jvm.org.apache.spark.api.python.PythonUtils.toSeq(wanted).toSet()
+    pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd._jrdd.rdd(), as_function)
+    return RDD(pruned.toJavaRDD(), rdd.context, rdd._jrdd_deserializer)
+
+
+def values_of(context: SparkContext, frame_rdds: list[Any]) -> RDD[Any]:
+    """Return the records of RDDs of ``(partition, frame)``."""
+    if not frame_rdds:
+        return context.emptyRDD()
+    return context.union(frame_rdds).flatMap(lambda item: decode_values(item[1]))
+
+
+class SparkRunner(EpochRunner):
+    """Runs the Spark jobs of one pyflinkstate job, all in one job group."""
+
+    def __init__(self, context: SparkContext, group: str) -> None:
+        self._context = context
+        self._group = group
+        self._codes: Any = None
+        self._description = ""
+        self._thread: threading.Thread | None = None
+
+    def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`."""
+        self._begin(request.description, lambda: self._results(request), done)
+
+    def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
+        """See :class:`EpochRunner`: one task for each slot."""
+        self._begin(request.description, lambda: self._started(request), done)
+
+    def _begin(
+        self, description: str, job: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]
+    ) -> None:
+        """Run ``job`` in a thread of its own.
+
+        The thread is not PySpark's ``InheritableThread``, which copies the local properties before it calls
+        its target: if the JVM is gone by then, that thread ends and nobody hears of it.
+        """
+        try:
+            properties = _local_properties(self._context)
+            self._description = description
+            self._thread = threading.Thread(
+                target=self._run_and_tell, args=(description, properties, job, done), daemon=True
+            )
+            self._thread.start()
+        except Exception as error:
+            raise self._failure(description, error) from error
+
+    def lost(self) -> PyFlinkStateError | None:
+        """See :class:`EpochRunner`."""
+        if self._thread is None:
+            return None
+        if _has_ended(self._context):
+            return _unavailable(self._description)
+        if self._thread.is_alive():
+            return None
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a word")
+
+    def cancel(self) -> None:
+        """See :class:`EpochRunner`."""
+        with suppress(Exception):  # where Spark is gone there is nothing to cancel
+            self._context.cancelJobGroup(self._group)
+
+    def _run_and_tell(
+        self,
+        description: str,
+        properties: Any,
+        job: Callable[[], list[list[Any]]],
+        done: Callable[[EpochEnded], None],
+    ) -> None:
+        ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
+        try:
+            ended = self._run(description, properties, job)
+        finally:
+            done(ended)
+
+    def _run(self, description: str, properties: Any, job: Callable[[], list[list[Any]]]) -> EpochEnded:
+        try:
+            if properties is not None:
+                self._context._jsc.sc().setLocalProperties(properties)
+            self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+            return EpochEnded(job(), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
+            return EpochEnded(None, self._failure(description, error))
+
+    def _results(self, request: EpochRequest) -> list[list[Any]]:
+        if self._codes is None:
+            self._codes = self._context.broadcast(request.code.codes)
+        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+            return [graph.run(sink) for sink in request.plan.sinks]
+
+    def _started(self, request: SlotsRequest) -> list[list[Any]]:
+        slots = self._context.parallelize(request.slots, len(request.slots))
+        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        return []
+
+    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
+        if not _is_alive(self._context):
+            return _unavailable(description)
+        return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
+
+
+def _local_properties(context: SparkContext) -> Any:
+    """Return a copy of what this thread has set for its Spark jobs; None where all share one JVM thread."""
+    if not isinstance(SparkContext._gateway, ClientServer):
+        return None
+    return context._jsc.sc().getLocalProperties().clone()
+
+
+def _unavailable(description: str) -> SparkUnavailableError:
+    return SparkUnavailableError(
+        f"the Spark application ended in {description}; start another session, and "
+        f"restore_from() the last checkpoint"
+    )
+
+
+def _has_ended(context: SparkContext) -> bool:
+    """Return whether the JVM that PySpark started has ended; of another JVM nothing is known."""
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _is_alive(context: SparkContext) -> bool:
+    if _has_ended(context):
+        return False
+    try:
+        return not context._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 - a stopped context, a closed gateway, a dead JVM: each its own
+        return False
+
+
+def _abridged(message: str) -> str:
+    """Return the beginning of an error and its end, where a Python traceback says what happened."""
+    lines = [line for line in message.splitlines() if not line.startswith("\tat ")]
+    return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
+
+
+class _SparkGraph(EpochGraph["RDD[Any]"]):
+    """The RDDs of one epoch."""
+
+    def __init__(self, context: SparkContext, request: EpochRequest, codes: Any) -> None:
+        super().__init__(request)
+        self._context = context
+        self._codes = codes
+        self._persisted: list[RDD[Any]] = []
+
+    def run(self, sink: SinkNode) -> list[Any]:
+        """Run a sink's job and return what its writers yielded."""
+        written = self.written(sink)
+        if isinstance(sink.sink, KeptRddSink):
+            # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
+            # if a block is lost that is an error, and never a second run through the slots.
+            written.persist(StorageLevel.MEMORY_AND_DISK)
+            written.localCheckpoint()
+            written.count()
+            return [written]
+        return written.collect()
+
+    def close(self) -> None:
+        for rdd in self._persisted:
+            rdd.unpersist()
+
+    def read(self, epoch: SplitEpoch | RddEpoch | None) -> RDD[Any]:
+        if epoch is None:
+            return self._context.parallelize([], 1)
+        if isinstance(epoch, RddEpoch):
+            return epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
+        return self._context.parallelize(list(epoch.splits), len(epoch.splits))
+
+    def transform(self, data: RDD[Any], task: Task, name: str) -> RDD[Any]:
+        made = data.mapPartitionsWithIndex(task)
+        if not isinstance(task, SourceTask):
+            # What comes out is frames: PySpark would put as many into one batch as were small before.
+            made._jrdd_deserializer = self._context._unbatched_serializer
+        return made.setName(name)
+
+    def concatenate(self, parts: list[RDD[Any]]) -> RDD[Any]:
+        return self._context.union(parts)
+
+    def shuffle(self, data: RDD[Any], parallelism: int) -> RDD[Any]:
+        return data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
+
+    def keep(self, data: RDD[Any]) -> RDD[Any]:
+        self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))
+        return data
+
+    def partitions(self, data: RDD[Any]) -> int:
+        return data.getNumPartitions()
+
+    def shipped(self, function: Any) -> Any:
+        return self.request.code.shipped(function, self._codes)

@@ -1,0 +1,44 @@
+"""Where checkpoints lie: URIs, file systems, folders of a job, and writes that survive a power cut."""
+
+from pyflinkstate.runtime.storage.durable import flush_file, flush_folder, make_folder
+from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
+from pyflinkstate.runtime.storage.storage import (
+    INLINE_THRESHOLD_BYTES,
+    WRITE_BUFFER_BYTES,
+    CheckpointFolder,
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    history_of,
+    load_checkpoint,
+    open_checkpoint,
+)
+from pyflinkstate.runtime.storage.uris import (
+    absolute,
+    check_spark_reaches,
+    child_uri,
+    is_uri,
+    open_file_system,
+)
+
+__all__ = [
+    "INLINE_THRESHOLD_BYTES",
+    "WRITE_BUFFER_BYTES",
+    "CheckpointFolder",
+    "CheckpointStorage",
+    "FileSystemCheckpointStorage",
+    "RunHistory",
+    "absolute",
+    "check_spark_reaches",
+    "child_uri",
+    "flush_file",
+    "flush_folder",
+    "history_of",
+    "is_run_id",
+    "is_uri",
+    "load_checkpoint",
+    "make_folder",
+    "newest_run",
+    "open_checkpoint",
+    "open_file_system",
+    "run_id_after",
+]

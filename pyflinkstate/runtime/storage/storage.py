@@ -1,0 +1,721 @@
+"""Checkpoint storage on any file system that ``pyarrow.fs`` knows.
+
+Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
+and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share, ``runs/`` with
+the claims of drivers, and ``superseded-<run>-chk-<n>/``: checkpoints that a run has set aside. These lie as
+deep as the others, so that what they share is found from there as well.
+A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import posixpath
+import re
+import uuid
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
+    ByteStreamStateHandle,
+    CheckpointMetadata,
+    FileStateHandle,
+    StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
+)
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime.storage.durable import (
+    OBJECT_STORES,
+    flush_file,
+    flush_folder,
+    make_folder,
+    write_whole,
+)
+from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
+from pyflinkstate.runtime.storage.uris import absolute, child_uri, open_file_system, split_options
+
+METADATA = "_metadata"
+#: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
+INLINE_THRESHOLD_BYTES = 20 * 1024
+WRITE_BUFFER_BYTES = 4096
+MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
+
+SHARED_FOLDER = "shared"
+OFFSETS_FOLDER = "offsets"
+HISTORY = "checkpoints.json"
+RUNS_FOLDER = "runs"
+#: So many random names are tried for a savepoint, as in Flink.
+SAVEPOINT_NAME_ATTEMPTS = 10
+
+_log = logging.getLogger("pyflinkstate.checkpoints")
+
+_END_OF_PLAN = b"\n"
+_CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
+_SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
+
+
+@contextmanager
+def _storage_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
+
+
+def _absolute_path(path: str | Path) -> str:
+    return absolute(str(path))
+
+
+@attrs.frozen
+class FileSystemCheckpointStorage:
+    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
+
+    Args:
+        checkpoint_path: a path or URI that driver and executors reach.
+        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
+            (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
+        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
+
+    Raises:
+        ConfigurationError: a size is out of bounds.
+    """
+
+    #: The greatest ``file_state_size_threshold``.
+    MAX_FILE_STATE_THRESHOLD: ClassVar[int] = MAX_INLINE_THRESHOLD_BYTES
+
+    checkpoint_path: str = attrs.field(converter=_absolute_path)
+    file_state_size_threshold: int = attrs.field(default=INLINE_THRESHOLD_BYTES)
+    write_buffer_size: int = attrs.field(default=WRITE_BUFFER_BYTES)
+
+    @file_state_size_threshold.validator
+    def _check_threshold(self, _: object, value: int) -> None:
+        if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
+            raise ConfigurationError(
+                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+            )
+
+    @write_buffer_size.validator
+    def _check_buffer(self, _: object, value: int) -> None:
+        if type(value) is not int or value < 0:
+            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
+
+    def get_checkpoint_path(self) -> str:
+        """Return where checkpoints go."""
+        return self.checkpoint_path
+
+    def get_min_file_size_threshold(self) -> int:
+        """Return up to how many bytes a file travels inside ``_metadata``."""
+        return self.file_state_size_threshold
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are collected before a file is written to."""
+        return self.write_buffer_size
+
+
+class CheckpointStorage:
+    """Reads and writes checkpoints below one directory; ``opened`` is its file system and path, if known."""
+
+    def __init__(
+        self,
+        settings: FileSystemCheckpointStorage | str,
+        opened: tuple[fs.FileSystem, str] | None = None,
+    ) -> None:
+        if isinstance(settings, str):
+            settings = FileSystemCheckpointStorage(settings)
+        self.settings = settings
+        self.uri = settings.checkpoint_path
+        with _storage_errors(f"open {self.uri}"):
+            self._fs, self._root = opened or open_file_system(self.uri)
+
+    def check_writable(self) -> None:
+        """Write and remove a small file, so that a bad directory is found before any record."""
+        path = f"{self._root}/.pyflinkstate-{uuid.uuid4().hex}"
+        with _storage_errors(f"write to {self.uri}"):
+            make_folder(self._fs, self._root)
+            try:
+                with self._fs.open_output_stream(path) as stream:
+                    stream.write(b"writable")
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.delete_file(path)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def uri_of(self, job_id: str, checkpoint_id: int) -> str:
+        """Return the URI (or path) of a checkpoint's folder, for another process to open."""
+        return child_uri(self.uri, job_id, f"chk-{checkpoint_id}")
+
+    def begin(self, job_id: str, checkpoint_id: int, shared: bool = False) -> str:
+        """Make the folder of a new checkpoint, and the ``shared`` one, and return the first one's URI."""
+        uri = self.uri_of(job_id, checkpoint_id)
+        if shared:
+            self._make_folder(child_uri(self.uri, job_id, SHARED_FOLDER))
+        try:
+            self._make_folder(uri)
+        except CheckpointStorageError:
+            with suppress(CheckpointStorageError):
+                self._remove_empty(uri)
+            raise
+        return uri
+
+    def _remove_empty(self, uri: str) -> None:
+        """Remove a folder that was made, but cannot be relied on, unless there is something in it."""
+        file_system, folder = self._locate(uri)
+        with _storage_errors(f"delete {folder}"):
+            if not file_system.get_file_info(fs.FileSelector(folder)):
+                file_system.delete_dir(folder)
+
+    def begin_savepoint(self, directory: str, job_id: str) -> str:
+        """Make a new folder for a savepoint below ``directory``, anywhere, and return its URI."""
+        for _ in range(SAVEPOINT_NAME_ATTEMPTS):
+            name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+            uri = child_uri(absolute(directory), name)
+            file_system, path = self._locate(uri)
+            if not _exists(file_system, path):
+                self._make_folder(uri)
+                return uri
+        raise CheckpointStorageError(f"checkpoint storage: no free name for a savepoint in {directory}")
+
+    def _make_folder(self, uri: str) -> None:
+        file_system, path = self._locate(uri)
+        with _storage_errors(f"create {uri}"):
+            make_folder(file_system, path)
+
+    def complete(
+        self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
+    ) -> None:
+        """Publish ``_metadata``: from now on the checkpoint exists, also after a power cut.
+
+        The subtasks have flushed their files. That these are in their folders is flushed before the rename,
+        once for all of them.
+
+        Args:
+            metadata: of the checkpoint.
+            uri: of its folder, where that is not the job's own.
+            has_shared: it needs files in the job's shared folder.
+        """
+        file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
+        with _storage_errors(f"complete {folder}"):
+            if _exists(file_system, f"{folder}/{METADATA}"):
+                raise FileExistsError(f"{folder}/{METADATA} is there already")
+            flush_folder(file_system, folder)
+            if has_shared:
+                flush_folder(self._fs, f"{self._root}/{metadata.job_id}/{SHARED_FOLDER}")
+            write_whole(file_system, f"{folder}/{METADATA}", metadata.encode())
+            flush_folder(file_system, folder)
+
+    def discard(self, uri: str) -> None:
+        """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
+        file_system, folder = self._locate(uri)
+        with _storage_errors(f"delete {folder}"):
+            self._check_own(file_system, folder)
+            if _exists(file_system, f"{folder}/{METADATA}"):
+                file_system.delete_file(f"{folder}/{METADATA}")
+                flush_folder(file_system, folder)
+            if _exists(file_system, folder):
+                file_system.delete_dir(folder)
+
+    def _check_own(self, file_system: fs.FileSystem, folder: str) -> None:
+        """Check that what is to be deleted is reached without links: below this storage, or a savepoint."""
+        parent = posixpath.dirname(folder)
+        is_below = file_system is self._fs and folder.startswith(f"{self._root}/")
+        check_no_links(file_system, self._root if is_below else parent, folder)
+
+    def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
+        """Delete files that incremental checkpoints shared; paths are as in their handles."""
+        for path in paths:
+            with _storage_errors(f"delete {path}"), suppress(FileNotFoundError):
+                if not (path.startswith(SHARED_PREFIX) and is_state_path(path)):
+                    raise CorruptCheckpointError(
+                        f"{path} is no shared file of a job, and is not deleted", file=path
+                    )
+                file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
+                check_no_links(self._fs, self._root, file)
+                self._fs.delete_file(file)
+
+    def shared_paths(self, job_id: str) -> set[str]:
+        """Return the paths of all shared files of a job, as in their handles."""
+        folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
+
+    def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
+        """Write what became of the job's checkpoints as JSON, for people and tools."""
+        with _storage_errors(f"write {HISTORY}"):
+            folder = f"{self._root}/{job_id}"
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
+
+    def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
+        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
+
+        When this returns the note outlasts a power cut.
+        """
+        folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
+        with _storage_errors(f"write {folder}/{epoch}"):
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
+            flush_folder(self._fs, folder)
+
+    def read_planned(self, job_id: str) -> dict[int, Any]:
+        """Return the ends of epochs that :meth:`write_planned` was given.
+
+        A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
+        epoch was never run.
+        """
+        planned: dict[int, Any] = {}
+        for epoch in self._planned_epochs(job_id):
+            path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                data = bytes(stream.read())
+            try:
+                planned[epoch] = _end_of_epoch(data)
+            except ValueError:
+                _log.warning("%s is cut short, and counts as absent: its epoch was never run", path)
+        return planned
+
+    def forget_planned(self, job_id: str, epochs: Container[int]) -> None:
+        """These epochs will not be run again, or not the same way."""
+        for number in self._planned_epochs(job_id):
+            if number in epochs:
+                with _storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
+                    self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
+
+    def _planned_epochs(self, job_id: str) -> list[int]:
+        folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return sorted(int(info.base_name) for info in infos if info.base_name.isdecimal())
+
+    def checkpoint_ids(self, job_id: str) -> list[int]:
+        """Return the ids of all checkpoint folders of a job, completed or not, in order."""
+        return sorted(_ids_in(self._names(f"{self._root}/{job_id}"), _CHECKPOINT_FOLDER))
+
+    def completed(self, job_id: str) -> list[int]:
+        """Return the ids of a job's completed checkpoints, in order."""
+        return [
+            checkpoint_id
+            for checkpoint_id in self.checkpoint_ids(job_id)
+            if _exists(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}")
+        ]
+
+    def load_latest(self, job_name: str, fall_back: bool = False) -> CheckpointMetadata:
+        """Return the newest completed checkpoint of any run of ``job_name``.
+
+        Args:
+            job_name: what the program calls the job.
+            fall_back: pass over checkpoints whose ``_metadata`` is damaged.
+
+        Raises:
+            CheckpointNotFoundError: there is none.
+            CorruptCheckpointError: a candidate for the newest is damaged.
+        """
+        job_ids = filter(is_job_id, self._names(self._root))
+        found = [self.load_newest(job_id, job_name, fall_back) for job_id in job_ids]
+        newest = max(
+            (metadata for metadata in found if metadata is not None),
+            key=lambda metadata: metadata.timestamp_ms,
+            default=None,
+        )
+        if newest is None:
+            raise CheckpointNotFoundError(
+                f"{self.uri} holds no completed checkpoint of job {job_name!r}: start without restore",
+                directory=self.uri,
+            )
+        return newest
+
+    def load_newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
+        """Return the newest completed checkpoint of a job, if there is one, and that is its name.
+
+        One that was published by a driver after another one had taken the job over is passed over.
+        """
+        completed = self.completed(job_id)
+        line = self.line(job_id) if completed else RunHistory()
+        for checkpoint_id in reversed(completed):
+            try:
+                found = self.load(self.uri_of(job_id, checkpoint_id))
+            except CorruptCheckpointError as error:
+                if not fall_back:
+                    raise
+                _log.warning("checkpoint %d is passed over: %s", checkpoint_id, error)
+                continue
+            if found.job_name != job_name:
+                return None
+            if line.holds(history_of(found), found.epoch):
+                return found
+        return None
+
+    def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
+        """Yield the completed checkpoints of the newest run of ``job_name``, the newest first.
+
+        Each is read when it is asked for: one that is damaged is an error to who needs it.
+        """
+        try:
+            newest = self.load_latest(job_name)
+        except CheckpointNotFoundError:
+            return
+        yield newest
+        line = history_of(newest)
+        for older in reversed(self.completed(newest.job_id)):
+            if older < newest.checkpoint_id:
+                found = self.load(self.uri_of(newest.job_id, older))
+                if line.holds(history_of(found), found.epoch):
+                    yield found
+
+    def load(self, uri: str) -> CheckpointMetadata:
+        """Return the metadata of the checkpoint in the folder at a URI or path.
+
+        Raises:
+            CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
+            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read, or belongs elsewhere.
+        """
+        file_system, folder = self._locate(_folder_of(uri))
+        path = f"{folder}/{METADATA}"
+        check_no_links(file_system, folder, path)
+        try:
+            with file_system.open_input_stream(path) as stream:
+                data = bytes(stream.read())
+        except FileNotFoundError:
+            raise CheckpointNotFoundError(
+                f"{path} does not exist, so there is no completed checkpoint in that folder", file=path
+            ) from None
+        except OSError as error:
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
+        metadata = CheckpointMetadata.decode(data, path)
+        if not all(is_run_id(run) for run, _ in metadata.runs):
+            raise CorruptCheckpointError(f"{path} is damaged: {metadata.runs!r} are no runs", file=path)
+        _check_place(metadata, path)
+        return metadata
+
+    # --- runs --------------------------------------------------------------------------------------
+
+    def runs(self, job_id: str) -> list[str]:
+        """Return the ids of a job's runs that have claimed it, in any order."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        with _storage_errors(f"list {folder}"):
+            infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        return [info.base_name for info in infos if is_run_id(info.base_name)]
+
+    def write_run(
+        self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
+    ) -> None:
+        """Note a run: its claim; with ``line``, that it has taken the job over, and goes on from there."""
+        folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
+        content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
+        with _storage_errors(f"write {folder}/{run}"):
+            make_folder(self._fs, folder)
+            write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
+            flush_folder(self._fs, folder)
+
+    def forget_runs(self, job_id: str, before: str) -> None:
+        """Delete the claims of runs that are older than one that has taken the job over.
+
+        Its own claim may be gone already: a newer run has deleted it, whose claim has to stay.
+        """
+        runs = sorted_runs([*self.runs(job_id), before])
+        for run in runs[: runs.index(before)]:
+            with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
+                self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
+
+    def line(self, job_id: str) -> RunHistory:
+        """Return the history of the newest run that has taken the job over; the empty one of none."""
+        return self._newest_run(job_id)[0]
+
+    def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
+        for run in sorted_runs(self.runs(job_id), newest_first=True):
+            path = f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"
+            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+                found = _run_from(stream.read())
+            if found is not None:
+                return found
+        return RunHistory(), 0
+
+    def ids_in_use(self, job_id: str) -> list[int]:
+        """Return the ids that no further checkpoint of a job may have, in order."""
+        names = self._names(f"{self._root}/{job_id}")
+        used = _ids_in(names, _CHECKPOINT_FOLDER) + _ids_in(names, _SUPERSEDED_FOLDER)
+        return sorted([self._newest_run(job_id)[1], *used])
+
+    def set_aside(self, job_id: str, checkpoint_id: int, run: str) -> str:
+        """Rename the folder of a checkpoint that ``run`` does not go on from, and return its new URI.
+
+        On an object store it is copied and then deleted: at each moment one of the two is whole.
+        """
+        name = f"superseded-{run}-chk-{checkpoint_id}"
+        source, target = f"{self._root}/{job_id}/chk-{checkpoint_id}", f"{self._root}/{job_id}/{name}"
+        with _storage_errors(f"move {source} to {target}"):
+            if self._fs.type_name not in OBJECT_STORES:
+                self._fs.move(source, target)
+            else:
+                self._copy_folder(source, target)
+                self.discard(self.uri_of(job_id, checkpoint_id))
+            flush_folder(self._fs, f"{self._root}/{job_id}")
+        return child_uri(self.uri, job_id, name)
+
+    def _copy_folder(self, source: str, target: str) -> None:
+        """Copy the files of a checkpoint, ``_metadata`` last."""
+        infos = self._fs.get_file_info(fs.FileSelector(source))
+        files = [info.base_name for info in infos if info.type == fs.FileType.File]
+        self._fs.create_dir(target, recursive=True)
+        for name in sorted(files, key=lambda name: name == METADATA):
+            self._fs.copy_file(f"{source}/{name}", f"{target}/{name}")
+
+    def superseded(self, job_id: str) -> list[str]:
+        """Return the URIs of the checkpoints of a job that were set aside."""
+        names = self._names(f"{self._root}/{job_id}")
+        return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
+
+    # --- finding things ------------------------------------------------------------------------------
+
+    def _names(self, folder: str) -> list[str]:
+        with _storage_errors(f"list {folder}"):
+            selector = fs.FileSelector(folder, allow_not_found=True)
+            infos = self._fs.get_file_info(selector)
+        return [info.base_name for info in infos if info.type == fs.FileType.Directory]
+
+    def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
+        """Return the file system and path of a URI, which is most often below this storage's own."""
+        base, _, options = split_options(self.uri)
+        path, _, other_options = split_options(uri)
+        if other_options == options and (path == base or path.startswith(f"{base}/")):
+            return self._fs, self._root.rstrip("/") + path[len(base) :]
+        with _storage_errors(f"open {uri}"):
+            return open_file_system(uri)
+
+    # --- state files -----------------------------------------------------------------------------
+
+    def streams(self, uri: str, shared_by: int | None = None) -> CheckpointFolder:
+        """Return what makes the streams of the checkpoint at ``uri``, and reads them.
+
+        With ``shared_by``, the checkpoint's id, files are made in the job's shared folder.
+        """
+        settings = self.settings
+        return CheckpointFolder(
+            *self._locate(uri),
+            settings.file_state_size_threshold,
+            settings.write_buffer_size,
+            "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
+        )
+
+
+def _check_place(metadata: CheckpointMetadata, path: str) -> None:
+    """Check that a checkpoint in a job's folder is of that job, and is the one that its own folder says."""
+    job_folder, folder = posixpath.split(posixpath.dirname(path))
+    number, job_id = _CHECKPOINT_FOLDER.fullmatch(folder), posixpath.basename(job_folder)
+    if number is None or not is_job_id(job_id):
+        return
+    if (job_id, int(number[1])) != (metadata.job_id, metadata.checkpoint_id):
+        raise CorruptCheckpointError(
+            f"{path} is of checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, and lies in "
+            f"another's folder: put it back, or copy it to a folder of its own",
+            file=path,
+        )
+
+
+def history_of(metadata: CheckpointMetadata) -> RunHistory:
+    """Return the runs that led to a checkpoint."""
+    return RunHistory(metadata.runs)
+
+
+def _ids_in(names: list[str], pattern: re.Pattern[str]) -> list[int]:
+    return [int(match[1]) for name in names if (match := pattern.fullmatch(name))]
+
+
+def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
+    """Return what a run has noted when it took the job over; None if it has not, or is torn."""
+    try:
+        content = json.loads(data)
+        runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
+        last_checkpoint_id = int(content["last_checkpoint_id"])
+        return (RunHistory(runs), last_checkpoint_id) if all(is_run_id(run) for run, _ in runs) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _end_of_epoch(data: bytes) -> Any:
+    """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
+    end = json.loads(data)
+    if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
+        raise ValueError("a number may have been cut short and be a number still")
+    return end
+
+
+def _exists(file_system: fs.FileSystem, path: str) -> bool:
+    with _storage_errors(f"look for {path}"):
+        return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
+
+
+def _folder_of(uri: str) -> str:
+    """Return a checkpoint's folder, of which ``uri`` may be the ``_metadata``, as in Flink."""
+    base, question, options = split_options(uri)
+    return base.removesuffix(f"/{METADATA}") + question + options
+
+
+def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
+    """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
+    storage = CheckpointStorage(_folder_of(path))
+    return storage.load(storage.uri), storage.uri
+
+
+def open_checkpoint(uri: str) -> CheckpointFolder:
+    """Return what reads the checkpoint at a URI or path."""
+    with _storage_errors(f"open {uri}"):
+        return CheckpointFolder(*open_file_system(uri))
+
+
+@attrs.frozen
+class CheckpointFolder:
+    """The files of one checkpoint: makes streams, and reads ranges of finished ones."""
+
+    file_system: fs.FileSystem
+    folder: str
+    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
+    write_buffer_bytes: int = WRITE_BUFFER_BYTES
+    #: Leads the names of new files; may lead out of the folder.
+    prefix: str = ""
+
+    def create(self) -> FsCheckpointStateOutputStream:
+        """Open a stream; no file is made until the inline threshold is passed."""
+        name = f"{self.prefix}{uuid.uuid4().hex}"
+        path = self._path_of(name)
+        return FsCheckpointStateOutputStream(
+            lambda: self.file_system.open_output_stream(path),
+            lambda: self.file_system.delete_file(path),
+            name,
+            self.inline_threshold_bytes,
+            self.write_buffer_bytes,
+            lambda: flush_file(self.file_system, path),
+        )
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Delete a file of the checkpoint; what is inline has none."""
+        if isinstance(handle, FileStateHandle):
+            with _storage_errors(f"delete {self.describe(handle)}"):
+                self.file_system.delete_file(self._checked_path_of(handle.path))
+
+    def _path_of(self, name: str) -> str:
+        return posixpath.normpath(f"{self.folder}/{name}")
+
+    def _checked_path_of(self, name: str) -> str:
+        """Return the path of a state file, which is the checkpoint's own or shared by its job."""
+        path = self._path_of(name)
+        if not is_state_path(name):
+            raise CorruptCheckpointError(f"{path} is no file of the checkpoint in {self.folder}", file=path)
+        shared = name.startswith(SHARED_PREFIX)
+        check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
+        return path
+
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
+        what = self.describe(handle)
+        if isinstance(handle, ByteStreamStateHandle):
+            data = handle.data[offset : offset + length]
+        else:
+            data = self._read_file(handle, offset, length, what)
+        if len(data) != length:
+            raise CorruptCheckpointError(
+                f"{what} is damaged: it is truncated, {length} bytes are missing at {offset}", file=what
+            )
+        return data
+
+    def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
+        try:
+            with self.file_system.open_input_file(self._checked_path_of(handle.path)) as file:
+                # Arrow makes room for as many bytes as it is asked for.
+                length = max(0, min(length, file.size() - offset))
+                return bytes(file.read_at(length, offset)) if length else b""
+        except FileNotFoundError:
+            raise CorruptCheckpointError(f"{what} is missing", file=what) from None
+        except OSError as error:
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {error}") from error
+
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the path, for messages."""
+        if isinstance(handle, ByteStreamStateHandle):
+            return f"{self.folder}/{METADATA}"
+        return self._path_of(handle.path)
+
+
+class FsCheckpointStateOutputStream:
+    """Keeps small state in memory and writes larger to a file, through a buffer.
+
+    Flink: ``FsCheckpointStateOutputStream``. The buffer is as large as the inline threshold, or as
+    ``write_buffer_bytes`` where that is more. No file is made before it overflows.
+    """
+
+    def __init__(
+        self,
+        open_file: Callable[[], Any],
+        delete_file: Callable[[], None],
+        name: str,
+        inline_threshold_bytes: int,
+        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
+        flush_file: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._open_file = open_file
+        self._delete_file = delete_file
+        self._flush_file = flush_file
+        self._name = name
+        self._inline_threshold_bytes = inline_threshold_bytes
+        self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
+        self._buffer = bytearray()
+        self._file: Any = None
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._size += len(data)
+        with _storage_errors(f"write {self._name}"):
+            if len(self._buffer) + len(data) <= self._buffer_bytes:
+                self._buffer += data
+                return
+            self._flush()
+            if len(data) > self._buffer_bytes:
+                self._file.write(data)
+            else:
+                self._buffer += data
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        if self._buffer:
+            self._file.write(bytes(self._buffer))
+            self._buffer.clear()
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Finish, and tell where the bytes are: they outlast a power cut."""
+        if self._file is None and self._size <= self._inline_threshold_bytes:
+            return ByteStreamStateHandle(bytes(self._buffer))
+        with _storage_errors(f"close {self._name}"):
+            self._flush()
+            self._file.close()
+            self._flush_file()
+        return FileStateHandle(self._name, self._size)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+            with suppress(OSError, pa.ArrowException):
+                self._delete_file()

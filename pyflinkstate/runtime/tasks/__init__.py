@@ -1,0 +1,33 @@
+"""What runs inside Spark tasks: reading sources, chains without state, routing, feeding slots, writing."""
+
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.slot_client import DriverLink
+from pyflinkstate.runtime.tasks.tasks import (
+    ChainTask,
+    MergeTask,
+    RouteTask,
+    SinkTask,
+    SlotTask,
+    SourceTask,
+    StageTask,
+    StartSlotsTask,
+    TaskLink,
+)
+
+__all__ = [
+    "Chain",
+    "ChainTask",
+    "DriverLink",
+    "EventTimeSettings",
+    "MergeTask",
+    "RouteTask",
+    "Router",
+    "SinkTask",
+    "SlotTask",
+    "SourceTask",
+    "StageTask",
+    "StartSlotsTask",
+    "TaskInfo",
+    "TaskLink",
+]

@@ -1,0 +1,325 @@
+"""Chains of operators without state: they run inside a Spark task, record by record, as generators.
+
+A result is isolated when it is emitted: the function may go on to change the object that it gave. Filters
+give the records that they get, and must not change them, as in Flink.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from pyflinkstate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    MapFunction,
+    ProcessFunction,
+)
+from pyflinkstate.api.output_tag import OutputTag, is_side_output
+from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
+from pyflinkstate.backends.values import isolated
+from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
+from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
+from pyflinkstate.runtime.plan import CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.wire import (
+    MAX_WATERMARK,
+    NO_WATERMARK,
+    MetricValues,
+    OperatorMetrics,
+    SystemClock,
+    TaskTime,
+    shorten,
+    unshipped,
+    user_failure,
+)
+
+Records = Iterable[Any]
+#: Values and timestamps, by the ids of tags.
+SideOutputs = dict[str, tuple[list[Any], list[int | None]]]
+
+
+@attrs.frozen
+class TaskInfo:
+    """As what a chain runs: Spark's partition is the subtask."""
+
+    subtask: int
+    parallelism: int
+    attempt: int
+    metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+    report: Callable[[MetricValues], None] = lambda values: None
+
+    def report_metrics(self) -> None:
+        """Report what the metrics stand at, if there are any; raises what is right to report."""
+        try:
+            values = self.metrics.values()
+        except Exception as error:
+            raise user_failure(error, "metrics", "none: in a gauge") from error
+        if values:
+            self.report(values)
+
+
+class Chain:
+    """Operators in a row, for one run over a partition.
+
+    Args:
+        operators: from the first to the last.
+        info: as what they run.
+        counts: gains ``"<name>.records_dropped"`` for each filter.
+        watermarks: where the watermarks of the assigners stood when the epoch began, by their ids.
+    """
+
+    def __init__(
+        self,
+        operators: Iterable[ChainedOperator],
+        info: TaskInfo,
+        counts: Counter[str],
+        watermarks: dict[str, int] | None = None,
+    ) -> None:
+        self._operators = list(operators)
+        self._info = info
+        self._counts = counts
+        #: What goes to side outputs, by the ids of their tags: values and timestamps.
+        self.side: SideOutputs = {}
+        #: What the source, or the stage before, says of the record that was taken last.
+        self.source_time = TaskTime()
+        #: The same at the end of the chain.
+        self.time = self.source_time
+        #: The watermarks of assigners that had records, by their ids.
+        self.watermarks: dict[str, int] = {}
+        #: Tells processing time.
+        self.now_ms = info.metrics.now_ms
+        self._opened: list[ChainedOperator] = []
+        self._links: list[_Link] = []
+        for operator in self._operators:
+            link = _Link(self.time, self._counts, self)
+            if operator.kind == WATERMARKS:
+                started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
+                self.time = link.time_after = TaskTime(None, started_at)
+            self._links.append(link)
+
+    def run(self, records: Records) -> Iterator[Any]:
+        """Yield what comes out of the last operator when ``records`` go into the first."""
+        try:
+            self.open()
+            yield from self.through(records)
+            self._info.report_metrics()
+        finally:
+            self.close()
+
+    def open(self) -> None:
+        """Open the functions, in order. Raises what is right to report; :meth:`close` must follow."""
+        for shipped in self._operators:
+            operator = attrs.evolve(shipped, function=unshipped(shipped.function))
+            _open(operator, self._info)
+            self._opened.append(operator)
+
+    def through(self, records: Records) -> Iterator[Any]:
+        """Return what becomes of ``records``; the functions are open. May be called again and again."""
+        for operator, link in zip(self._opened, self._links, strict=True):
+            records = _RUNNERS[operator.kind](operator, records, link)
+        return iter(records)
+
+    def close(self) -> None:
+        """Close the functions that were opened. Raises what is right to report."""
+        _close_all(self._opened)
+
+
+@attrs.define
+class _Link:
+    """What an operator has of its chain: the time before it, and behind it if it assigns one."""
+
+    time: TaskTime
+    counts: Counter[str]
+    chain: Chain
+    time_after: TaskTime = attrs.Factory(TaskTime)
+
+
+def _open(operator: ChainedOperator, info: TaskInfo) -> None:
+    own = OperatorMetrics(info.metrics.now_ms, f"{operator.name}.", info.metrics.metrics)
+    context = OperatorContext(
+        operator.name, info.subtask, info.parallelism, info.parallelism, info.attempt, metrics=own
+    )
+    try:
+        open_function(operator.function, context)
+    except Exception as error:
+        raise user_failure(error, operator.name, "none: in open()") from error
+
+
+def _close_all(operators: list[ChainedOperator]) -> None:
+    """Close from the first to the last; one that raises keeps no other from closing."""
+    failures = []
+    for operator in operators:
+        try:
+            close_function(operator.function)
+        except Exception as error:  # noqa: BLE001 - a user's close() may raise anything
+            failures.append(user_failure(error, operator.name, "none: in close()"))
+    if failures:
+        raise failures[0]
+
+
+def _bound(function: Any, rich: type, method: str) -> Callable[..., Any]:
+    bound: Callable[..., Any] = getattr(function, method) if isinstance(function, rich) else function
+    return bound
+
+
+def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    func = _bound(operator.function, MapFunction, "map")
+    results = _run_function(operator, func, records)
+    return map(isolated, results) if operator.isolates else results
+
+
+def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    return _run_function(operator, operator.function, records)
+
+
+def _run_function(operator: ChainedOperator, func: Callable[[Any], Any], records: Records) -> Iterator[Any]:
+    for record in records:
+        try:
+            result = func(record)
+        except Exception as error:
+            raise user_failure(error, operator.name, record) from error
+        yield result
+
+
+def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    func = _bound(operator.function, FilterFunction, "filter")
+    dropped = 0
+    for record in records:
+        try:
+            keep = func(record)
+        except Exception as error:
+            raise user_failure(error, operator.name, record) from error
+        if keep:
+            yield record
+        else:
+            dropped += 1
+    link.counts[f"{operator.name}.records_dropped"] += dropped
+
+
+def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    func = _bound(operator.function, FlatMapFunction, "flat_map")
+    return _expand(operator, func, records, link)
+
+
+class _TimerService(TimerService):
+    """Tells the time; a stream without keys has no timers, as in Flink."""
+
+    def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
+        self._time = time
+        self._now_ms = now_ms
+
+    def current_processing_time(self) -> int:
+        return self._now_ms()
+
+    def current_watermark(self) -> int:
+        return self._time.watermark
+
+    def _refuse(self, timestamp: int) -> None:
+        raise NotKeyedStreamError("timers belong to keys: they can only be set and deleted after key_by()")
+
+    register_processing_time_timer = _refuse
+    register_event_time_timer = _refuse
+    delete_processing_time_timer = _refuse
+    delete_event_time_timer = _refuse
+
+
+class _ProcessContext(ProcessFunction.Context):
+    def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
+        self._time = time
+        self._timers = _TimerService(time, now_ms)
+
+    def timestamp(self) -> int | None:
+        return self._time.timestamp
+
+    def timer_service(self) -> TimerService:
+        return self._timers
+
+
+def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    context = _ProcessContext(link.time, link.chain.now_ms)
+    process_element = operator.function.process_element
+    return _expand(operator, lambda record: process_element(record, context), records, link)
+
+
+def _expand(
+    operator: ChainedOperator,
+    func: Callable[[Any], Iterable[Any] | None],
+    records: Records,
+    link: _Link,
+) -> Iterator[Any]:
+    for record in records:
+        try:
+            results = func(record)
+            if results is not None:
+                yield from _emitted(operator, results, link)
+        except Exception as error:
+            raise user_failure(error, operator.name, record) from error
+
+
+def _emitted(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterable[Any]:
+    """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
+    if OutputTag.exists:
+        return _without_side_outputs(operator, map(isolated, results), link)
+    return map(isolated, results) if operator.isolates else results
+
+
+def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterator[Any]:
+    for result in results:
+        if not is_side_output(result):
+            yield result
+        elif operator.has_side_outputs:
+            values, timestamps = link.chain.side.setdefault(result[0].tag_id, ([], []))
+            values.append(result[1])
+            timestamps.append(link.time.timestamp)
+
+
+def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+    strategy: WatermarkStrategy = operator.function
+    delay = strategy.max_out_of_orderness_ms
+    assigner = strategy.timestamp_assigner
+    extract = None if assigner is None else assigner.extract_timestamp
+    before, after = link.time, link.time_after
+    started_at = greatest = after.watermark
+    has_records = False
+    for record in records:
+        timestamp = before.timestamp
+        if extract is not None:
+            timestamp = _extracted(operator.name, extract, record, timestamp)
+        after.timestamp = timestamp
+        has_records = True
+        if timestamp is not None and delay is not None and timestamp - delay - 1 > greatest:
+            greatest = timestamp - delay - 1
+        yield record
+        after.watermark = greatest
+    if before.watermark == MAX_WATERMARK:
+        after.watermark = MAX_WATERMARK
+    if has_records:
+        link.chain.watermarks[operator.assigner_id] = max(greatest, started_at)
+
+
+def _extracted(name: str, extract: Callable[[Any, int], int], record: Any, timestamp: int | None) -> int:
+    try:
+        extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
+    except Exception as error:
+        raise user_failure(error, name, record) from error
+    if type(extracted) is not int or not NO_TIMESTAMP <= extracted <= MAX_WATERMARK:
+        problem = BadRecordError(
+            f"a timestamp is a whole number of milliseconds since 1970, from -2**63 to 2**63 - 1, and "
+            f"extract_timestamp() returned {shorten(extracted)}"
+        )
+        raise user_failure(problem, name, record)
+    return extracted
+
+
+_RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Any]]] = {
+    "map": _run_map,
+    "filter": _run_filter,
+    "flat_map": _run_flat_map,
+    "process": _run_process,
+    WATERMARKS: _run_watermarks,
+    CHECK: _run_check,
+}

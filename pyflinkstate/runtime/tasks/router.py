@@ -1,0 +1,275 @@
+"""Spreads records over the subtasks of the operator that reads them, in frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any
+
+import attrs
+import numpy as np
+
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.keys import operator_index
+from pyflinkstate.errors import BadRecordError, PyFlinkStateError
+from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
+from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
+from pyflinkstate.runtime.wire import (
+    MAX_WATERMARK,
+    ChannelEvent,
+    FrameCutter,
+    FrameKey,
+    FrameTime,
+    KeyedFrame,
+    TaskTime,
+    encoded_frames,
+    frames,
+    unshipped,
+    user_failure,
+)
+
+#: A frame that is too large becomes several, at most so many: one for each record.
+MAX_PARTS = 1 << 24
+
+#: How the records of a partition are spread where neither a key nor they themselves say it.
+_SPREADS: dict[Partitioning, Callable[[Sender], Spread]] = {
+    Partitioning.REBALANCE: rebalance,
+    Partitioning.RESCALE: rescale,
+    Partitioning.SHUFFLE: shuffle,
+    Partitioning.GLOBAL: first_only,
+}
+
+
+@attrs.frozen
+class EventTimeSettings:
+    """What a task that sends watermarks along must know.
+
+    Attributes:
+        is_final: the source has ended with this epoch.
+        is_idle: the stream has been silent for longer than it may hold back others.
+        watermarks: where those of the assigners stood when the epoch began, by their ids.
+    """
+
+    is_final: bool = False
+    is_idle: bool = False
+    watermarks: dict[str, int] = attrs.Factory(dict)
+
+
+@attrs.frozen
+class Router:
+    """Spreads the records of one branch over the subtasks of an operator, in frames."""
+
+    operator: str
+    select_key: Callable[[Any], Any]
+    key_type: TypeInformation
+    parallelism: int
+    max_parallelism: int
+    partitioning: Partitioning = Partitioning.KEY
+    input: int = 0
+    branch: int = 0
+    #: None in a job without event time.
+    event_time: EventTimeSettings | None = None
+    #: Of the operator; the epoch, and how many partitions the branch has: what spreads records evenly.
+    operator_id: str = ""
+    epoch: int = 1
+    partitions: int = 1
+
+    def route(
+        self, partition: int, records: Iterable[Any], time: TaskTime | None = None
+    ) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield the frames of one partition's records.
+
+        Args:
+            partition: its number.
+            records: what it holds.
+            time: tells timestamp and watermark of the record that was taken last.
+
+        Raises:
+            InvalidKeyError: a record's key cannot be one; names operator and record.
+        """
+        if self.event_time is not None:
+            yield from self._route_timed(partition, records, TaskTime() if time is None else time)
+            return
+        round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
+        iterator = iter(records)
+        cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
+        split = self.splitter(partition)
+        number = 0
+        while batch := cutter.take(iterator):
+            size = 0
+            for subtask, frame in split(batch):
+                for data in self._numbered(frame, (subtask, round_, self.branch, partition, number)):
+                    size += len(data[1])
+                    yield data
+            cutter.encoded(size)
+            number += 1
+
+    def _numbered(self, frame: KeyedFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield a frame in as many as it takes; they stay in their order, and before the next one."""
+        for number, data in enumerate(encoded_frames(frame, self.operator)):
+            yield (*key[:4], key[4] * MAX_PARTS + number), data
+
+    def _route_timed(
+        self, partition: int, records: Iterable[Any], time: TaskTime
+    ) -> Iterator[tuple[FrameKey, bytes]]:
+        assert self.event_time is not None
+        iterator = iter(records)
+        split = self.splitter(partition)
+        cutter = FrameCutter(frames.RECORDS_PER_FRAME)
+        silent, opening = self.event_time.is_idle, time.watermark
+        yield from self._signal(
+            partition,
+            0,
+            FrameTime(self.branch, partition, opening, ChannelEvent.OPEN, silent or time.is_idle),
+        )
+        number = 0
+        while True:
+            batch, timestamps = timed_batch(iterator, time, cutter)
+            if not batch:
+                break
+            number += 1
+            size = 0
+            parts = dict(split(batch, timestamps))
+            at = FrameTime(self.branch, partition, time.watermark, is_idle=time.is_idle)
+            for subtask in range(self.parallelism):
+                frame = attrs.evolve(parts.get(subtask, _NOTHING), time=at, input=self.input)
+                for data in self._numbered(frame, self._key(subtask, partition, number)):
+                    size += len(data[1])
+                    yield data
+            cutter.encoded(size)
+        end = MAX_WATERMARK if self.event_time.is_final else time.watermark
+        event = ChannelEvent.CLOSE if number or end > opening else ChannelEvent.CLOSE_EMPTY
+        is_idle = time.is_idle or (silent and not number and time.watermark == opening)
+        yield from self._signal(partition, number + 1, FrameTime(self.branch, partition, end, event, is_idle))
+
+    def _signal(self, partition: int, number: int, at: FrameTime) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield a frame without records for each subtask."""
+        data = attrs.evolve(_NOTHING, time=at, input=self.input).encode()
+        for subtask in range(self.parallelism):
+            key = self._key(subtask, partition, number)
+            yield (*key[:4], key[4] * MAX_PARTS), data
+
+    def _key(self, subtask: int, partition: int, number: int) -> FrameKey:
+        """Openings come first, then what is broadcast, then the others side by side."""
+        is_early = self.partitioning is Partitioning.BROADCAST
+        return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
+
+    def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, KeyedFrame]]]:
+        """Return what makes frames of a batch of records, and their timestamps, each with its subtask."""
+        if self.partitioning is Partitioning.KEY:
+            groups_of = key_groups_of(self.key_type, self.max_parallelism)
+            select_key = unshipped(self.select_key)
+            return lambda batch, timestamps=None: self._split(batch, timestamps, select_key, groups_of)
+        if self.partitioning is Partitioning.CUSTOM:
+            return self._split_pairs
+        if self.partitioning in _SPREADS:
+            spread = _SPREADS[self.partitioning](self._sender(partition))
+            return lambda batch, timestamps=None: self._split_by(spread(len(batch)), batch, timestamps)
+        if self.partitioning is Partitioning.FORWARD:
+            subtasks: Sequence[int] = (partition % self.parallelism,)
+        else:
+            subtasks = range(self.parallelism)
+        return lambda batch, timestamps=None: (
+            (subtask, KeyedFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
+        )
+
+    def _sender(self, partition: int) -> Sender:
+        return Sender(self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism)
+
+    def _split_pairs(
+        self, pairs: Sequence[tuple[int, Any]], timestamps: Sequence[int | None] | None = None
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        subtasks, batch = zip(*pairs, strict=True)
+        return self._split_by(subtasks, batch, timestamps)
+
+    def _split_by(
+        self, subtasks: Sequence[int], batch: Sequence[Any], timestamps: Sequence[int | None] | None
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        places: dict[int, list[int]] = {}
+        for place, subtask in enumerate(subtasks):
+            places.setdefault(subtask, []).append(place)
+        for subtask in sorted(places):
+            pick = _picker(places[subtask])
+            times = None if timestamps is None else pick(timestamps)
+            yield subtask, KeyedFrame(b"", (), pick(batch), self.input, times)
+
+    def _split(
+        self,
+        batch: list[Any],
+        timestamps: Sequence[int | None] | None,
+        select_key: Callable[[Any], Any],
+        groups_of: KeyGroups,
+    ) -> Iterator[tuple[int, KeyedFrame]]:
+        keys, groups = self._keys_and_groups(batch, select_key, groups_of)
+        if self.parallelism == 1:
+            yield 0, KeyedFrame(groups.tobytes(), keys, batch, self.input, timestamps)
+            return
+        order = np.argsort(groups, kind="stable")
+        groups = groups[order]
+        pick = _picker(order.tolist())
+        keys, values = pick(keys), pick(batch)
+        times = None if timestamps is None else pick(timestamps)
+        subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism)
+        starts = np.searchsorted(subtasks, np.arange(self.parallelism + 1)).tolist()
+        for subtask, (start, end) in enumerate(pairwise(starts)):
+            if start < end:
+                part = slice(start, end)
+                own = None if times is None else times[part]
+                yield (
+                    subtask,
+                    KeyedFrame(groups[part].tobytes(), keys[part], values[part], self.input, own),
+                )
+
+    def _keys_and_groups(
+        self, batch: list[Any], select_key: Callable[[Any], Any], groups_of: KeyGroups
+    ) -> tuple[Sequence[Any], np.ndarray[Any, np.dtype[np.uint16]]]:
+        selected: list[Any] = []
+        try:
+            selected.extend(map(select_key, batch))
+        except Exception as error:
+            # extend() keeps what came before the failure, so its length points at the record.
+            raise user_failure(error, self.operator, batch[len(selected)]) from error
+        if len(selected) != len(batch):
+            # extend() takes a StopIteration out of the selector for the end of the batch.
+            raise user_failure(StopIteration(), self.operator, batch[len(selected)])
+        try:
+            keys, groups = groups_of.of_batch(selected)
+        except BadRecordError as error:
+            raise self._with_record(error, batch, selected, groups_of) from None
+        return keys, np.array(groups, dtype=np.uint16)
+
+    def _with_record(
+        self, error: BadRecordError, batch: list[Any], keys: Sequence[Any], groups_of: KeyGroups
+    ) -> PyFlinkStateError:
+        for record, key in zip(batch, keys, strict=True):
+            try:
+                groups_of.check(key)
+            except BadRecordError as found:
+                return user_failure(found, self.operator, record)
+        return error
+
+
+_NOTHING = KeyedFrame(b"", (), ())
+
+
+def timed_batch(
+    records: Iterator[Any], time: TaskTime, cutter: FrameCutter
+) -> tuple[list[Any], list[int | None]]:
+    """Take records and their timestamps: ``time`` is about the one taken last."""
+    timestamps: list[int | None] = []
+    batch = cutter.take(records, lambda _: timestamps.append(time.timestamp))
+    return batch, timestamps
+
+
+def operator_index_of(
+    groups: np.ndarray[Any, np.dtype[np.uint16]], max_parallelism: int, parallelism: int
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """:func:`~pyflinkstate.backends.keys.key_groups.operator_index` of many key groups at once."""
+    return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
+
+
+def _picker(order: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if len(order) == 1:
+        return lambda values: (values[order[0]],)
+    return itemgetter(*order)

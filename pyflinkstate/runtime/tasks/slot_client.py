@@ -1,0 +1,176 @@
+"""The task's side of a state slot: find it, start it where there is none, feed it an epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.runtime.slots import SlotBootstrap
+from pyflinkstate.runtime.wire import (
+    DRIVER,
+    AcquireSlot,
+    Address,
+    BeginEpoch,
+    Channel,
+    EpochAccepted,
+    EpochDone,
+    EpochFailed,
+    EpochRefused,
+    ServerName,
+    SlotAvailable,
+    SlotId,
+    SlotUnavailable,
+    StartSlot,
+    TaskReport,
+    connect,
+)
+
+#: What a slot's process runs.
+SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
+_POLL_S = 0.2
+#: The driver's answer may come after the end of the process that it is about.
+_GRACE_S = 5
+
+
+@attrs.frozen
+class DriverLink:
+    """How a task reaches the driver of its job."""
+
+    address: Address
+    secret: bytes = attrs.field(repr=False)
+    attempt: int
+
+    def report(self, report: TaskReport) -> None:
+        """Tell the driver; returns when it has heard."""
+        with connect(self.address, DRIVER, self.secret) as driver:
+            driver.send(report)
+            driver.recv()
+
+    def acquire_slot(self, slot: SlotId) -> Address:
+        """Return where ``slot`` listens, after starting it on this host if it runs nowhere."""
+        with connect(self.address, DRIVER, self.secret) as driver, contextlib.ExitStack() as stack:
+            driver.send(AcquireSlot(self.attempt, slot))
+            answer = _receive(driver, slot)
+            if isinstance(answer, StartSlot):
+                process = self._start(slot)
+                stack.callback(_reap_in_background, process)
+                while not driver.poll(_POLL_S):
+                    if process.poll() is not None and not driver.poll(_GRACE_S):
+                        raise SlotLostError(
+                            f"slot {slot} ended with exit code {process.returncode} while it started; "
+                            f"its output is in the executor's log"
+                        )
+                answer = _receive(driver, slot)
+            if isinstance(answer, SlotUnavailable):
+                raise answer.error
+            assert isinstance(answer, SlotAvailable)
+            return answer.address
+
+    def _start(self, slot: SlotId) -> subprocess.Popen[bytes]:
+        bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot)
+        command = [sys.executable, "-m", SLOT_MODULE, str(slot)]
+        # The slot imports what this worker can, also packages that Spark has shipped.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)
+        assert process.stdin is not None
+        with process.stdin as stdin:
+            stdin.write(bootstrap.encode())
+        return process
+
+
+def _receive(driver: Channel, slot: SlotId) -> Any:
+    try:
+        return driver.recv()
+    except (EOFError, OSError) as error:
+        raise SlotLostError(f"slot {slot}: the driver has ended this attempt of the job") from error
+
+
+def _reap_in_background(process: subprocess.Popen[bytes]) -> None:
+    """The worker outlives the slot or not; while it lives, no ended slot stays as a zombie."""
+    threading.Thread(target=process.wait, daemon=True).start()
+
+
+def run_epoch(
+    address: Address, secret: bytes, slot: SlotId, begin: BeginEpoch, frames: Iterable[bytes]
+) -> Iterator[bytes | EpochDone]:
+    """Feed ``frames`` to a slot and yield its output frames as they come, at last its ``EpochDone``.
+
+    Frames are written by a thread of their own: if one thread wrote and read, both ends could block
+    on full buffers, each waiting for the other to read.
+
+    Raises:
+        SlotLostError: the slot died.
+        PyFlinkStateError: what the slot refused or failed with.
+    """
+    writer: _FrameWriter | None = None
+    connection: Channel | None = None
+    try:
+        connection = connect(address, ServerName.of_slot(slot, begin.attempt), secret)
+        connection.send(begin)
+        answer = connection.recv()
+        if isinstance(answer, EpochRefused):
+            raise answer.error
+        assert isinstance(answer, EpochAccepted)
+        writer = _FrameWriter(connection, frames)
+        writer.start()
+        while data := connection.recv_bytes():
+            yield data
+        outcome = connection.recv()
+        if isinstance(outcome, EpochFailed):
+            raise outcome.error
+        writer.join()
+    except (EOFError, OSError) as error:
+        if isinstance(error, PyFlinkStateError):
+            raise
+        if writer is not None and writer.input_error is not None:
+            raise writer.input_error from None
+        raise SlotLostError(f"slot {slot} died or was cut off in epoch {begin.epoch}: {error!r}") from error
+    finally:
+        if connection is not None:
+            # Not close(): the writer may be using it. Shut down, its next send fails, and it lets go.
+            connection.shut_down()
+    assert isinstance(outcome, EpochDone)
+    yield outcome
+
+
+class _FrameWriter(threading.Thread):
+    """Writes all frames, then the empty one. ``input_error`` is what reading them raised."""
+
+    def __init__(self, connection: Channel, frames: Iterable[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._frames = iter(frames)
+        self.input_error: BaseException | None = None
+
+    def run(self) -> None:
+        # A failed send needs no report: the reader finds out why the slot is gone.
+        with contextlib.suppress(OSError):
+            try:
+                self._write()
+            except OSError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the reader would wait for ever
+                self.input_error = error
+            if self.input_error is not None:
+                self._connection.shut_down()
+
+    def _write(self) -> None:
+        while (frame := self._next_frame()) is not None:
+            self._connection.send_bytes(frame)
+        if self.input_error is None:
+            self._connection.send_bytes(b"")
+
+    def _next_frame(self) -> bytes | None:
+        try:
+            return next(self._frames, None)
+        except BaseException as error:  # noqa: BLE001 - the upstream of Spark may raise anything
+            self.input_error = error
+            return None

@@ -1,0 +1,375 @@
+"""What runs inside Spark tasks. Values that Spark ships with its closures; no PySpark in here.
+
+Each is called with a partition index and an iterator and returns an iterator, as
+``mapPartitionsWithIndex`` wants it. Whatever goes wrong is told to the driver as the error it is, before
+Spark turns it into text.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import attrs
+
+from pyflinkstate.backends.values import RecordCounter
+from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
+from pyflinkstate.runtime.plan import ChainedOperator
+from pyflinkstate.runtime.sinks import SinkWriter
+from pyflinkstate.runtime.sources import Reject, RejectedRecord
+from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router, timed_batch
+from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
+from pyflinkstate.runtime.wire import (
+    MAX_WATERMARK,
+    NO_WATERMARK,
+    Address,
+    BeginEpoch,
+    ChannelEvent,
+    CheckpointTrigger,
+    EpochDone,
+    FrameCutter,
+    FrameKey,
+    KeyedFrame,
+    MetricValues,
+    OperatorMetrics,
+    SlotId,
+    SystemClock,
+    TaskReport,
+    TaskTime,
+    ValuesFrame,
+    WatermarkMerger,
+    encoded_frames,
+    frames,
+)
+
+
+@attrs.frozen
+class TaskLink:
+    """What a task knows of its job and epoch."""
+
+    driver: DriverLink
+    epoch: int
+
+    @contextmanager
+    def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
+        """Report the counts of the block, and ``content``, when it ends well, else its error."""
+        counts: Counter[str] = Counter()
+        try:
+            yield counts
+        except SlotBusyError:
+            raise  # Spark's affair: the task that feeds the slot may well succeed
+        except PyFlinkStateError as error:
+            self.report(task, error=error)
+            raise
+        if counts or content:
+            self.report(task, counts=dict(counts), **(content or {}))
+
+    def report(self, task: str, **content: Any) -> None:
+        """Tell the driver."""
+        self.driver.report(TaskReport(self.driver.attempt, self.epoch, task, **content))
+
+
+@attrs.frozen
+class SourceTask:
+    """Reads a partition's records and counts them.
+
+    ``read`` turns a split into records; without it the partition's items are the records. Unless they are
+    fresh, records are isolated: a pickle of many keeps what they share, and a source may refill one object.
+    """
+
+    link: TaskLink
+    name: str
+    read: Callable[[Any, Reject], Iterable[Any]] | None = None
+    is_fresh: bool = False
+
+    def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[Any]:
+        task = f"{self.name}[{partition}]"
+        rejected: list[RejectedRecord] = []
+        counter = RecordCounter()
+        with self.link.reporting(task) as counts:
+
+            def reject(record: RejectedRecord) -> None:
+                counts[f"{self.name}.records_malformed"] += 1
+                if record.keep:
+                    rejected.append(record)
+
+            counts[f"{self.name}.records_malformed"] = 0
+            try:
+                take = counter.as_it_is if self.is_fresh else counter.isolated
+                yield from map(take, self._records(items, reject))
+            except (OSError, EOFError) as error:
+                if isinstance(error, PyFlinkStateError):
+                    raise
+                raise SourceError(f"source {self.name!r} cannot be read: {error}") from error
+            counts[f"{self.name}.records_out"] += counter.number
+            if rejected:
+                self.link.report(task, rejected=tuple(rejected))
+
+    def _records(self, items: Iterable[Any], reject: Reject) -> Iterable[Any]:
+        if self.read is None:
+            return items
+        read = self.read
+        return chain.from_iterable(read(split, reject) for split in items)
+
+
+@attrs.frozen
+class ChainTask:
+    """Runs operators without state over a stage's output."""
+
+    link: TaskLink
+    stage: str
+    operators: tuple[ChainedOperator, ...]
+    parallelism: int
+    #: The stage's output is frames of values, not single records.
+    decodes: bool
+    #: Which side output of the stage is read; None for the main one.
+    tag_id: str | None = None
+    #: None in a job without event time.
+    event_time: EventTimeSettings | None = None
+
+    def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Any]:
+        """Return what comes out of the chain."""
+        if not self.operators and self.tag_id is None and self.event_time is None:
+            return chain.from_iterable(map(_main_values, stream)) if self.decodes else iter(stream)
+        return self.start(partition, stream, counts).run()
+
+    def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
+        """Return the chain, ready to run over a partition; its time is where the epoch begins."""
+        metrics = OperatorMetrics(SystemClock().now_ms)
+
+        def report(values: MetricValues) -> None:
+            self.link.report(f"{self.stage}[{partition}]", metrics=values)
+
+        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
+        watermarks = {} if self.event_time is None else self.event_time.watermarks
+        made = Chain(self.operators, info, counts, watermarks)
+        frames = map(ValuesFrame.decode, stream) if self.decodes else None
+        records = iter(stream) if frames is None else self._unpacked(frames, made.source_time)
+        return RunningChain(self, partition, made, records)
+
+    def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Any]:
+        """Return the records of frames; ``time`` follows them, and is where the first frame says at once."""
+        first = next(frames, None)
+        if first is None:
+            return iter(())
+        if first.opening is not None:
+            time.watermark, time.is_idle = first.opening, first.is_idle
+
+        def unpack() -> Iterator[Any]:
+            for frame in chain((first,), frames):
+                values, timestamps = frame.output(self.tag_id)
+                time.is_idle = frame.is_idle
+                if timestamps is None:
+                    yield from values
+                else:
+                    for value, time.timestamp in zip(values, timestamps, strict=True):
+                        yield value
+                if frame.watermark is not None:
+                    time.watermark = frame.watermark
+
+        return unpack()
+
+
+def _main_values(data: bytes) -> Sequence[Any]:
+    return ValuesFrame.decode(data).values
+
+
+@attrs.frozen
+class RunningChain:
+    """A chain over one partition."""
+
+    task: ChainTask
+    partition: int
+    chain: Chain
+    records: Iterator[Any]
+
+    def run(self) -> Iterator[Any]:
+        """Yield what comes out of the chain; report the watermarks of its assigners at the end."""
+        yield from self.chain.run(self.records)
+        if self.chain.watermarks:
+            task = f"{self.task.stage}[{self.partition}]"
+            self.task.link.report(task, watermarks=dict(self.chain.watermarks))
+
+    def end(self) -> int:
+        """Return the watermark behind the last record."""
+        settings = self.task.event_time
+        return MAX_WATERMARK if settings is not None and settings.is_final else self.chain.time.watermark
+
+
+@attrs.frozen
+class RouteTask:
+    """The map side before a stateful operator: chain, key, frames."""
+
+    chain: ChainTask
+    operator_id: str
+    router: Router
+
+    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
+        branch = f".{self.router.branch}" if self.router.branch else ""
+        task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
+        with self.chain.link.reporting(task) as counts:
+            if self.chain.event_time is None:
+                yield from self.router.route(partition, self.chain.records(partition, stream, counts))
+            else:
+                running = self.chain.start(partition, stream, counts)
+                yield from self.router.route(partition, running.run(), running.chain.time)
+
+
+@attrs.frozen
+class StageTask:
+    """A chain whose results several others read: frames, with what goes to side outputs."""
+
+    chain: ChainTask
+    stage_id: str
+
+    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[bytes]:
+        with self.chain.link.reporting(f"{self.stage_id}[{partition}]") as counts:
+            running = self.chain.start(partition, stream, counts)
+            records, made = running.run(), running.chain
+            if self.chain.event_time is None:
+                yield from _untimed(records, made, self.stage_id)
+            else:
+                yield from _timed(records, running, self.stage_id)
+
+
+def _untimed(records: Iterator[Any], chain: Chain, place: str) -> Iterator[bytes]:
+    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
+    while (values := cutter.take(records)) or chain.side:
+        frame = ValuesFrame(values, side=dict(chain.side))
+        chain.side.clear()
+        yield from _cut(frame, place, cutter)
+
+
+def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
+    size = 0
+    for data in encoded_frames(frame, place):
+        size += len(data)
+        yield data
+    cutter.encoded(size)
+
+
+def _timed(records: Iterator[Any], running: RunningChain, place: str) -> Iterator[bytes]:
+    made = running.chain
+    cutter = FrameCutter(frames.RECORDS_PER_FRAME)
+    time = made.time
+    opening: int | None = time.watermark
+    settings = running.task.event_time
+    silent, began = settings is not None and settings.is_idle, time.watermark
+    while True:
+        values, timestamps = timed_batch(records, time, cutter)
+        silent = silent and not values and time.watermark == began
+        is_over = not values and not made.side
+        watermark = running.end() if is_over else time.watermark
+        is_idle = silent or time.is_idle
+        frame = ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening)
+        made.side.clear()
+        yield from _cut(frame, place, cutter)
+        if is_over:
+            return
+        opening = None
+
+
+@attrs.frozen
+class MergeTask:
+    """The reduce side before an operator without state: frames of values, and their watermarks merged."""
+
+    link: TaskLink
+    operator_id: str
+    #: Where those of assigners and operators stood when the epoch began; None in a job without event time.
+    watermarks: dict[str, int] | None = None
+
+    def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
+        decoded = (KeyedFrame.decode(payload) for _, payload in frames)
+        if self.watermarks is None:
+            yield from (ValuesFrame(frame.values).encode() for frame in decoded)
+            return
+        merger = WatermarkMerger(self.watermarks.get(self.operator_id, NO_WATERMARK))
+        content: dict[str, Any] = {}
+        with self.link.reporting(f"{self.operator_id}[{subtask}]", content):
+            yield from (frame.encode() for frame in _merged(decoded, merger))
+            content["watermarks"] = {self.operator_id: merger.watermark}
+
+
+def _merged(frames: Iterator[KeyedFrame], merger: WatermarkMerger) -> Iterator[ValuesFrame]:
+    """Yield frames with the watermark of all channels; the first one stands for the openings."""
+    is_open = False
+    for frame in frames:
+        assert frame.time is not None
+        is_opening = frame.time.event is ChannelEvent.OPEN
+        if not is_opening and not is_open:
+            is_open = True
+            yield ValuesFrame((), None, merger.watermark, merger.is_idle, {}, merger.watermark)
+        merger.advance(frame.time)
+        if not is_opening:
+            yield ValuesFrame(frame.values, frame.timestamps, merger.watermark, merger.is_idle)
+
+
+@attrs.frozen
+class StartSlotsTask:
+    """Starts slots where they do not run yet, and waits until they have restored their state."""
+
+    link: TaskLink
+
+    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Any]:
+        for slot in slots:
+            with self.link.reporting(str(slot)):
+                self.link.driver.acquire_slot(slot)
+        yield from ()
+
+
+@attrs.frozen
+class SlotTask:
+    """The reduce side: feeds the subtask's frames to its slot and passes on what comes back."""
+
+    link: TaskLink
+    operator_id: str
+    name: str
+    barrier: CheckpointTrigger | None
+    addresses: dict[SlotId, Address]
+    #: Records have timestamps, and watermarks follow them.
+    is_timed: bool = False
+    #: Nothing comes after this epoch.
+    is_final: bool = False
+
+    def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
+        slot = SlotId(self.operator_id, subtask)
+        attempt, epoch = self.link.driver.attempt, self.link.epoch
+        begin = BeginEpoch(attempt, epoch, self.barrier, self.is_timed, self.is_final)
+        content: dict[str, Any] = {}
+        with self.link.reporting(str(slot), content) as counts:
+            address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
+            payloads = (payload for _, payload in frames)
+            for item in run_epoch(address, self.link.driver.secret, slot, begin, payloads):
+                if isinstance(item, EpochDone):
+                    counts[f"{self.name}.records_in"] += item.records_in
+                    counts[f"{self.name}.records_out"] += item.records_out
+                    named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
+                    content.update(
+                        metrics=named,
+                        is_slot=True,
+                        next_timer_ms=item.next_timer_ms,
+                        watermarks={self.operator_id: item.watermark},
+                    )
+                else:
+                    yield item
+
+
+@attrs.frozen
+class SinkTask:
+    """The end of a branch: chain, then the sink's writer."""
+
+    chain: ChainTask
+    #: Unlike the name, no other sink of the job has it.
+    sink_id: str
+    writer: SinkWriter
+    #: How many partitions of the sink are before those of this branch.
+    first: int = 0
+
+    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[Any]:
+        with self.chain.link.reporting(f"{self.sink_id}[{partition}]") as counts:
+            records = self.chain.records(partition, stream, counts)
+            yield from self.writer.write(self.first + partition, records)

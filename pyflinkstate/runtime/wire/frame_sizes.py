@@ -1,0 +1,155 @@
+"""How many records go into a frame: some thousand, or as many as make some megabytes.
+
+Frames are bounded by bytes because whole frames are held in memory: by the task that makes one, by Spark,
+and by the slot. Records are taken in *chunks*, and one record of each chunk is measured, roughly: that costs
+a few nanoseconds a record. A chunk is one record at first and doubles while records are small, so that it is
+small where they are large. What a frame has when it is encoded corrects the measure for the next one, and a
+frame that has become too large all the same is cut in two. All of this depends on nothing but the records,
+so an epoch that is run again has the same frames.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.wire.failures import shorten
+
+#: A frame is complete when it has about so many bytes, whatever the number of its records. PySpark sorts up
+#: to a hundred frames at a time in a worker's memory.
+FRAME_BYTES = 2 * 1024 * 1024
+#: A frame of several records that is larger is cut in two.
+MAX_FRAME_BYTES = 2 * FRAME_BYTES
+#: One record may have so many bytes in a frame. Spark writes lengths as signed 32-bit numbers.
+MAX_RECORD_BYTES = 1024 * 1024 * 1024
+#: Of so many records one is measured, where they are small.
+CHUNK = 256
+#: Of a container so many items are measured.
+_MEASURED_ITEMS = 8
+_MAX_DEPTH = 6
+_MAX_STEP = 1 << 20
+
+
+def rough_size(value: Any, depth: int = 0) -> int:
+    """Return about how many bytes a value has in a frame; large parts of large containers may be missed."""
+    kind = type(value)
+    if kind is str or kind is bytes or kind is bytearray:
+        return len(value) + 8
+    if kind is int or kind is float or value is None:
+        return 8
+    if depth > _MAX_DEPTH:
+        return 8
+    if kind is tuple or kind is list:
+        return _size_of_items(value, len(value), depth)
+    if isinstance(value, dict):
+        return _size_of_items(value, len(value), depth) + _size_of_items(value.values(), len(value), depth)
+    return _size_of_object(value, depth)
+
+
+def _size_of_items(items: Any, number: int, depth: int) -> int:
+    measured = [rough_size(item, depth + 1) for item in islice(items, _MEASURED_ITEMS)]
+    return 8 if not measured else 8 + sum(measured) * number // len(measured)
+
+
+def _size_of_object(value: Any, depth: int) -> int:
+    fields = getattr(value, "__dict__", None)
+    if fields:
+        return rough_size(dict(fields), depth + 1)
+    size: Any = getattr(value, "nbytes", None)
+    if type(size) is int:
+        return size
+    slots = getattr(type(value), "__slots__", ())
+    if slots and not isinstance(slots, str):
+        return sum(rough_size(getattr(value, name, None), depth + 1) for name in slots)
+    return sys.getsizeof(value)
+
+
+class FrameCutter:
+    """Takes as many of the records that come next as make a frame.
+
+    Args:
+        max_records: a frame has no more.
+    """
+
+    def __init__(self, max_records: int) -> None:
+        self._max_records = max_records
+        self._chunk = 1
+        self._measured = 0
+        #: How much larger records are in a frame than they were measured.
+        self._factor = 1.0
+
+    def take(self, records: Iterator[Any], note: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Return the next frame's records; none at the end. ``note`` is called with each once it is taken."""
+        batch: list[Any] = []
+        self._measured = 0
+        while number := self._next(len(batch)):
+            before = len(batch)
+            for_chunk = islice(records, number)
+            if note is None:
+                batch.extend(for_chunk)
+            else:
+                for record in for_chunk:
+                    batch.append(record)
+                    note(record)
+            if len(batch) < before + number:
+                return batch
+            self._measure(number, rough_size(batch[-1]))
+        return batch
+
+    def _next(self, taken: int) -> int:
+        is_full = self._measured * self._factor >= FRAME_BYTES
+        return 0 if is_full else min(self._chunk, self._max_records - taken)
+
+    def _measure(self, number: int, size: int) -> None:
+        self._measured += number * size
+        room = int(FRAME_BYTES / (4 * max(size, 1) * self._factor))
+        self._chunk = max(1, min(2 * self._chunk, room, CHUNK))
+
+    def encoded(self, size_bytes: int) -> None:
+        """What was taken has so many bytes in its frames."""
+        if self._measured:
+            self._factor = max(1.0, size_bytes / self._measured)
+
+
+class OutputSteps:
+    """How many records of a frame to process before what came out is looked at.
+
+    All of a frame, where results are small. Where one record gives some megabytes, a few at a time.
+    """
+
+    def __init__(self) -> None:
+        self._step = CHUNK
+
+    def parts(self, number: int) -> Iterator[slice]:
+        """Yield which of ``number`` records to process next."""
+        start = 0
+        while start < number:
+            end = min(number, start + self._step)
+            yield slice(start, end)
+            start = end
+
+    def is_full(self, results: Sequence[Any]) -> bool:
+        """Return whether these are enough for a frame, and go by them from now on."""
+        size = 0 if not results else rough_size(results[-1]) * len(results)
+        self._step = max(1, self._step // 2) if size > FRAME_BYTES else min(2 * self._step, _MAX_STEP)
+        return size >= FRAME_BYTES
+
+
+def check_record(size_bytes: int, place: str, value: Any, key: Any = None) -> None:
+    """Check that a record is not too large for a frame.
+
+    Raises:
+        BadRecordError: it has more than ``MAX_RECORD_BYTES``.
+    """
+    if size_bytes > MAX_RECORD_BYTES:
+        of_key = "" if key is None else f" of key {shorten(key)}"
+        raise BadRecordError(
+            f"{place}: a record{of_key}, a {type(value).__name__}, has {size_bytes} bytes when it is sent, "
+            f"and at most {MAX_RECORD_BYTES} can be: keep large objects in files and send their paths, or "
+            f"send them in pieces",
+            operator=place,
+            size_bytes=size_bytes,
+        )

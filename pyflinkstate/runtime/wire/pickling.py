@@ -1,0 +1,89 @@
+"""Pickling of what crosses processes: functions by value, records the fast way where that will do.
+
+A class of the main script or of a notebook cannot be pickled by name, as no other process has that
+module. ``cloudpickle`` ships such a class by value, under an id by which two copies of it are known as
+one. PySpark has a ``cloudpickle`` of its own with ids of its own; where both are loaded they are made to
+share them, else a record's class and the class that a function means would be two.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import attrs
+import cloudpickle
+
+from pyflinkstate.backends.types import PICKLE_PROTOCOL
+from pyflinkstate.errors import ConfigurationError
+
+_CLASS_IDS = (
+    "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    "_DYNAMIC_CLASS_TRACKER_BY_ID",
+    "_DYNAMIC_CLASS_TRACKER_LOCK",
+)
+
+
+def dumps_by_value(value: Any) -> bytes:
+    """Return a pickle of ``value`` that needs none of the main script's names to be loaded."""
+    _share_class_ids()
+    data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    return data
+
+
+def dumps(value: Any) -> bytes:
+    """Return a pickle of ``value``, by name where that is possible."""
+    try:
+        return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return dumps_by_value(value)
+
+
+def loads(data: bytes) -> Any:
+    """Return what was pickled; only ever called on bytes of the user's own job."""
+    _share_class_ids()
+    return pickle.loads(data)  # noqa: S301 - see above
+
+
+def _share_class_ids() -> None:
+    of_pyspark = sys.modules.get("pyspark.cloudpickle.cloudpickle")
+    ours = sys.modules["cloudpickle.cloudpickle"]
+    for name in _CLASS_IDS:
+        shared = getattr(of_pyspark, name, None)
+        if shared is not None and hasattr(ours, name):
+            setattr(ours, name, shared)
+
+
+@attrs.frozen
+class ShippedFunction:
+    """Stands for a function in what a task is sent."""
+
+    digest: str
+    #: Its ``value`` maps digests to pickles; Spark has a copy of it on each executor.
+    codes: Any = attrs.field(eq=False, repr=False)
+
+    def load(self) -> Any:
+        """Return a copy of the function that is this task's own."""
+        return loads(self.codes.value[self.digest])
+
+
+def unshipped(function: Any) -> Any:
+    """Return the function that ``function`` is or stands for."""
+    return function.load() if isinstance(function, ShippedFunction) else function
+
+
+def pickled(operator: str, function: Any) -> bytes:
+    """Return ``function`` by value.
+
+    Raises:
+        ConfigurationError: it cannot be pickled.
+    """
+    try:
+        return dumps_by_value(function)
+    except Exception as error:
+        raise ConfigurationError(
+            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
+            f"runs: {error}. Make what it needs (connections, files) in open()",
+            operator=operator,
+        ) from error

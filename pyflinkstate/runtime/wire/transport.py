@@ -1,0 +1,382 @@
+"""Authenticated connections between driver, Spark tasks and state slots.
+
+Who connects names the server that it means, and both ends prove that they know the job's secret
+(:mod:`~pyflinkstate.runtime.wire.handshake`) before a byte of theirs is unpickled; what follows is a
+:class:`~pyflinkstate.runtime.wire.channel.Channel`. Nothing is encrypted, as Spark's own blocks by default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+
+from pyflinkstate.errors import UntrustedConnectionError
+from pyflinkstate.runtime.wire.channel import Channel, MessageCodes
+from pyflinkstate.runtime.wire.handshake import (
+    CLIENT_HELLO_BYTES,
+    PROOF_BYTES,
+    SERVER_HELLO_BYTES,
+    Binding,
+    ClientHandshake,
+    ServerHandshake,
+)
+
+_log = logging.getLogger("pyflinkstate")
+
+#: Where no connection can be taken, for want of descriptors or threads, it is tried again after so long.
+ACCEPT_PAUSE_S = 0.1
+
+
+@attrs.frozen
+class Address:
+    """Where a server listens: a unix socket for the same host, TCP for any other."""
+
+    host: str
+    port: int
+    unix_path: str | None = None
+
+
+@attrs.frozen
+class ServerName:
+    """What a server is for, and which one it is."""
+
+    purpose: str
+    name: str
+
+    @classmethod
+    def of_slot(cls, slot: object, attempt: int) -> ServerName:
+        """Return the name of a slot as tasks reach it."""
+        return cls("slot", f"{slot} of attempt {attempt}")
+
+    def bound_to(self, address: Address, family: socket.AddressFamily) -> Binding:
+        """Return the binding of a connection to it."""
+        if family == socket.AF_UNIX:
+            return Binding(self.purpose, self.name, str(address.unix_path), "unix")
+        return Binding(self.purpose, self.name, f"{address.host} {address.port}", "tcp")
+
+
+#: Where tasks and slots reach the driver.
+DRIVER = ServerName("control", "driver")
+
+
+@attrs.frozen
+class HandshakeLimits:
+    """What those may take who have not proved anything yet.
+
+    Attributes:
+        timeout_s: for the whole handshake, however its bytes trickle in.
+        connections: so many for each listener.
+        patience_s: if there are as many, a new one waits so long for one of them to end; then the oldest is
+            cut off.
+        now_s: a clock that is never set.
+    """
+
+    timeout_s: float = 30.0
+    connections: int = 128
+    patience_s: float = 1.0
+    now_s: Callable[[], float] = time.monotonic
+
+
+LIMITS = HandshakeLimits()
+
+#: The sockets of this process. What it forks must not keep them open: the other ends would not see its end.
+_ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_inherited() -> None:
+    for sock in list(_ours):
+        with contextlib.suppress(OSError):
+            sock.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class _Wire:
+    """A socket during the handshake: each step ends by one deadline for all of them."""
+
+    def __init__(self, sock: socket.socket, limits: HandshakeLimits, deadline_s: float) -> None:
+        self._sock = sock
+        self._now_s = limits.now_s
+        self._deadline_s = deadline_s
+
+    def send(self, data: bytes) -> None:
+        self._set_timeout()
+        self._sock.sendall(data)
+
+    def receive(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            self._set_timeout()
+            more = self._sock.recv(length - len(data))
+            if not more:
+                raise EOFError("it hung up, as a server does on a client that means another one")
+            data += more
+        return data
+
+    def _set_timeout(self) -> None:
+        self._sock.settimeout(_left_s(self._deadline_s, self._now_s))
+
+
+def _left_s(deadline_s: float, now_s: Callable[[], float]) -> float:
+    left_s = deadline_s - now_s()
+    if left_s <= 0:
+        raise TimeoutError("the handshake took too long")
+    return left_s
+
+
+def connect(address: Address, server: ServerName, secret: bytes, limits: HandshakeLimits = LIMITS) -> Channel:
+    """Connect and authenticate, through the unix socket where it exists on this host.
+
+    Args:
+        address: where to connect to.
+        server: which server is meant; another one at that address is refused.
+        secret: that of the job.
+
+    Raises:
+        UntrustedConnectionError: the other end is another server, or does not know the secret.
+        OSError: nobody listens there.
+    """
+    deadline_s = limits.now_s() + limits.timeout_s
+    sock = None if address.unix_path is None else _connect_on_unix(address.unix_path)
+    if sock is None:
+        left_s = _left_s(deadline_s, limits.now_s)
+        sock = socket.create_connection((address.host, address.port), timeout=left_s)
+    _ours.add(sock)
+    try:
+        return _greet_server(sock, address, server, secret, _Wire(sock, limits, deadline_s))
+    except UntrustedConnectionError as error:
+        sock.close()
+        raise UntrustedConnectionError(f"no trust between the two ends of {address}: {error}") from error
+    except (EOFError, OSError) as error:
+        sock.close()
+        raise ConnectionError(f"no trust between the two ends of {address}: {error}") from error
+
+
+def _greet_server(
+    sock: socket.socket, address: Address, server: ServerName, secret: bytes, wire: _Wire
+) -> Channel:
+    _check_user(sock)
+    handshake = ClientHandshake(secret, server.bound_to(address, sock.family))
+    wire.send(handshake.hello())
+    proof, keys = handshake.finish(wire.receive(SERVER_HELLO_BYTES))
+    wire.send(proof)
+    return _channel(sock, keys.to_server, keys.to_client)
+
+
+def _greet_client(sock: socket.socket, binding: Binding, secret: bytes, wire: _Wire) -> Channel:
+    _check_user(sock)
+    handshake = ServerHandshake(secret, binding)
+    wire.send(handshake.answer(wire.receive(CLIENT_HELLO_BYTES)))
+    keys = handshake.finish(wire.receive(PROOF_BYTES))
+    return _channel(sock, keys.to_client, keys.to_server)
+
+
+def _channel(sock: socket.socket, sends: bytes, receives: bytes) -> Channel:
+    sock.settimeout(None)
+    if sock.family == socket.AF_UNIX:
+        return Channel(sock)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _keep_alive(sock)
+    return Channel(sock, MessageCodes(sends), MessageCodes(receives))
+
+
+def _check_user(sock: socket.socket) -> None:
+    """Refuse a unix socket's other end if it is another user's, where the system says whose it is."""
+    if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return
+    credentials = struct.Struct("3i")
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    _, uid, _ = credentials.unpack(data)
+    if uid != os.getuid():
+        raise UntrustedConnectionError(f"the other end of the unix socket is user {uid}'s")
+
+
+def _connect_on_unix(path: str) -> socket.socket | None:
+    """Connect to a unix socket; None where it is not this host's, or nobody listens any more."""
+    if not os.path.exists(path):
+        return None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice within about a minute that the other host is gone, not within the kernel's two hours."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # Linux has them all
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class _Strangers:
+    """The connections of one listener that have proved nothing yet, the oldest first."""
+
+    def __init__(self, limits: HandshakeLimits) -> None:
+        self._limits = limits
+        self._socks: dict[socket.socket, None] = {}
+        self._changed = threading.Condition()
+
+    def admit(self, sock: socket.socket) -> None:
+        """Count one more; if there are too many, the oldest is cut off."""
+        with self._changed:
+            if not self._changed.wait_for(self._has_room, self._limits.patience_s):
+                oldest = next(iter(self._socks))
+                del self._socks[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._socks[sock] = None
+
+    def leave(self, sock: socket.socket) -> None:
+        """It has proved who it is, or is gone."""
+        with self._changed:
+            self._socks.pop(sock, None)
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return len(self._socks) < self._limits.connections
+
+
+class Server:
+    """Accepts connections, each authenticated and served in a thread of its own.
+
+    Args:
+        listeners: bound and listening sockets.
+        address: where those who connect are told that it listens.
+        name: which server this is.
+        secret: what a peer must know.
+        serve: called with each authenticated connection; ``EOFError`` and ``OSError`` end it quietly.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        address: Address,
+        name: ServerName,
+        secret: bytes,
+        serve: Callable[[Channel], None],
+        limits: HandshakeLimits = LIMITS,
+    ) -> None:
+        self._listeners = listeners
+        _ours.update(listeners)
+        self._address = address
+        self._name = name
+        self._secret = secret
+        self._serve = serve
+        self._limits = limits
+        self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._threads = [
+            threading.Thread(target=self._accept, args=(listener,), daemon=True)
+            for listener in self._listeners
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def is_alive(self) -> bool:
+        """Return whether every listener is being listened to."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def close(self) -> None:
+        """Accept no more; connections that are open stay open."""
+        self._closed.set()
+        for listener in self._listeners:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        strangers = _Strangers(self._limits)
+        while True:
+            try:
+                self._take(listener, strangers)
+            except (OSError, RuntimeError) as error:  # no more descriptors, or no more threads
+                if self._closed.wait(ACCEPT_PAUSE_S):
+                    return
+                _log.warning("a connection could not be taken, and the next one is waited for: %s", error)
+
+    def _take(self, listener: socket.socket, strangers: _Strangers) -> None:
+        sock, _ = listener.accept()
+        _ours.add(sock)
+        strangers.admit(sock)
+        try:
+            threading.Thread(target=self._greet, args=(sock, strangers), daemon=True).start()
+        except BaseException:
+            strangers.leave(sock)
+            sock.close()
+            raise
+
+    def _greet(self, sock: socket.socket, strangers: _Strangers) -> None:
+        with sock:
+            try:
+                self._authenticate_and_serve(sock, strangers)
+            except UntrustedConnectionError as error:
+                _log.warning("a connection to the %s server was refused: %s", self._name.purpose, error)
+            except (EOFError, OSError):
+                pass  # the other end is gone
+            except Exception:  # noqa: BLE001 - it ends this connection, and no other
+                _log.exception("a connection to the %s server was given up", self._name.purpose)
+
+    def _authenticate_and_serve(self, sock: socket.socket, strangers: _Strangers) -> None:
+        deadline_s = self._limits.now_s() + self._limits.timeout_s
+        try:
+            binding = self._name.bound_to(self._address, sock.family)
+            channel = _greet_client(sock, binding, self._secret, _Wire(sock, self._limits, deadline_s))
+        finally:
+            strangers.leave(sock)
+        self._serve(channel)
+
+
+def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
+    """Listen on a port of ``host``, on a free one for 0."""
+    return socket.create_server((host, port), backlog=128)
+
+
+def listen_on_unix() -> tuple[socket.socket, str]:
+    """Listen on a unix socket in a folder that only this user can enter; returns it and its path."""
+    folder = _private_folder()
+    _remove_orphans(folder)
+    path = folder / f"{os.getpid()}-{os.urandom(4).hex()}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(128)
+    return listener, str(path)
+
+
+def _private_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"pyflinkstate-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o777 != 0o700:
+        raise PermissionError(f"{folder} is not this user's own, or others can enter it; remove it")
+    return folder
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove the sockets of processes that were killed."""
+    for path in folder.iterdir():
+        try:
+            os.kill(int(path.name.partition("-")[0]), 0)
+        except (ProcessLookupError, ValueError):
+            path.unlink(missing_ok=True)
+        except PermissionError:
+            continue

@@ -1,0 +1,141 @@
+"""Event time on its way: from the tasks that make watermarks to the subtasks that merge them.
+
+A watermark travels behind the records that it follows, in the frame that holds them. Each Spark partition
+that feeds a subtask is a channel; the channels that come from the same part of the plan form a *branch*.
+Every channel opens with the watermark of its branch, so a subtask knows all of its channels before the
+first record, and closes at the end of the epoch. The watermark of a branch is the least of its channels
+that had records, that of a subtask the least of its branches that are not idle; it never goes back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import attrs
+
+#: Flink's ``Long.MIN_VALUE``: no watermark has come.
+NO_WATERMARK = -(2**63)
+#: Flink's ``Watermark.MAX_WATERMARK``: nothing will come any more.
+MAX_WATERMARK = 2**63 - 1
+
+
+@attrs.define
+class TaskTime:
+    """What a task knows of the record that it is at; one object for all records.
+
+    Attributes:
+        timestamp: of the record, in ms since 1970; None without one.
+        watermark: behind the record.
+        is_idle: the stream holds back no other.
+    """
+
+    timestamp: int | None = None
+    watermark: int = NO_WATERMARK
+    is_idle: bool = False
+
+
+class ChannelEvent(enum.IntEnum):
+    """Where in a channel's epoch a frame is."""
+
+    OPEN = 0
+    RECORDS = 1
+    CLOSE = 2
+    #: The channel had no records in this epoch.
+    CLOSE_EMPTY = 3
+
+
+@attrs.frozen
+class FrameTime:
+    """What a frame says about event time.
+
+    Attributes:
+        branch: which part of the plan it comes from, as a number among the inputs of the operator.
+        channel: the partition it comes from.
+        watermark: behind the frame's records.
+        event: where in the channel's epoch it is.
+        is_idle: the branch holds back no other.
+    """
+
+    branch: int
+    channel: int
+    watermark: int
+    event: ChannelEvent = ChannelEvent.RECORDS
+    is_idle: bool = False
+
+
+@attrs.define
+class _Branch:
+    """The channels of one branch in one epoch."""
+
+    opening: int
+    is_idle: bool
+    #: Those that count: they have not closed without records.
+    channels: dict[int, int] = attrs.Factory(dict)
+
+    def open(self, time: FrameTime) -> None:
+        self.opening = min(self.opening, time.watermark)
+        self.channels[time.channel] = time.watermark
+
+    def watermark(self) -> int:
+        return max(self.opening, min(self.channels.values(), default=self.opening))
+
+
+class WatermarkMerger:
+    """The watermark of one subtask, out of those of its channels.
+
+    Args:
+        watermark: where it was at the end of the epoch before.
+    """
+
+    def __init__(self, watermark: int = NO_WATERMARK) -> None:
+        self.watermark = watermark
+        self._branches: dict[int, _Branch] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every branch of this epoch is idle."""
+        return bool(self._branches) and all(branch.is_idle for branch in self._branches.values())
+
+    def begin_epoch(self) -> None:
+        """Forget the channels: they last as long as an epoch."""
+        self._branches.clear()
+
+    def advance(self, time: FrameTime) -> bool:
+        """Take note of a frame; return whether the subtask's watermark has advanced."""
+        branch = self._branches.get(time.branch)
+        if branch is None:
+            branch = self._branches[time.branch] = _Branch(time.watermark, time.is_idle)
+        branch.is_idle = branch.is_idle and time.is_idle  # until its first record
+        if time.event is ChannelEvent.OPEN:  # further branches are to open, and may be behind
+            branch.open(time)
+            return False
+        if time.event is ChannelEvent.CLOSE_EMPTY and time.watermark < MAX_WATERMARK:
+            branch.channels.pop(time.channel, None)
+        else:
+            branch.channels[time.channel] = time.watermark
+        return self.advance_to(_least(self._branches.values()))
+
+    def advance_to(self, watermark: int) -> bool:
+        """Advance to ``watermark`` if it is later; return whether it is."""
+        if watermark <= self.watermark:
+            return False
+        self.watermark = watermark
+        return True
+
+
+def _least(branches: Iterable[_Branch]) -> int:
+    return min((branch.watermark() for branch in branches if not branch.is_idle), default=NO_WATERMARK)
+
+
+@attrs.frozen
+class EventTimeProgress:
+    """What tasks must know when an epoch begins.
+
+    Attributes:
+        watermarks: of assigners and operators, by their ids.
+        idle: the assigners whose stream has been silent for longer than it may hold back others.
+    """
+
+    watermarks: dict[str, int] = attrs.Factory(dict)
+    idle: frozenset[str] = frozenset()
