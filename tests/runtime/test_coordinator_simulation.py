@@ -30,7 +30,6 @@ from pyflinkstate.runtime.checkpoints.coordinator import (
     NotifyComplete,
     PendingAborted,
     PendingCheckpoint,
-    RunEnded,
     SavepointTarget,
     TimePassed,
     WriteMetadata,
@@ -287,7 +286,7 @@ class Simulation:
             return
         self.seen["completed"] += 1
         assert instructions.pop() == NotifyComplete(checkpoint_id)
-        self.handle(RunEnded(checkpoint_id, instructions))
+        self.subsume(checkpoint_id, instructions)
 
     def subsume(self, checkpoint_id: int, instructions: list[Instruction]) -> None:
         """The older ones that are pending end, and the oldest of the completed ones are deleted."""
