@@ -3,10 +3,14 @@
 The lists that state hands out are here, because copies of them are plain lists.
 """
 
+from pyflinkstate.backends.values.checked import NOTED_FROM, CheckedDict, CheckedList
 from pyflinkstate.backends.values.isolation import isolated, isolated_elements, isolated_from, take_isolated
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
 
 __all__ = [
+    "NOTED_FROM",
+    "CheckedDict",
+    "CheckedList",
     "ListIterator",
     "changed_meanwhile",
     "isolated",
