@@ -24,6 +24,7 @@ from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList, isolated
 from pyflinkstate.errors import StateValueError
 
@@ -139,6 +140,20 @@ def test_a_value_that_is_read_changed_and_stored_again() -> None:
 def test_a_value_of_a_map_that_is_read_changed_and_stored_again() -> None:
     part = Counted()
     state = state_of(make_backend(LONG), MapStateDescriptor("m", STRING, Types.LIST(part.type_info)), 1)
+    state.put("a", list(range(MANY)))
+    state.put("a", state.get("a"))
+    part.calls = 0
+    for value in range(MANY):
+        mine = state.get("a")
+        mine.append(value)
+        state.put("a", mine)
+    assert part.calls == MANY
+
+
+def test_a_value_of_a_broadcast_state_that_is_read_changed_and_stored_again() -> None:
+    part = Counted()
+    descriptor = MapStateDescriptor("b", STRING, Types.LIST(part.type_info))
+    state = DefaultOperatorStateBackend().get_broadcast_state(descriptor)
     state.put("a", list(range(MANY)))
     state.put("a", state.get("a"))
     part.calls = 0
