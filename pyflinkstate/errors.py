@@ -14,7 +14,7 @@ it travels from the process that found it to the driver.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 
 class PyFlinkStateError(Exception):
@@ -220,5 +220,14 @@ class JobSupersededError(PyFlinkStateError, RuntimeError):
     """A newer driver has taken the job over: this one ends, and changes nothing any more."""
 
 
+class ImpossibleEventError(PyFlinkStateError, RuntimeError):
+    """A state machine of the runtime was told what cannot happen in its state: a fault of this package."""
+
+
 class JobFailedError(PyFlinkStateError, RuntimeError):
     """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Say that no case is left; type checkers see whether that is so."""
+    raise ImpossibleEventError(f"nothing is known to do with {value!r}")

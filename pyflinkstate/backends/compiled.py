@@ -14,6 +14,7 @@ COMPILED_MODULES = (
     "heap.key_context",
     "heap.map_state",
     "heap.nested_state_map",
+    "heap.record_loop",
     "heap.state_map",
     "heap.states",
     "values.isolation",

@@ -229,7 +229,7 @@ def _forge_one(holder: Any, name: Any, seed: random.Random) -> None:
 def head_of(data: bytes) -> tuple[bytes, int, dict[str, Any], bytes]:
     """Return magic, version, content and the rest of a file with a head."""
     version = int.from_bytes(data[8:10], "big")
-    size = head_size(data[:PREFIX_SIZE], data[:8], {version}, "file")
+    size = head_size(data[:PREFIX_SIZE], data[:8], "file")
     return data[:8], version, json.loads(data[PREFIX_SIZE : size - 4]), data[size:]
 
 

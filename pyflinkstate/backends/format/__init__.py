@@ -7,7 +7,6 @@ from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_mess
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.format.operator_file import (
     OPERATOR_FILE_MAGIC,
-    OPERATOR_FILE_VERSIONS,
     OperatorStateCodec,
     decode_metas,
     encode_metas,
@@ -19,7 +18,6 @@ from pyflinkstate.backends.format.section_writer import SectionWriter, write_fil
 from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
 from pyflinkstate.backends.format.state_file import (
     STATE_FILE_MAGIC,
-    STATE_FILE_VERSIONS,
     StateCodec,
     StateFileHead,
 )
@@ -41,11 +39,9 @@ from pyflinkstate.backends.format.streams import CheckpointStreamFactory, StateR
 __all__ = [
     "END_OF_STREAM",
     "OPERATOR_FILE_MAGIC",
-    "OPERATOR_FILE_VERSIONS",
     "RAW_KEYED_STATE",
     "SHARED_PREFIX",
     "STATE_FILE_MAGIC",
-    "STATE_FILE_VERSIONS",
     "ByteStreamStateHandle",
     "CheckpointMetadata",
     "CheckpointStreamFactory",

@@ -1,6 +1,7 @@
 """The heap backend: keyed state in copy-on-write maps, snapshots without stopping, restores."""
 
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
+from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
@@ -9,6 +10,7 @@ __all__ = [
     "TIMER_STATE_PREFIX",
     "HeapKeyedStateBackend",
     "HeapRestoreOperation",
+    "RecordLoop",
     "Timer",
     "TimerQueue",
     "snapshot_runner",

@@ -9,7 +9,6 @@ import attrs
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.format import (
     STATE_FILE_MAGIC,
-    STATE_FILE_VERSIONS,
     KeyGroupEntries,
     KeyGroupsStateHandle,
     Section,
@@ -94,7 +93,7 @@ class HeapRestoreOperation:
                 self._load_table(meta, entries)
 
     def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
-        head = read_head(self.reader, handle.stream, STATE_FILE_MAGIC, STATE_FILE_VERSIONS)
+        head = read_head(self.reader, handle.stream, STATE_FILE_MAGIC)
         return StateFileHead.decode(head, self.reader.describe(handle.stream))
 
     def _check_head(self, head: StateFileHead, what: str) -> None:

@@ -11,7 +11,6 @@ import attrs
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,
-    OPERATOR_FILE_VERSIONS,
     CheckpointStreamFactory,
     OperatorStateCodec,
     OperatorStateEntry,
@@ -109,7 +108,7 @@ class OperatorStateRestoreOperation:
                 self._restore_state(handle, codecs[name], entry)
 
     def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
-        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC, OPERATOR_FILE_VERSIONS)
+        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
         metas = decode_metas(head, self.reader.describe(handle.stream))
         float_type = float_type_of(head)
         return {

@@ -4,7 +4,13 @@ The lists that state hands out are here, because copies of them are plain lists.
 """
 
 from pyflinkstate.backends.values.checked import NOTED_FROM, CheckedDict, CheckedList
-from pyflinkstate.backends.values.isolation import isolated, isolated_elements, isolated_from, take_isolated
+from pyflinkstate.backends.values.isolation import (
+    RecordCounter,
+    isolated,
+    isolated_elements,
+    isolated_from,
+    take_isolated,
+)
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
 
 __all__ = [
@@ -12,6 +18,7 @@ __all__ = [
     "CheckedDict",
     "CheckedList",
     "ListIterator",
+    "RecordCounter",
     "changed_meanwhile",
     "isolated",
     "isolated_elements",
