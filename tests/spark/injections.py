@@ -24,6 +24,7 @@ def codes_within(code: CodeType) -> list[CodeType]:
 
 #: What runs from the request for an epoch to its word, in the order in which it is called.
 ON_THE_WAY: list[Callable[..., Any]] = [
+    Job._run_epoch,
     Job._start,
     on_spark._local_properties,
     on_spark.SparkRunner.start,
