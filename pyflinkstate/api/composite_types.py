@@ -34,8 +34,12 @@ class _SequenceTypeInfo(TypeInformation):
 
     element_type: TypeInformation
 
-    def has_floats(self) -> bool:
-        return self.element_type.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.element_type,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (element_type,) = parts
+        return attrs.evolve(self, element_type=element_type)
 
     def rounded(self, value: Any) -> Any:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
@@ -157,8 +161,12 @@ class MapTypeInfo(TypeInformation):
         except TypeError as error:
             raise ValueError(f"a key of {self.name}: {error}") from error
 
-    def has_floats(self) -> bool:
-        return self.key_type_info.has_floats() or self.value_type_info.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.key_type_info, self.value_type_info
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        key_type_info, value_type_info = parts
+        return attrs.evolve(self, key_type_info=key_type_info, value_type_info=value_type_info)
 
     def rounded(self, value: Any) -> Any:
         keys, items = self.key_type_info, self.value_type_info
@@ -213,8 +221,11 @@ class TupleTypeInfo(TypeInformation):
             for field, field_type in zip(value, self.field_types, strict=True)
         )
 
-    def has_floats(self) -> bool:
-        return any(field_type.has_floats() for field_type in self.field_types)
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.field_types
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        return attrs.evolve(self, field_types=parts)
 
     def rounded(self, value: Any) -> Any:
         return tuple(map(_rounded, self.field_types, value))
@@ -294,8 +305,11 @@ class RowTypeInfo(TypeInformation):
         ]
         return row_of(fields, self.field_names, kind)
 
-    def has_floats(self) -> bool:
-        return any(field_type.has_floats() for field_type in self.field_types)
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.field_types
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        return RowTypeInfo(parts, self.field_names)
 
     def rounded(self, value: Any) -> Any:
         return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
@@ -393,8 +407,12 @@ class ExternalTypeInfo(TypeInformation):
     def check(self, value: Any) -> Any:
         return self.type_info.check(value)
 
-    def has_floats(self) -> bool:
-        return self.type_info.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.type_info,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (type_info,) = parts
+        return ExternalTypeInfo(type_info)
 
     def rounded(self, value: Any) -> Any:
         return self.type_info.rounded(value)

@@ -44,7 +44,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from pyflinkstate.backends.heap.isolation import is_immutable
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -55,6 +54,7 @@ from pyflinkstate.backends.heap.state_map import (
     StateTransformationFunction,
     transformed,
 )
+from pyflinkstate.backends.values.isolation import is_immutable
 from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
 
 if TYPE_CHECKING:

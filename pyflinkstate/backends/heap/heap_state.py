@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.serializers import rebuilds
+from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:

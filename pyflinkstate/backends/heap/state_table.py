@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -18,11 +19,8 @@ from pyflinkstate.backends.heap.state_map import (
     StateSnapshotTransformer,
 )
 from pyflinkstate.backends.internal_state import StateEntry
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.serializers import value_copier
-from pyflinkstate.backends.state_entries import KeyGroupEntries
-from pyflinkstate.backends.state_meta import RegisteredStateMeta, StateMeta
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredStateMeta, StateMeta, value_copier
 
 #: Makes the transformer of one snapshot, as a transformer must not be shared between snapshots.
 SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]

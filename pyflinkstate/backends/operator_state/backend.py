@@ -8,14 +8,9 @@ from pyflinkstate.api.checkpointed import OperatorStateStore
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.migration import unsealing
-from pyflinkstate.backends.operator_state.states import (
-    HeapOperatorState,
-    RegisteredOperatorStateMeta,
-    create_operator_state,
-)
-from pyflinkstate.backends.snapshot_strategy import SnapshotRegistry
-from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
+from pyflinkstate.backends.snapshots import SnapshotRegistry
+from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, unsealing
 from pyflinkstate.errors import StateMigrationError, StateRegistrationError, UnsupportedFeatureError
 
 

@@ -8,22 +8,25 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
-from pyflinkstate.backends.format.operator_file import (
-    MAGIC,
-    READABLE_VERSIONS,
+from pyflinkstate.backends.format import (
+    END_OF_STREAM,
+    OPERATOR_FILE_MAGIC,
+    CheckpointStreamFactory,
     OperatorStateCodec,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    SectionWriter,
+    StateReader,
     decode_metas,
     encode_metas,
     float_type_of,
+    read_head,
+    schema_message,
+    write_file,
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
-from pyflinkstate.backends.sealed import sealed
-from pyflinkstate.backends.section_reader import read_head
-from pyflinkstate.backends.section_writer import SectionWriter, write_file
-from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
-from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
+from pyflinkstate.backends.operator_state.states import HeapOperatorState
+from pyflinkstate.backends.types import RegisteredOperatorStateMeta, sealed
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 
 
@@ -105,7 +108,7 @@ class OperatorStateRestoreOperation:
                 self._restore_state(handle, codecs[name], entry)
 
     def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
-        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
         metas = decode_metas(head, self.reader.describe(handle.stream))
         float_type = float_type_of(head)
         return {

@@ -5,38 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import attrs
-
 from pyflinkstate.api.state import BroadcastState, ListState
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
-from pyflinkstate.backends.heap.isolation import isolated, isolated_elements, isolated_from
-from pyflinkstate.backends.heap.list_iterator import changed_meanwhile
-from pyflinkstate.backends.serializers import rebuilds, value_copier
-from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
+from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, rebuilds, value_copier
+from pyflinkstate.backends.values import changed_meanwhile, isolated, isolated_elements, isolated_from
 from pyflinkstate.errors import StateValueError
-
-
-@attrs.frozen
-class RegisteredOperatorStateMeta:
-    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
-
-    ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
-    """
-
-    name: str
-    mode: OperatorStateMode
-    stored_type: TypeInformation
-
-    @property
-    def columns(self) -> list[tuple[str, TypeInformation]]:
-        """The columns that the state is written as: name and type of each."""
-        if isinstance(self.stored_type, MapTypeInfo):
-            return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
-        assert isinstance(self.stored_type, ListTypeInfo)
-        return [("value", self.stored_type.element_type)]
-
-    def __str__(self) -> str:
-        return f"{self.mode.value} of {self.stored_type}"
 
 
 def _identity(value: Any) -> Any:

@@ -9,7 +9,7 @@ import attrs
 
 from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
 from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
-from pyflinkstate.backends.ttl.types import TtlValue
+from pyflinkstate.backends.types import TtlValue
 
 
 @attrs.frozen

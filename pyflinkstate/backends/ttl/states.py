@@ -14,9 +14,9 @@ from typing import Any
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import safe_repr
-from pyflinkstate.backends.heap.list_iterator import ListIterator
 from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.types import TtlValue
+from pyflinkstate.backends.types import TtlValue
+from pyflinkstate.backends.values import ListIterator
 from pyflinkstate.errors import NoCurrentKeyError
 
 

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyflinkstate.api.descriptors import ValueStateDescriptor
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.serializers import PICKLE_PROTOCOL
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
+from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.keyed_functions import STATE_NAME, reduce_of
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator

@@ -25,7 +25,7 @@ from pyflinkstate.api.state import (
     ReducingState,
     ValueState,
 )
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
 from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
 

@@ -16,8 +16,8 @@ from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
 from pyflinkstate.api.timers import TimeDomain, TimerService
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator

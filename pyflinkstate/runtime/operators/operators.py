@@ -9,10 +9,9 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.isolation import take_isolated
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
+from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.timers import SubtaskTime
 

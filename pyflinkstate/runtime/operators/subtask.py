@@ -13,12 +13,9 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.backends.heap.record_loop import RecordLoop
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.backends.snapshot_strategy import SnapshotTask
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
-from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
+from pyflinkstate.backends.heap import RecordLoop, Timer
+from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, operator_of

@@ -34,7 +34,7 @@ from pyflinkstate.api.window_assigners import (
     CountTumblingWindowAssigner,
     WindowAssigner,
 )
-from pyflinkstate.backends.key_groups import check_max_parallelism
+from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import (
     ConfigurationError,
     ParallelismError,

@@ -14,8 +14,8 @@ from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
-from pyflinkstate.backends.serializers import rebuilds
+from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine

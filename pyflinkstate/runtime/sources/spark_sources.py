@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     IncompatibleCheckpointError,

@@ -23,12 +23,15 @@ import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
     ByteStreamStateHandle,
+    CheckpointMetadata,
     FileStateHandle,
     StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
 )
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -351,9 +354,10 @@ class CheckpointStorage:
         for checkpoint_id in reversed(completed):
             try:
                 found = self.load(self.uri_of(job_id, checkpoint_id))
-            except CorruptCheckpointError:
+            except CorruptCheckpointError as error:
                 if not fall_back:
                     raise
+                _log.warning("checkpoint %d is passed over: %s", checkpoint_id, error)
                 continue
             if found.job_name != job_name:
                 return None
@@ -424,10 +428,12 @@ class CheckpointStorage:
             flush_folder(self._fs, folder)
 
     def forget_runs(self, job_id: str, before: str) -> None:
-        """Delete the claims of runs that are older than one that has taken the job over."""
-        for run in sorted_runs(self.runs(job_id)):
-            if run == before:
-                return
+        """Delete the claims of runs that are older than one that has taken the job over.
+
+        Its own claim may be gone already: a newer run has deleted it, whose claim has to stay.
+        """
+        runs = sorted_runs([*self.runs(job_id), before])
+        for run in runs[: runs.index(before)]:
             with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
                 self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
 
@@ -620,7 +626,7 @@ class CheckpointFolder:
         return path
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
+        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
         what = self.describe(handle)
         if isinstance(handle, ByteStreamStateHandle):
             data = handle.data[offset : offset + length]

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.backends.key_groups import key_group_of_hash
-from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.errors import InvalidKeyError
 
 #: Keys whose group a task remembers; beyond it, the memory is begun anew.

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.key_groups import operator_index
+from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
@@ -265,7 +265,7 @@ def timed_batch(
 def operator_index_of(
     groups: np.ndarray[Any, np.dtype[np.uint16]], max_parallelism: int, parallelism: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """:func:`~pyflinkstate.backends.key_groups.operator_index` of many key groups at once."""
+    """:func:`~pyflinkstate.backends.keys.key_groups.operator_index` of many key groups at once."""
     return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.heap.isolation import RecordCounter
+from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter

@@ -7,13 +7,9 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
-    KeyGroupsStateHandle,
-    OperatorSubtaskState,
-    StateAssignment,
-)
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues

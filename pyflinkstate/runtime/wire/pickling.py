@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from pyflinkstate.backends.serializers import PICKLE_PROTOCOL
+from pyflinkstate.backends.types import PICKLE_PROTOCOL
 from pyflinkstate.errors import ConfigurationError
 
 _CLASS_IDS = (

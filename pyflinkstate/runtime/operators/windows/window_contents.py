@@ -12,7 +12,7 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.heap.isolation import isolated
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError, StateValueError
 
 #: Flink's name of the state.

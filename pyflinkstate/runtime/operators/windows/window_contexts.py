@@ -14,7 +14,7 @@ from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import CheckedStateStore
 from pyflinkstate.runtime.operators.timers import InternalTimerService

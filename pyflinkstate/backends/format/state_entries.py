@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from pyflinkstate.backends.state_meta import StateMeta
+from pyflinkstate.backends.types import StateMeta
 
 
 @attrs.frozen

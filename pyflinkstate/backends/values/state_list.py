@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflinkstate.backends.heap.list_iterator import ListIterator
+from pyflinkstate.backends.values.list_iterator import ListIterator
 
 
 class StateList(list[Any]):

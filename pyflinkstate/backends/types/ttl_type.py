@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +22,13 @@ class TtlTypeInfo(TypeInformation):
     def check(self, value: Any) -> Any:
         timestamp_ms, user_value = value
         return timestamp_ms, None if user_value is None else self.value_type.check(user_value)
+
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.value_type,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (value_type,) = parts
+        return TtlTypeInfo(value_type)
 
     @property
     def name(self) -> str:

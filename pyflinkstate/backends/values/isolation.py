@@ -29,7 +29,7 @@ import numpy as np
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
-from pyflinkstate.backends.heap.state_list import StateList
+from pyflinkstate.backends.values.state_list import StateList
 
 #: Values of just these types, not of types derived from them, cannot change in place.
 IMMUTABLE_TYPES: Final = frozenset(
