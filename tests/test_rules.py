@@ -213,3 +213,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:
+    script = [sys.executable, str(PACKAGE.parent / "scripts" / "draw_rooms.py"), "--check"]
+    done = subprocess.run(script, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

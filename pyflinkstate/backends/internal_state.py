@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from pyflinkstate.errors import StateValueError
@@ -51,10 +51,3 @@ class InternalState(Protocol):
 
     def set_snapshot_transformer(self, factory: Callable[[], Callable[[Any], Any]]) -> None:
         """Have each snapshot pass stored values through a transformer of its own; None drops an entry."""
-
-
-class InternalMergingState(InternalState, Protocol):
-    """A list, reducing or aggregating state."""
-
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Move what is under ``sources`` to ``target``, combined in order; target comes first."""

@@ -25,6 +25,8 @@ REMARKABLE = {
     "restarts",
     "restored",
     "savepoints",
+    "second drivers",
+    "set aside",
     "stopped",
 }
 

@@ -71,8 +71,12 @@ def run_one(seed: int, archive: Path | None) -> tuple[KillRound, Outcome, float]
     outcome = this.run()
     seconds = time.monotonic() - started
     problems = outcome.problems()
-    word = "FAILED" if problems else "OK"
-    print(f"seed {seed}, {master}: {word} after {seconds:.0f} s: {', '.join(this.troubles())}", flush=True)
+    word, (silence_s, before) = "FAILED" if problems else "OK", this.longest_silence
+    print(
+        f"seed {seed}, {master}: {word} after {seconds:.0f} s (longest silence {silence_s:.0f} s, before "
+        f"{before[:60]!r}): {', '.join(this.troubles())}",
+        flush=True,
+    )
     if problems:
         lines = [*problems, *this.log, f"kept: {folder}"]
         print("\n".join(f"    {line}" for line in lines), flush=True)

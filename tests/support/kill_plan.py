@@ -48,7 +48,7 @@ class Plan:
             troubles,
             tuple(who for who in ("driver", "slot") if rng.random() < 0.25),
             rng.random() < 0.5,
-            (seed, rng.randrange(10)) if rng.random() < 0.6 else None,
+            (seed, rng.randrange(4)) if rng.random() < 0.6 else None,
             rng.randint(1, 5) if rng.random() < 0.35 else None,
             SHORT_HEARTBEAT_MS if FREEZE_SLOT in troubles else rng.choice([SHORT_HEARTBEAT_MS, 50_000]),
             rng.choice(THAWS),

@@ -178,6 +178,9 @@ class KillRound:
     _savepoint: str | None = None
     _epochs_to_return: int = 0
     _thaws: str = ""
+    #: When the job said something last, and how many seconds it took at most until it said what.
+    _heard_s: float = attrs.field(factory=time.monotonic)
+    longest_silence: tuple[float, str] = (0.0, "")
     _strange: list[str] = attrs.Factory(list)
     _rng: random.Random = attrs.field(
         default=attrs.Factory(lambda self: random.Random(self.seed), takes_self=True)
@@ -255,6 +258,9 @@ class KillRound:
             raise Hang(f"{silent}, after {self.log[-1]!r}") from None
         if line is not None and line.startswith(WORDS):
             self.log.append(f"{self._programs.index(program) + 1}: {line}")
+            now_s = time.monotonic()
+            self.longest_silence = max(self.longest_silence, (now_s - self._heard_s, self.log[-1]))
+            self._heard_s = now_s
         return program, line
 
     def _newest_said(self, line: str) -> None:

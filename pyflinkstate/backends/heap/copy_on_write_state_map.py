@@ -164,7 +164,7 @@ class CopyOnWriteStateMap(StateMap):
         return self._size
 
     # --- reading and writing -------------------------------------------------------------------
-    # Finding the bucket stands in each of these, not in a helper: a call would cost as much as the rest.
+    # get() finds its bucket itself, as a call would cost as much as the rest of it; the others call a helper.
 
     def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""

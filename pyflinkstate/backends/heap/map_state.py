@@ -10,7 +10,7 @@ from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.backends.types import rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.errors import ConcurrentModificationError
 
@@ -25,7 +25,7 @@ _VALUES: Final = 2
 class HeapMapState(HeapState):
     """See :class:`~pyflinkstate.api.state.MapState`."""
 
-    __slots__ = ("_changed", "_changes", "_check_key", "_check_value", "_isolates")
+    __slots__ = ("_changed", "_changes", "_check_key", "_check_value", "_isolates", "_recheck")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
@@ -35,6 +35,7 @@ class HeapMapState(HeapState):
         self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check_key
         self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
         self._isolates: bool = not rebuilds(descriptor.value_type_info)
+        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.value_type_info)
 
     def clear(self) -> None:
         state_map, entry_key = self._map(), self._entry_key()
@@ -116,9 +117,13 @@ class HeapMapState(HeapState):
     def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
         key = self._checked_key(key)
         try:
-            return key, None if value is None else self._check_value(value)
+            return key, None if value is None else self._checked_value(key, value)
         except ValueError as error:
             raise self.refusal(f"entry {safe_repr(key)}: {error}") from None
+
+    def _checked_value(self, key: Any, value: Any) -> Any:
+        recheck = self._recheck
+        return self._check_value(value) if recheck is None else recheck(value, self._entries().get(key))
 
     def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
         state_map, entry_key = self._map(), self._entry_key()

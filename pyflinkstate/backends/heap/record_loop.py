@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyflinkstate.backends.heap.key_context import KeyContext
-from pyflinkstate.backends.values import take_isolated
+from pyflinkstate.backends.values.isolation import take_isolated
 
 
 class RecordLoop:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
+from pyflinkstate.api.types import safe_repr
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     CheckpointStreamFactory,
@@ -25,6 +26,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
+from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateValueError
 
 #: Key groups that may wait for the compressor.
@@ -142,11 +144,36 @@ class HeapSnapshotStrategy:
 
 
 def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
+    name = codec.meta.name
     try:
         return codec.to_batch(entries)
     except StateValueError as error:
-        name = codec.meta.name
         raise StateValueError(f"state {name!r}: {error}", state=name) from error
+    except _MISFITS as error:
+        raise _misfit(codec.meta, entries) or error from error
+
+
+#: What the conversion to Arrow raises for a value that does not fit its type.
+_MISFITS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None:
+    """Return the error of the first value that does not fit, or None if all do.
+
+    Values are checked when a state is given them. One that was changed in place after that can be a misfit.
+    """
+    for key, value in zip(entries.keys, entries.values, strict=True):
+        try:
+            if value is not None:
+                meta.stored_type.check(value)
+        except ValueError as error:
+            return StateValueError(
+                f"state {meta.name!r}, key {safe_repr(key)}: {error}; it was changed in place after it was "
+                f"checked: hand what has changed to the state again",
+                state=meta.name,
+                key=safe_repr(key),
+            )
+    return None
 
 
 def snapshot_runner(

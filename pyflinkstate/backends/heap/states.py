@@ -23,7 +23,7 @@ from pyflinkstate.api.types import integer_bounds, safe_repr
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
-from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.backends.types import rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated, isolated_elements, isolated_from
 from pyflinkstate.backends.values.state_list import StateList
 
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 class HeapValueState(HeapState):
     """See :class:`~pyflinkstate.api.state.ValueState`."""
 
-    __slots__ = ("_check", "_default", "_high", "_isolates", "_low")
+    __slots__ = ("_check", "_default", "_high", "_isolates", "_low", "_recheck")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.stored_type.check
         self._isolates: bool = not rebuilds(descriptor.stored_type)
+        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.stored_type)
         self._default: Any = getattr(descriptor, "default_value", None)
         # An int within these bounds needs no further check: the most frequent case, inlined.
         bounds = integer_bounds(descriptor.stored_type)
@@ -78,8 +79,11 @@ class HeapValueState(HeapState):
         state_map.put(key, value)
 
     def _checked(self, value: Any) -> Any:
+        recheck = self._recheck
         try:
-            return self._check(value)
+            if recheck is None:
+                return self._check(value)
+            return recheck(value, self._map().owned(self._entry_key()))
         except ValueError as error:
             raise self.refusal(error) from None
 
@@ -164,12 +168,13 @@ class HeapListState(HeapState):
 class HeapReducingState(HeapState):
     """See :class:`~pyflinkstate.api.state.ReducingState`."""
 
-    __slots__ = ("_check", "_isolates", "_reduce")
+    __slots__ = ("_check", "_isolates", "_recheck", "_reduce")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.type_info.check
         self._isolates: bool = not rebuilds(descriptor.type_info)
+        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.type_info)
         self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function.reduce
 
     def get(self) -> Any:
@@ -207,7 +212,8 @@ class HeapReducingState(HeapState):
         if reduced is None:
             raise self.refusal("the reduce function's result: None is no value")
         try:
-            reduced = self._check(reduced)
+            recheck = self._recheck
+            reduced = self._check(reduced) if recheck is None else recheck(reduced, stored)
         except ValueError as error:
             raise self.refusal(f"the reduce function's result: {error}") from None
         return isolated_from(reduced, stored) if self._isolates else reduced
@@ -216,7 +222,7 @@ class HeapReducingState(HeapState):
 class HeapAggregatingState(HeapState):
     """See :class:`~pyflinkstate.api.state.AggregatingState`."""
 
-    __slots__ = ("_check", "_function", "_isolates")
+    __slots__ = ("_check", "_function", "_isolates", "_recheck")
 
     def __init__(
         self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
@@ -224,6 +230,7 @@ class HeapAggregatingState(HeapState):
         super().__init__(table, context)
         self._check: Callable[[Any], Any] = descriptor.state_type_info.check
         self._isolates: bool = not rebuilds(descriptor.state_type_info)
+        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.state_type_info)
         self._function: Any = descriptor.agg_function
 
     def get(self) -> Any:
@@ -261,7 +268,8 @@ class HeapAggregatingState(HeapState):
         if accumulator is None:
             raise self.refusal("the accumulator: None; add() and merge() must return it")
         try:
-            accumulator = self._check(accumulator)
+            recheck = self._recheck
+            accumulator = self._check(accumulator) if recheck is None else recheck(accumulator, stored)
         except ValueError as error:
             raise self.refusal(f"the accumulator: {error}") from None
         return isolated_from(accumulator, stored) if self._isolates else accumulator

@@ -7,7 +7,13 @@ from typing import Any
 
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
-from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, rebuilds, value_copier
+from pyflinkstate.backends.types import (
+    OperatorStateMode,
+    RegisteredOperatorStateMeta,
+    rebuilds,
+    rechecker,
+    value_copier,
+)
 from pyflinkstate.backends.values import changed_meanwhile, isolated, isolated_elements, isolated_from
 from pyflinkstate.errors import StateValueError
 
@@ -107,6 +113,7 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
         self._check_key = meta.stored_type.key_type_info.check_key
         self._check_value = meta.stored_type.value_type_info.check
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
+        self._recheck = rechecker(meta.stored_type.value_type_info)
         self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
         self._entries: dict[Any, Any] = {}
 
@@ -164,9 +171,13 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
 
     def _checked(self, key: Any, value: Any) -> Any:
         try:
-            return None if value is None else self._check_value(value)
+            return None if value is None else self._checked_value(key, value)
         except ValueError as error:
             raise self._refusal(f"entry {key!r}: {error}") from None
+
+    def _checked_value(self, key: Any, value: Any) -> Any:
+        recheck = self._recheck
+        return self._check_value(value) if recheck is None else recheck(value, self._entries.get(key))
 
     def _refusal(self, reason: object) -> StateValueError:
         return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)

@@ -7,7 +7,7 @@ what it may change to. What outlives the program of a state, its name and types,
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
 from pyflinkstate.backends.types.codec import Convert, JavaHash
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.types.copies import rebuilds, value_copier
+from pyflinkstate.backends.types.copies import rebuilds, rechecker, value_copier
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings
 from pyflinkstate.backends.types.migration import is_newer, state_migration, unsealing
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
@@ -46,6 +46,7 @@ __all__ = [
     "java_hash_of_type",
     "java_hashes_of_strings",
     "rebuilds",
+    "rechecker",
     "sealed",
     "state_migration",
     "text_of_type",

@@ -27,6 +27,8 @@ ToArrow = Convert | None
 FromArrow = Callable[[pa.Array], list[Any]]
 #: Makes an independent copy of a value; None says that it cannot change in place.
 Copy = Convert | None
+#: Checks a value that is to be stored in the place of another one, or of None; raises ``ValueError``.
+Recheck = Callable[[Any, Any], Any]
 #: Returns the Java hash code of a key; None where values cannot be keys.
 JavaHash = Callable[[Any], int]
 #: Makes the text of a value that is not None.
@@ -72,6 +74,8 @@ class Codec:
         from_arrow: what turns a column into values.
         copier: what copies a value, of what copies its parts.
         makes_new: ``check`` gives a new value where values can change; of its parts their types say the same.
+        recheck: what checks a value without looking again at what is stored already; None where all of it has
+            to be checked. Its last argument says whether the parts of a value cannot change in place.
         java_hash: what gives a key's hash code; None where values cannot be keys.
         hash_version: since when the hash has been what it is; see ``KEY_HASH_VERSION``.
         text: what prints a value as Flink does.
@@ -91,6 +95,7 @@ class Codec:
     from_arrow: Callable[[Any, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
     copier: Callable[[Sequence[Copy]], Copy] = lambda parts: copy.deepcopy
     makes_new: bool = True
+    recheck: Callable[[Any, Sequence[Recheck | None], bool], Recheck | None] = lambda _, parts, flat: None
     java_hash: Callable[[Any, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
     hash_version: int = 1
     text: Callable[[Any, Sequence[Show]], Show] = lambda _, parts: str

@@ -27,6 +27,7 @@ from pyflinkstate.backends.types.codec import (
     Copy,
     FromArrow,
     JavaHash,
+    Recheck,
     Show,
     ToArrow,
     column_values,
@@ -35,6 +36,7 @@ from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, 
 from pyflinkstate.backends.types.pickles import dump_pickle
 from pyflinkstate.backends.types.texts import show_row
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList
 
 
 def _optional(convert: ToArrow) -> Convert:
@@ -100,6 +102,29 @@ def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
     return _unless_none(lambda value: [element(item) for item in value])
 
 
+def _list_recheck(type_info: TypeInformation, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
+    """Of a list that is the state's own, just those elements are checked that it has noted."""
+
+    def recheck(value: Any, stored: Any) -> Any:
+        if value is not stored or len(value) < NOTED_FROM:
+            return type_info.check(value)
+        if type(value) is not CheckedList:
+            return CheckedList(type_info.check(value))
+        positions = value.unchecked()
+        if positions:
+            _check_elements(type_info, value, positions)
+        return value
+
+    return recheck if is_flat else None
+
+
+def _check_elements(type_info: TypeInformation, value: CheckedList, positions: list[int]) -> None:
+    elements = type_info.check([value[position] for position in positions])
+    for position, element in zip(positions, elements, strict=True):
+        value.replace_checked(position, element)
+    value.note_checked()
+
+
 def _sequence(
     name: str,
     make: Callable[[TypeInformation], TypeInformation],
@@ -112,6 +137,7 @@ def _sequence(
         to_arrow=to_arrow,
         from_arrow=_lists_from_arrow,
         copier=_list_copier,
+        recheck=_list_recheck,
         text=_list_text,
         is_composite=True,
         make=make,
@@ -151,6 +177,30 @@ def _converted_map(_: MapTypeInfo, parts: Sequence[Convert]) -> Convert:
     return _unless_none(lambda value: {name(key): item(entry) for key, entry in value.items()})
 
 
+def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
+    """Of a dict that is the state's own, just those entries are checked that it has noted."""
+
+    def recheck(value: Any, stored: Any) -> Any:
+        if value is not stored or len(value) < NOTED_FROM:
+            return type_info.check(value)
+        if type(value) is not CheckedDict:
+            return CheckedDict(type_info.check(value))
+        entries = value.unchecked()
+        return _with_checked_entries(type_info, value, entries) if entries else value
+
+    return recheck if is_flat else None
+
+
+def _with_checked_entries(type_info: MapTypeInfo, value: CheckedDict, entries: dict[Any, Any]) -> CheckedDict:
+    checked = type_info.check(entries)
+    if any(key is not kept for key, kept in zip(entries, checked)):  # noqa: B905 - two keys may become one
+        return CheckedDict(type_info.check(value))
+    for key, item in checked.items():
+        value.replace_checked(key, item)
+    value.note_checked()
+    return value
+
+
 # --- tuples and rows -------------------------------------------------------------------------------
 
 
@@ -164,6 +214,30 @@ def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
         return [()] * len(array)
     # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
     return list(zip(*[part(field) for part, field in zip(parts, array.flatten(), strict=True)], strict=True))
+
+
+def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], _: bool) -> Recheck | None:
+    """A tuple is new, but its fields may be those that were stored: each is checked in its own place."""
+    fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
+
+    def recheck(value: Any, stored: Any) -> Any:
+        if (
+            type(value) is not tuple
+            or type(stored) is not tuple
+            or not len(value) == len(stored) == len(fields)
+        ):
+            return type_info.check(value)
+        return tuple([field(item, was) for field, item, was in zip(fields, value, stored, strict=True)])
+
+    return recheck if any(parts) else None
+
+
+def _recheck_of_part(type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
+    """Return what checks a field; None stays."""
+    if recheck is None:
+        check = type_info.check
+        return lambda item, _: None if item is None else check(item)
+    return lambda item, stored: None if item is None else recheck(item, stored)
 
 
 def _tuple_hash(type_info: TupleTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
@@ -245,6 +319,14 @@ def _external_hash(type_info: ExternalTypeInfo, parts: Sequence[JavaHash | None]
     return part
 
 
+def _ttl_recheck(type_info: TtlTypeInfo, parts: Sequence[Recheck | None], _: bool) -> Recheck | None:
+    (part,) = parts
+    if part is None:
+        return None
+    user_value = _recheck_of_part(type_info.value_type, part)
+    return lambda value, stored: (value[0], user_value(value[1], None if stored is None else stored[1]))
+
+
 def _ttl_to_arrow(_: TtlTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
     (stored,) = parts
     if stored is None:
@@ -271,6 +353,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_map_to_arrow,
         from_arrow=_maps_from_arrow,
         copier=lambda parts: dict if parts[1] is None else copy.deepcopy,
+        recheck=_map_recheck,
         text=_map_text,
         is_composite=True,
         make=MapTypeInfo,
@@ -283,6 +366,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_tuple_to_arrow,
         from_arrow=lambda _, parts: lambda array: _structs(parts, array),
         copier=lambda parts: copy.deepcopy if any(parts) else None,
+        recheck=_tuple_recheck,
         java_hash=_tuple_hash,
         hash_version=2,
         text=_tuple_text,
@@ -310,6 +394,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_only,
         from_arrow=_only,
         copier=lambda parts: parts[0],
+        recheck=lambda _, parts, is_flat: parts[0],
         java_hash=_external_hash,
         text=_only,
         is_composite=True,
@@ -324,6 +409,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         to_arrow=_ttl_to_arrow,
         from_arrow=lambda _, parts: lambda array: _structs([column_values, *parts], array),
         copier=lambda parts: copy.deepcopy if any(parts) else None,
+        recheck=_ttl_recheck,
         is_composite=True,
         make=TtlTypeInfo,
     ),

@@ -3,6 +3,7 @@
 The lists that state hands out are here, because copies of them are plain lists.
 """
 
+from pyflinkstate.backends.values.checked import NOTED_FROM, CheckedDict, CheckedList
 from pyflinkstate.backends.values.isolation import (
     RecordCounter,
     isolated,
@@ -13,6 +14,9 @@ from pyflinkstate.backends.values.isolation import (
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
 
 __all__ = [
+    "NOTED_FROM",
+    "CheckedDict",
+    "CheckedList",
     "ListIterator",
     "RecordCounter",
     "changed_meanwhile",

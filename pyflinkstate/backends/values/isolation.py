@@ -29,6 +29,7 @@ import numpy as np
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
+from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
 from pyflinkstate.backends.values.state_list import StateList
 
 #: Values of just these types, not of types derived from them, cannot change in place.
@@ -267,9 +268,9 @@ def _copied(value: Any, memo: _Memo, depth: int) -> Any:
         return known
     if depth == 0:
         return copy.deepcopy(value, memo)
-    if kind is dict:
+    if kind is dict or kind is CheckedDict:
         return _copied_dict(value, memo, depth - 1)
-    if kind is list or kind is StateList:
+    if kind is list or kind is StateList or kind is CheckedList:
         return _copied_list(value, memo, depth - 1)
     if kind is tuple:
         return _copied_tuple(value, memo, depth - 1)

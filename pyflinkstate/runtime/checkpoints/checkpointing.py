@@ -22,18 +22,27 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     JobSupersededError,
     PyFlinkStateError,
+    assert_never,
 )
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
+    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
+    EpochCommitted,
+    Event,
     FailJob,
     Instruction,
+    MetadataNotPublished,
+    MetadataPublished,
     NotifyComplete,
+    PendingAborted,
     PendingCheckpoint,
+    RunEnded,
     SavepointTarget,
+    TimePassed,
     WriteMetadata,
 )
 from pyflinkstate.runtime.checkpoints.run_claim import RunClaim
@@ -305,7 +314,7 @@ class Checkpointing:
         stay too, for the next run to fall back to.
         """
         if self._has_taken_over:
-            self.execute(self.coordinator.subsume())
+            self._tell(RunEnded())
         self.begin_attempt()
 
     def _sweep_quietly(self) -> None:
@@ -342,7 +351,7 @@ class Checkpointing:
 
     def abort_pending(self, error: PyFlinkStateError) -> None:
         """The attempt, or the job, is over."""
-        self.execute(self.coordinator.abort_pending(error))
+        self._tell(PendingAborted(error))
 
     def planned(self, restored: int) -> dict[int, Any]:
         """Return where the epochs after ``restored`` ended that an earlier run may not have completed.
@@ -396,7 +405,7 @@ class Checkpointing:
         try:
             uri = self._storage.begin(self._job_id, pending.checkpoint_id, self._settings.incremental)
         except CheckpointError as error:
-            self.execute(self.coordinator.not_completed(pending.checkpoint_id, error))
+            self._tell(MetadataNotPublished(pending.checkpoint_id, error))
             return None
         self._uris[pending.checkpoint_id] = uri
         base_id = self.coordinator.latest_completed if self._settings.incremental else None
@@ -453,26 +462,16 @@ class Checkpointing:
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
-        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.monotonic_ms()))
+        self._tell(BarrierAligned(checkpoint_id, self._clock.monotonic_ms()))
 
     # --- events ------------------------------------------------------------------------------------
 
     def handle(self, event: object) -> None:
         """Handle what a slot tells of checkpoints; anything else is nothing to do with them."""
-        if isinstance(event, CheckpointAck):
-            self.acknowledge(event)
-        elif isinstance(event, CheckpointDecline):
-            self.decline(event)
+        if isinstance(event, (CheckpointAck, CheckpointDecline)):
+            self._tell(event)
         elif isinstance(event, StateMaterialized):
             self.materialized(event)
-
-    def acknowledge(self, ack: CheckpointAck) -> None:
-        """A slot has written its part."""
-        self.execute(self.coordinator.acknowledge(ack))
-
-    def decline(self, message: CheckpointDecline) -> None:
-        """A slot could not write its part."""
-        self.execute(self.coordinator.decline(message))
 
     def materialized(self, message: StateMaterialized) -> None:
         """A slot has written all of its state in the background; of an earlier attempt, that is nobody's."""
@@ -484,23 +483,28 @@ class Checkpointing:
     def tick(self) -> None:
         """Time has passed."""
         self._claim.check_now_and_then()
-        self.execute(self.coordinator.tick(self._clock.monotonic_ms()))
+        self._tell(TimePassed(self._clock.monotonic_ms()))
 
-    def execute(self, instructions: list[Instruction]) -> None:
-        """Carry out what the coordinator says."""
+    def _tell(self, event: Event) -> None:
+        self._carry_out(self.coordinator.handle(event))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, WriteMetadata):
-                self._complete(instruction.checkpoint)
-            elif isinstance(instruction, AbandonCheckpoint):
-                self._abandon(instruction)
-            elif isinstance(instruction, DiscardCheckpoint):
-                self._discard(instruction.checkpoint_id)
-            elif isinstance(instruction, DiscardState):
-                self._discard_late(instruction.ack)
-            elif isinstance(instruction, NotifyComplete):
-                self._tell_slots(NotifyCheckpointComplete(instruction.checkpoint_id))
-            elif isinstance(instruction, FailJob):
-                self._job.fail(instruction.error)
+            match instruction:
+                case WriteMetadata(checkpoint):
+                    self._complete(checkpoint)
+                case AbandonCheckpoint():
+                    self._abandon(instruction)
+                case DiscardCheckpoint(checkpoint_id):
+                    self._discard(checkpoint_id)
+                case DiscardState(ack):
+                    self._discard_late(ack)
+                case NotifyComplete(checkpoint_id):
+                    self._tell_slots(NotifyCheckpointComplete(checkpoint_id))
+                case FailJob(error):
+                    self._job.fail(error)
+                case _:
+                    assert_never(instruction)
 
     # --- completion --------------------------------------------------------------------------------
 
@@ -513,10 +517,10 @@ class Checkpointing:
             self.check_run()
             self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
-            self.execute(self.coordinator.not_completed(checkpoint_id, error))
+            self._tell(MetadataNotPublished(checkpoint_id, error))
             return
         del self._uris[checkpoint_id]
-        instructions = self.coordinator.completed(checkpoint_id, self._clock.monotonic_ms())
+        instructions = self.coordinator.handle(MetadataPublished(checkpoint_id, self._clock.monotonic_ms()))
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is None:
             self._registry.register(checkpoint_id, states)
@@ -529,10 +533,10 @@ class Checkpointing:
             if savepoint is None or savepoint.stops_job:
                 self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
         finally:
-            self.execute(instructions)
+            self._carry_out(instructions)
         self._tell_of(pending, states, uri)
         if savepoint is None:
-            self.execute(self.coordinator.committed(pending.epoch))
+            self._tell(EpochCommitted(pending.epoch))
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]

@@ -110,10 +110,6 @@ class InternalTimerService:
         """Return when the next timer by processing time is due; None without one."""
         return self._processing.first()
 
-    def next_event_time_ms(self) -> int | None:
-        """Return when the next timer by event time is due; None without one."""
-        return self._event.first()
-
 
 def _unfit(timestamp: object, key: Hashable) -> StateValueError:
     return StateValueError(
