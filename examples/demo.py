@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -43,17 +44,21 @@ class Run:
         """Show the output until the program ends; return its exit code."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
+        with self.process.stdout, self.process.stderr:
+            return self._show(self.process.stdout, self.process.stderr)
+
+    def _show(self, output: IO[str], error_output: IO[str]) -> int:
         errors: list[str] = []
-        drain = threading.Thread(target=errors.extend, args=(self.process.stderr,), daemon=True)
+        drain = threading.Thread(target=errors.extend, args=(error_output,), daemon=True)
         drain.start()
-        for line in self.process.stdout:
+        for line in output:
             print("   ", line, end="", flush=True)
             self.processes |= family(self.process.pid)
             for beginning in [beginning for beginning in self.at if line.startswith(beginning)]:
                 self.at.pop(beginning)(self)
         code = self.process.wait()
+        drain.join()
         if code > 0:
-            drain.join()
             print("".join(errors), file=sys.stderr)
         return code
 

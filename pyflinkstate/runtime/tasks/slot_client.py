@@ -135,10 +135,16 @@ def run_epoch(
         raise SlotLostError(f"slot {slot} died or was cut off in epoch {begin.epoch}: {error!r}") from error
     finally:
         if connection is not None:
-            # Not close(): the writer may be using it. Shut down, its next send fails, and it lets go.
-            connection.shut_down()
+            _leave(connection, writer)
     assert isinstance(outcome, EpochDone)
     yield outcome
+
+
+def _leave(connection: Channel, writer: _FrameWriter | None) -> None:
+    """End a connection; it is closed by whoever of reader and writer leaves it last."""
+    connection.shut_down()
+    if writer is None or writer.leave():
+        connection.close()
 
 
 class _FrameWriter(threading.Thread):
@@ -148,9 +154,25 @@ class _FrameWriter(threading.Thread):
         super().__init__(daemon=True)
         self._connection = connection
         self._frames = iter(frames)
+        self._users = 2
+        self._leaving = threading.Lock()
         self.input_error: BaseException | None = None
 
+    def leave(self) -> bool:
+        """Say that reader or writer needs the connection no more; return whether neither of them does."""
+        with self._leaving:
+            self._users -= 1
+            return self._users == 0
+
     def run(self) -> None:
+        """Write, and close the connection if the reader has left it: its next send fails then."""
+        try:
+            self._write_all()
+        finally:
+            if self.leave():
+                self._connection.close()
+
+    def _write_all(self) -> None:
         # A failed send needs no report: the reader finds out why the slot is gone.
         with contextlib.suppress(OSError):
             try:
