@@ -17,7 +17,7 @@ from pyflinkstate.runtime.plan import (
     PartitionNode,
     SourceNode,
 )
-from pyflinkstate.runtime.program import DataStream, EnvironmentSettings
+from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
@@ -28,12 +28,15 @@ from pyflinkstate.testing.harnesses import (
 )
 
 
-class _NoEnvironment(EnvironmentSettings):
+class _NoEnvironment:
     """What streams ask of their environment while a program is put together; runs nothing."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
         self._assigners = 0
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
 
     def next_assigner_id(self) -> str:
         self._assigners += 1

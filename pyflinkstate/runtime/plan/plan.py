@@ -151,6 +151,28 @@ class KeyedNode:
         return Input(self.parent, self.partitioning, self.select_key, self.key_type), *self.others
 
 
+def stateful_node(
+    first: Input,
+    others: tuple[Input, ...],
+    function: Any,
+    name: str,
+    output_type: TypeInformation | None,
+    uses_event_time: bool = False,
+) -> KeyedNode:
+    """Return the node of a stateful operator."""
+    return KeyedNode(
+        first.parent,
+        first.select_key,
+        first.key_type,
+        function,
+        name,
+        output_type,
+        partitioning=first.partitioning,
+        others=others,
+        uses_event_time=uses_event_time,
+    )
+
+
 @attrs.define(eq=False)
 class SinkNode:
     """Where records go."""

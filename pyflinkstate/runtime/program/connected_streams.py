@@ -17,7 +17,7 @@ from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator
-from pyflinkstate.runtime.plan import Input, KeyedNode, Partitioning
+from pyflinkstate.runtime.plan import Input, Partitioning
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
@@ -110,25 +110,3 @@ class BroadcastConnectedStream:
 def _check(func: Any, expected: type, method: str) -> None:
     if not isinstance(func, expected):
         raise ConfigurationError(f"{method}() on these streams takes a {expected.__name__}, not {func!r}")
-
-
-def stateful_node(
-    first: Input,
-    others: tuple[Input, ...],
-    function: Any,
-    name: str,
-    output_type: TypeInformation | None,
-    uses_event_time: bool = False,
-) -> KeyedNode:
-    """Return the node of a stateful operator."""
-    return KeyedNode(
-        first.parent,
-        first.select_key,
-        first.key_type,
-        function,
-        name,
-        output_type,
-        partitioning=first.partitioning,
-        others=others,
-        uses_event_time=uses_event_time,
-    )

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import builtins
-import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 
-from pyflinkstate.api.checkpointed import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
-from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
-    KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
     ProcessFunction,
-    ReduceFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.window_assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
-    WindowAssigner,
-)
+from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.key_groups import check_max_parallelism
-from pyflinkstate.errors import (
-    ConfigurationError,
-    ParallelismError,
-    UnsupportedFeatureError,
-)
-from pyflinkstate.runtime.operators import (
-    BatchReduce,
-    FieldReduce,
-    Projection,
-    RecordChoice,
-    RollingReduce,
-    check_position,
-    close_function,
-    open_function,
-)
+from pyflinkstate.errors import ConfigurationError, ParallelismError
+from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
@@ -62,35 +35,31 @@ from pyflinkstate.runtime.plan import (
     SinkNode,
     SourceNode,
     UnionNode,
+    stateful_node,
 )
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream,
     BroadcastStream,
     ConnectedStreams,
-    stateful_node,
 )
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, WindowedStream
+from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-    from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-    from pyflinkstate.runtime.program.job_results import CloseableIterator
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
-
-_RICH: dict[str, type] = {
-    "map": MapFunction,
-    "flat_map": FlatMapFunction,
-    "filter": FilterFunction,
-}
 
 
 class DataStream:
     """A stream of records. Made by an environment or by another stream; nothing runs until ``execute``."""
 
-    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
+    def __init__(self, env: StreamEnvironment, node: Node) -> None:
         self._env = env
         self._node = node
 
@@ -108,7 +77,7 @@ class DataStream:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.FORWARD)
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
+    def get_execution_environment(self) -> StreamEnvironment:
         """Return the environment that the stream belongs to."""
         return self._env
 
@@ -151,8 +120,8 @@ class DataStream:
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
-        _refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
+        refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
 
     def project(self, *field_indexes: int) -> DataStream:
         """Keep some fields of records that are tuples or rows, in the order given."""
@@ -269,16 +238,19 @@ class DataStream:
             key_type: checks keys and hashes them as Flink does. Without it equal Python keys meet,
                 so ``1``, ``1.0`` and ``True`` are one key.
         """
-        _refuse_checkpointed(key_selector)
+        # A keyed stream is a stream, so its file imports this one.
+        from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+
+        refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
         if not callable(select):
             raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
-        _check_callable(kind, func)
-        _refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, kind, func, _name_of(func, kind), output_type))
+        check_callable(kind, func)
+        refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
 
     def _append(self, node: Node) -> DataStream:
         return DataStream(self._env, node)
@@ -416,7 +388,7 @@ class DataStream:
         for function in (partitioner, key_selector):
             if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
                 raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
-            _refuse_checkpointed(function)
+            refuse_checkpointed(function)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
         return DataStream(self._env, node)
@@ -516,148 +488,6 @@ class DataStream:
         return self._env.run_to_dataframe(self._node, schema, job_name)
 
 
-class KeyedStream(DataStream):
-    """A stream whose records have keys: what follows may use keyed state."""
-
-    def __init__(
-        self,
-        env: StreamExecutionEnvironment,
-        node: Node,
-        select_key: Callable[[Any], Any],
-        key_type: TypeInformation,
-    ) -> None:
-        super().__init__(env, node)
-        self._select_key = select_key
-        self._key_type = key_type
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether records have keys."""
-        return True
-
-    def as_input(self) -> Input:
-        """Return the stream as an input of a stateful operator."""
-        return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
-
-    def _made_by(self) -> str | None:
-        return "key_by()"
-
-    def _refuse(self, method: str) -> NoReturn:
-        raise ConfigurationError(
-            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
-            f"the stream behind the operator that follows"
-        )
-
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """Refuse it: side outputs belong to the operator before ``key_by``."""
-        self._refuse("get_side_output")
-
-    def broadcast(self, *args: Any) -> NoReturn:
-        """Refuse it, as each of the calls that say where records go: the key says it."""
-        self._refuse("broadcast")
-
-    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("partition_custom")
-
-    def forward(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("forward")
-
-    def rebalance(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rebalance")
-
-    def rescale(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rescale")
-
-    def shuffle(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("shuffle")
-
-    def global_(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("global_")
-
-    def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
-        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
-        """Run ``func`` with keyed state, each key's records in order.
-
-        Raises:
-            ConfigurationError: ``func`` is no KeyedProcessFunction.
-        """
-        if not isinstance(func, KeyedProcessFunction):
-            raise ConfigurationError(
-                f"process() on a keyed stream takes a KeyedProcessFunction, not {func!r}"
-            )
-        return self._keyed_operator(func, _name_of(func, "process"), output_type)
-
-    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
-        """Combine all records of a key so far; every record gives the result up to it.
-
-        In batch mode (``RuntimeExecutionMode.BATCH``) each key gives one result, when the input has ended.
-        """
-        if not isinstance(func, ReduceFunction) and not callable(func):
-            raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
-        return self._reduce(func, "reduce")
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """Add up a field of the records of each key so far; the other fields are the first record's.
-
-        Args:
-            position_to_sum: index or name of the field; of plain values 0, the value itself.
-        """
-        check_position(position_to_sum)
-        return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """Give the least value of a field so far; the other fields are the first record's."""
-        check_position(position_to_min)
-        return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """Give the greatest value of a field so far; the other fields are the first record's."""
-        check_position(position_to_max)
-        return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """Give the record with the least value of a field so far; the first of those that are equal."""
-        check_position(position_to_min_by)
-        return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """Give the record with the greatest value of a field so far; the first of those that are equal."""
-        check_position(position_to_max_by)
-        return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
-
-    def _reduce(self, func: ReduceFunction | Callable[[Any, Any], Any], name: str) -> DataStream:
-        function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
-        return self.stateful(self.as_input(), (), function, name, None, keeps_type=True)
-
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
-        """Put the records of each key into windows."""
-        return WindowedStream(self, window_assigner)
-
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Put each ``size`` records of a key into a window; with ``slide``, one begins after each so many."""
-        if slide == 0:
-            return WindowedStream(self, CountTumblingWindowAssigner(size))
-        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
-
-    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
-        _check_callable(kind, func)
-        adapter, keeps_type = _KeyedAdapter(kind, func), kind == "filter"
-        name = _name_of(func, kind)
-        return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
-
-    def _keyed_operator(
-        self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
-    ) -> DataStream:
-        return self.stateful(self.as_input(), (), func, name, output_type)
-
-
 @attrs.frozen
 class DataStreamSink:
     """A sink that was added to the job (``pyflink.datastream.DataStreamSink``)."""
@@ -702,62 +532,7 @@ class DataStreamSink:
         return self
 
 
-def _name_of(func: Any, kind: str) -> str:
-    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
-        return type(func).__name__
-    if isinstance(func, KeyedProcessFunction):
-        return type(func).__name__
-    name = getattr(func, "__name__", kind)
-    return kind if name == "<lambda>" else name
-
-
-def _check_callable(kind: str, func: Any) -> None:
-    if not isinstance(func, _RICH[kind]) and not callable(func):
-        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
-
-
 def _is_non_parallel(node: Node) -> bool:
     if isinstance(node, SourceNode):
         return not node.source.is_parallel
     return isinstance(node, (KeyedNode, ChainNode)) and node.is_non_parallel
-
-
-def _refuse_checkpointed(func: Any) -> None:
-    if isinstance(func, CheckpointedFunction):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
-            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
-        )
-
-
-class _KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
-    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
-
-    def __init__(self, kind: str, func: Any) -> None:
-        self._kind = kind
-        self._func = func
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.snapshot_state(context)
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        open_function(self._func, runtime_context)
-        rich = isinstance(self._func, _RICH[self._kind])
-        self._call = getattr(self._func, self._kind) if rich else self._func
-
-    def close(self) -> None:
-        close_function(self._func)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        result = self._call(value)
-        if self._kind == "map":
-            return (result,)
-        if self._kind == "filter":
-            return (value,) if result else None
-        flat: Iterable[Any] | None = result
-        return flat

@@ -17,10 +17,11 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.data_stream import DataStream, KeyedStream
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.program.data_stream import DataStream
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="_Windows")
 
@@ -37,7 +38,7 @@ class _Windows:
         self._allowed_lateness_ms = 0
         self._late_tag: OutputTag | None = None
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
+    def get_execution_environment(self) -> StreamEnvironment:
         """Return the environment that the stream belongs to."""
         return self._stream.get_execution_environment()
 
