@@ -94,7 +94,8 @@ def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], 
         return _conversion_of_maps(was, now, clock)
     if isinstance(was, (ListTypeInfo, ArrayTypeInfo)) and isinstance(now, (ListTypeInfo, ArrayTypeInfo)):
         return _conversion_of_lists(was, now, clock)
-    if isinstance(was, (TupleTypeInfo, RowTypeInfo)) and type(was) is type(now):
+    fields = (TupleTypeInfo, RowTypeInfo)
+    if isinstance(was, fields) and isinstance(now, fields) and type(was) is type(now):
         return _conversion_of_fields(was, now, clock)
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
@@ -17,7 +17,9 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import SparkObject, SparkSchema, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.key_groups import check_max_parallelism
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="DataStream")
 
 
-class DataStream:
+class DataStream(Generic[T_co]):
     """A stream of records. Made by an environment or by another stream; nothing runs until ``execute``."""
 
     def __init__(self, env: StreamEnvironment, node: Node) -> None:
@@ -85,31 +87,35 @@ class DataStream:
         """Return how the environment's jobs are to run."""
         return self._env.get_config()
 
-    def get_type(self) -> TypeInformation:
+    def get_type(self) -> TypeInformation[T_co]:
         """Return the type of the records: the declared one, else ``Types.PICKLED_BYTE_ARRAY()``."""
         return type_of(self._node)
 
     # --- operators -----------------------------------------------------------------------------
 
     def map(
-        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self,
+        func: Callable[[T_co], T] | MapFunction[T_co, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Apply ``func`` to each record. With ``output_type``, results are checked against it."""
         return self._operator("map", func, output_type)
 
     def flat_map(
         self,
-        func: Callable[[Any], Iterable[Any] | None] | FlatMapFunction,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        func: Callable[[T_co], Iterable[T] | None] | FlatMapFunction[T_co, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Replace each record by those that ``func`` returns or yields."""
         return self._operator("flat_map", func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+    def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream[T_co]:
         """Keep the records for which ``func`` is true; the others are counted."""
         return self._operator("filter", func, None)
 
-    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def process(
+        self, func: ProcessFunction[T_co, T], output_type: TypeInformation[T] | None = None
+    ) -> DataStream[T]:
         """Run a process function without keyed state.
 
         Raises:
@@ -129,7 +135,7 @@ class DataStream:
             raise ConfigurationError(f"project() takes indexes of fields, from 0, not {field_indexes!r}")
         return DataStream(self._env, ChainNode(self._node, "map", Projection(field_indexes), "project"))
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
         """Give records their event time; what follows goes by it."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
@@ -137,7 +143,7 @@ class DataStream:
         node.assigner_id = self._env.next_assigner_id()
         return DataStream(self._env, node)
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
         """Return a stream of the records of this one and of ``streams``, in no order.
 
         Raises:
@@ -148,12 +154,14 @@ class DataStream:
         return DataStream(self._env, UnionNode(nodes))
 
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    def connect(self, ds: DataStream[T]) -> ConnectedStreams[T_co, T]: ...
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[T]) -> BroadcastConnectedStream[T_co, T]: ...
 
-    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    def connect(
+        self, ds: DataStream[T] | BroadcastStream[T]
+    ) -> ConnectedStreams[T_co, T] | BroadcastConnectedStream[T_co, T]:
         """Have one operator read this stream and another, or one that is broadcast."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
@@ -162,20 +170,20 @@ class DataStream:
         return ConnectedStreams(self, ds)
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T_co]: ...
 
     @overload
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T_co]: ...
 
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Send each record to every subtask of the next operator.
 
         With descriptors it returns what another stream connects to, and whose records fill their states.
@@ -192,7 +200,7 @@ class DataStream:
                 raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
         return BroadcastStream(self, descriptors)
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
         """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
         if not isinstance(output_tag, OutputTag):
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
@@ -207,7 +215,7 @@ class DataStream:
             self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
         )
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Put all records into windows, in one subtask."""
         return AllWindowedStream(self, window_assigner)
 
@@ -215,7 +223,7 @@ class DataStream:
         self,
         first: Input,
         others: tuple[Input, ...],
-        function: Any,
+        function: UserFunction,
         name: str,
         output_type: TypeInformation | None,
         uses_event_time: bool = False,
@@ -228,9 +236,9 @@ class DataStream:
 
     def key_by(
         self,
-        key_selector: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | None = None,
-    ) -> KeyedStream:
+        key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
+        key_type: TypeInformation[K] | None = None,
+    ) -> KeyedStream[K, T_co]:
         """Partition the stream by key: equal keys meet in one subtask.
 
         Args:
@@ -247,7 +255,7 @@ class DataStream:
             raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
-    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
+    def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
         refuse_checkpointed(func)
         return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
@@ -331,21 +339,21 @@ class DataStream:
         self._operator_node("set_buffer_timeout")
         return self
 
-    def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
+    def slot_sharing_group(self: S, slot_sharing_group: object) -> S:
         """Accept it: Spark places its tasks."""
         self._operator_node("slot_sharing_group")
         return self
 
     # --- which subtasks records go to ------------------------------------------------------------------
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T_co]:
         """Leave records in the subtask that they are in; the next operator must have as many subtasks.
 
         That is checked when the job is built, and then raises ``ParallelismError``.
         """
         return self._partitioned(Partitioning.FORWARD)
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T_co]:
         """Send records to the subtasks of the next operator in turn, so that all get as many.
 
         As with every call of this kind, an operator without state that follows, or a sink, has the
@@ -354,7 +362,7 @@ class DataStream:
         """
         return self._partitioned(Partitioning.REBALANCE)
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T_co]:
         """Send records of a subtask in turn to some subtasks of the next operator: those that belong to it.
 
         Of 2 subtasks and 4 the first sends to the first two, the second to the others; of 4 and 2 the first
@@ -362,19 +370,19 @@ class DataStream:
         """
         return self._partitioned(Partitioning.RESCALE)
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T_co]:
         """Send each record to any subtask of the next operator, the same one when its epoch is run again."""
         return self._partitioned(Partitioning.SHUFFLE)
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T_co]:
         """Send all records to the first subtask of the next operator (Java's ``global()``)."""
         return self._partitioned(Partitioning.GLOBAL)
 
     def partition_custom(
         self,
-        partitioner: Partitioner | Callable[[Any, int], int],
-        key_selector: KeySelector | Callable[[Any], Any],
-    ) -> DataStream:
+        partitioner: Partitioner[K] | Callable[[K, int], int],
+        key_selector: KeySelector[T_co, K] | Callable[[T_co], K],
+    ) -> DataStream[T_co]:
         """Send each record to the subtask of the next operator that ``partitioner`` names.
 
         Args:
@@ -436,7 +444,9 @@ class DataStream:
         self._env.add_sink_node(node)
         return DataStreamSink(node)
 
-    def foreach_epoch(self, function: Callable[[Any, int], None], schema: Any) -> DataStreamSink:
+    def foreach_epoch(
+        self, function: Callable[[SparkObject, int], None], schema: SparkSchema
+    ) -> DataStreamSink:
         """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
 
         They are computed once, however many actions the function runs. It is called before the epoch's
@@ -467,7 +477,7 @@ class DataStream:
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator:
+    ) -> CloseableIterator[T_co]:
         """Run the job up to this stream and iterate over its records, epoch by epoch.
 
         Records appear when their epoch is committed. Close the iterator, use it in ``with``, or
@@ -475,11 +485,11 @@ class DataStream:
         """
         return self._env.collect(self._node, job_execution_name, limit)
 
-    def to_rdd(self, job_name: str | None = None) -> Any:
+    def to_rdd(self, job_name: str | None = None) -> SparkObject:
         """Run the job up to this stream and return its records as an RDD, kept on the cluster."""
         return self._env.run_to_rdd(self._node, job_name)
 
-    def to_dataframe(self, schema: Any, job_name: str | None = None) -> Any:
+    def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
         """Run the job up to this stream and return its records as a DataFrame.
 
         Args:
@@ -523,7 +533,7 @@ class DataStreamSink:
         """Describe the sink to who reads the program."""
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
+    def slot_sharing_group(self, slot_sharing_group: object) -> DataStreamSink:
         """Accept it: Spark places its tasks."""
         return self
 

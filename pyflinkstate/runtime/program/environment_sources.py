@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Offset, SparkObject, TypedValue
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.serializers import rebuilds
 from pyflinkstate.errors import ConfigurationError
@@ -45,13 +47,27 @@ class EnvironmentSources(StreamEnvironment):
     _settings: EnvironmentSettings
     _job_name: str
 
+    @overload
+    def from_collection(
+        self, collection: Iterable[T], type_info: None = None, *, records_per_epoch: int = RECORDS_PER_EPOCH
+    ) -> DataStream[T]: ...
+
+    @overload
     def from_collection(
         self,
-        collection: Iterable[Any],
-        type_info: TypeInformation | None = None,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T],
         *,
         records_per_epoch: int = RECORDS_PER_EPOCH,
-    ) -> DataStream:
+    ) -> DataStream[T]: ...
+
+    def from_collection(
+        self,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T] | None = None,
+        *,
+        records_per_epoch: int = RECORDS_PER_EPOCH,
+    ) -> DataStream[T]:
         """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time.
 
         Args:
@@ -69,14 +85,14 @@ class EnvironmentSources(StreamEnvironment):
         is_fresh = type_info is not None and rebuilds(type_info)
         return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
 
-    def from_rdd(self, rdd: RDD[Any], *, partitions_per_epoch: int | None = None) -> DataStream:
+    def from_rdd(self, rdd: RDD[T], *, partitions_per_epoch: int | None = None) -> DataStream[T]:
         """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
 
         For an exact restart a partition must give the same records whenever it is computed.
         """
         return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
 
-    def _from_rdd(self, rdd: RDD[Any], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream:
+    def _from_rdd(self, rdd: RDD[T], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream[T]:
         if partitions_per_epoch is not None:
             check_positive("partitions_per_epoch", partitions_per_epoch)
         return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
@@ -93,7 +109,7 @@ class EnvironmentSources(StreamEnvironment):
         files_per_epoch: int = 1,
         max_files: int | None = None,
         growing: bool = False,
-        **options: Any,
+        **options: object,
     ) -> DataStream:
         """Read the files of a directory in the order of their names.
 
@@ -129,7 +145,7 @@ class EnvironmentSources(StreamEnvironment):
         self,
         load: Callable[[str, str], DataFrame],
         *,
-        latest: Callable[[Any], Any] | None = None,
+        latest: Callable[[Offset], Offset] | None = None,
         max_records_per_epoch: int | None = None,
     ) -> DataStream:
         """Read what Spark's batch reader gives between two offsets, epoch by epoch, without end.
@@ -158,7 +174,7 @@ class EnvironmentSources(StreamEnvironment):
         sdf: DataFrame,
         *,
         checkpoint_location: str | None = None,
-        trigger: dict[str, Any] | None = None,
+        trigger: dict[str, SparkObject] | None = None,
     ) -> DataStream:
         """Read a streaming DataFrame as Spark ``Row`` records: each batch of Spark's is an epoch.
 
@@ -180,7 +196,7 @@ class EnvironmentSources(StreamEnvironment):
         def location() -> str:
             return checkpoint_location or self._default_location()
 
-        def start(process_batch: Callable[[Any, int], None]) -> Any:
+        def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
             writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
             return (writer.trigger(**trigger) if trigger else writer).start()
 
@@ -205,8 +221,8 @@ class EnvironmentSources(StreamEnvironment):
         source: Source,
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str = "source",
-        type_info: TypeInformation | None = None,
-    ) -> DataStream:
+        type_info: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Read a source: one of PyFlink's connectors, or a :class:`Source` of your own.
 
         Args:
@@ -224,7 +240,7 @@ class EnvironmentSources(StreamEnvironment):
         timed.node.is_of_source = True  # type: ignore[union-attr]
         return timed
 
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
         """Read the lines of a file, or of all files below a folder."""
         lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
         return self.from_source(lines.build(), source_name="text file")
