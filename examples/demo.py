@@ -2,12 +2,11 @@
 
 (a) runs ``retail_spend.py`` undisturbed; (b) runs it again, kills a state slot and later the driver
 program itself with SIGKILL, restores from the latest checkpoint at another parallelism and goes on;
-(c) compares the outputs row by row. Needs ``ps``.
+(c) compares the outputs row by row. Needs ``psutil``.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 PROGRAM = Path(__file__).with_name("retail_spend.py")
 SLOT = "pyflinkstate.runtime.slots.slot"
@@ -29,7 +30,7 @@ class Run:
 
     def __init__(self, *arguments: str, at: dict[str, Callable[[Run], None]] | None = None) -> None:
         self.at = at or {}
-        self.pids: set[int] = set()
+        self.processes: set[psutil.Process] = set()
         print("$", "python", PROGRAM.name, *arguments, flush=True)
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), *arguments],
@@ -47,7 +48,7 @@ class Run:
         drain.start()
         for line in self.process.stdout:
             print("   ", line, end="", flush=True)
-            self.pids |= descendants(self.process.pid)
+            self.processes |= family(self.process.pid)
             for beginning in [beginning for beginning in self.at if line.startswith(beginning)]:
                 self.at.pop(beginning)(self)
         code = self.process.wait()
@@ -58,11 +59,9 @@ class Run:
 
     def kill_slot(self) -> None:
         """SIGKILL one of the state slots."""
-        slots = [
-            pid for pid, _, command in processes() if SLOT in command and pid in descendants(self.process.pid)
-        ]
-        print(f"*** kill -9 {slots[0]} (a state slot)", flush=True)
-        os.kill(slots[0], signal.SIGKILL)
+        slot = next(process for process in family(self.process.pid) if is_slot(process))
+        print(f"*** kill -9 {slot.pid} (a state slot)", flush=True)
+        slot.kill()
 
     def kill_driver(self) -> None:
         """SIGKILL the program itself."""
@@ -70,34 +69,37 @@ class Run:
         self.process.kill()
 
 
-def processes() -> list[tuple[int, int, str]]:
-    """Return ``(pid, parent's pid, command)`` of all processes."""
-    listing = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
-    )
-    rows = (line.split(None, 2) for line in listing.stdout.splitlines())
-    return [(int(row[0]), int(row[1]), row[2]) for row in rows if len(row) == 3]
+def family(pid: int) -> set[psutil.Process]:
+    """Return a process and all that it started, directly or not."""
+    try:
+        program = psutil.Process(pid)
+        return {program, *program.children(recursive=True)}
+    except psutil.NoSuchProcess:
+        return set()
 
 
-def descendants(pid: int) -> set[int]:
-    """Return the process and all that it started, directly or not."""
-    found = {pid}
-    table = processes()
-    while True:
-        more = {child for child, parent, _ in table if parent in found} - found
-        if not more:
-            return found
-        found |= more
+def is_slot(process: psutil.Process) -> bool:
+    """Return whether a process is a state slot."""
+    try:
+        return SLOT in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
-def still_running(pids: set[int], timeout_s: float = 30) -> set[int]:
-    """Return which of ``pids`` are there after ``timeout_s``; sooner if none is."""
+def runs(process: psutil.Process) -> bool:
+    """Return whether a process has not ended; its parent may not have asked for its exit code yet."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def still_running(processes: set[psutil.Process], timeout_s: float = 30) -> list[int]:
+    """Return the pids of those that are there after ``timeout_s``; sooner if none is."""
     deadline = time.monotonic() + timeout_s
-    while left := pids & {pid for pid, _, command in processes() if "<defunct>" not in command}:
-        if time.monotonic() > deadline:
-            return left
-        time.sleep(0.2)
-    return set()
+    while (left := set(filter(runs, processes))) and time.monotonic() < deadline:
+        psutil.wait_procs(left, 0.2)
+    return sorted(process.pid for process in left)
 
 
 def rows_of(output: Path) -> Counter[str]:
@@ -140,8 +142,8 @@ def main() -> int:
         restored = Run(*arguments("b", 3, "--restore", "latest"))
         failed |= restored.wait() != 0
         equal = compare(rows_of(home / "a" / "output"), rows_of(home / "b" / "output"))
-        left = still_running(undisturbed.pids | disturbed.pids | restored.pids)
-        print(f"{len(left)} processes left behind" + (f": {sorted(left)}" if left else ""))
+        left = still_running(undisturbed.processes | disturbed.processes | restored.processes)
+        print(f"{len(left)} processes left behind" + (f": {left}" if left else ""))
         return 0 if equal and not failed and not left else 1
 
 

@@ -220,5 +220,9 @@ class JobSupersededError(PyFlinkStateError, RuntimeError):
     """A newer driver has taken the job over: this one ends, and changes nothing any more."""
 
 
+class ImpossibleEventError(PyFlinkStateError, RuntimeError):
+    """A state machine of the runtime was told what cannot happen in its state: a fault of this package."""
+
+
 class JobFailedError(PyFlinkStateError, RuntimeError):
     """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""

@@ -45,6 +45,7 @@ NOT_RECOVERABLE = [
     errors.CorruptCheckpointError,
     errors.IncompatibleCheckpointError,
     errors.JobFailedError,
+    errors.ImpossibleEventError,
     errors.JobSupersededError,
     errors.SinkError,
     errors.StreamingQueryError,

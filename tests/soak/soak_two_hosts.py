@@ -24,6 +24,7 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 
+from kill_plan import SECOND_DRIVER, Plan
 from kill_rounds import KillRound
 
 BRIDGE = "pfs-bridge"
@@ -31,6 +32,7 @@ DRIVER = "10.77.0.1"
 HOSTS = {"pfs-host1": "10.77.0.11", "pfs-host2": "10.77.0.12"}
 PORT = 7977
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+KINDS = ("executor", "slot", "worker", "driver", SECOND_DRIVER)
 #: A cluster that is not there by then is broken.
 PATIENCE_S = 60
 
@@ -132,14 +134,13 @@ def main() -> None:
             folder = Path(directory) / str(number)
             folder.mkdir()
             started = time.monotonic()
-            kinds = ("executor", "slot", "worker", "driver")
-            this = KillRound(args.seed + number, folder, url, kinds, launch=ending_with_this)
-            this.run()
-            kills = [line for line in this.log if line.startswith("kill")]
-            print(
-                f"two hosts, seed {this.seed}: OK after {time.monotonic() - started:.0f} s, {kills}",
-                flush=True,
-            )
+            seed = args.seed + number
+            plan = Plan.drawn(seed, KINDS)
+            this = KillRound(seed, folder, url, plan, launch=ending_with_this)
+            problems = this.run().problems()
+            if problems:
+                raise AssertionError(f"two hosts, seed {seed}: {problems}, {this.log}")
+            print(f"two hosts, seed {seed}: OK after {time.monotonic() - started:.0f} s, {plan}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,33 @@
-"""The program that kill rounds kill: running sums and histories over a few thousand records.
+"""The program that kill rounds kill: running sums and histories over some hundred records.
 
-    python kill_program.py DIRECTORY [--master M] [--parallelism N] [--restore]
+    python kill_program.py DIRECTORY [--master M] [--parallelism N] [--restore latest|PATH] [...]
 
-It says ``epoch <n>`` whenever an epoch has run. Output is in ``out``, checkpoints are in ``checkpoints``.
+It says ``epoch <n>`` whenever an epoch has run, and ``savepoint <path>`` when one is complete. Output is in
+``out``, checkpoints are in ``checkpoints``, and ``children`` has a file for each process that was forked.
+``SIGUSR1`` makes it write to standard error where each thread is.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import Future
+from multiprocessing.pool import Pool
+from pathlib import Path
 from typing import Any
 
+from fast_jvm import QUICK
+from injections import LINES, Injection
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
     EpochStats,
     FileSink,
+    JobClient,
     JobListener,
     KeyedProcessFunction,
     ListStateDescriptor,
@@ -29,7 +40,7 @@ from pyflinkstate import (
 )
 
 EPOCHS = 10
-RECORDS_PER_EPOCH = 100
+RECORDS_PER_EPOCH = 40
 KEYS = 37
 MAX_HISTORY = 5
 
@@ -38,8 +49,28 @@ RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_P
 Row = tuple[int, int, int, list[int], int]
 
 
+def forked_pool(children: Path) -> Pool:
+    """Fork a process that lives on when this one is killed, as those of a pool do that are at work."""
+    children.mkdir(exist_ok=True)
+    pool = multiprocessing.get_context("fork").Pool(1, _enter, (children,))
+    pool.apply_async(signal.pause)
+    return pool
+
+
+def _enter(children: Path) -> None:
+    (children / str(os.getpid())).touch()
+
+
 class Remember(KeyedProcessFunction):
-    """Emits key, number, sum so far, the last few numbers, and how many of them were of the same parity."""
+    """Emits key, number, sum so far, the last few numbers, and how many of them were of the same parity.
+
+    Args:
+        children: where to say what it has forked; None if it shall not fork.
+    """
+
+    def __init__(self, children: Path | None) -> None:
+        self.children = children
+        self.pool: Pool | None = None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.sum = runtime_context.get_state(ValueStateDescriptor("sum", Types.LONG()))
@@ -49,6 +80,8 @@ class Remember(KeyedProcessFunction):
         )
 
     def process_element(self, value: tuple[int, int], ctx: Any) -> Iterator[Row]:
+        if self.children is not None and self.pool is None:
+            self.pool = forked_pool(self.children)
         key, number = value
         total = (self.sum.value() or 0) + number
         self.sum.update(total)
@@ -75,38 +108,88 @@ def expected() -> list[Row]:
 
 
 class Teller(JobListener):
+    """Says what happens, and does what is to be done after an epoch."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._epochs = 0
+        self._pool: Pool | None = None
+        self.client: Future[JobClient] = Future()
+
     def on_epoch(self, stats: EpochStats) -> None:
-        print(f"epoch {stats.epoch}", flush=True)
+        self._epochs += 1
+        if self._epochs == 1 and "driver" in self._args.forks:
+            self._pool = forked_pool(Path(self._args.directory, "children"))
+        say(f"epoch {stats.epoch}")
+        if self._epochs == self._args.savepoint_after:
+            savepoint = self.client.result().trigger_savepoint(f"{self._args.directory}/savepoints")
+            savepoint.add_done_callback(lambda done: done.exception() or say(f"savepoint {done.result()}"))
 
     def on_restart(self, attempt: int, error: Exception) -> None:
-        print(f"restart {attempt}: {type(error).__name__}", flush=True)
+        say(f"restart {attempt}: {type(error).__name__}: {error}".splitlines()[0])
 
 
-def main() -> None:
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--parallelism", type=int, default=2)
-    parser.add_argument("--restore", action="store_true")
-    args = parser.parse_args()
-    builder = SparkSession.builder.master(args.master).config("spark.ui.enabled", "false")
+    parser.add_argument("--restore")
+    parser.add_argument("--savepoint-after", type=int, metavar="EPOCHS")
+    parser.add_argument("--forks", action="append", default=[], choices=["driver", "slot"])
+    parser.add_argument("--inject", type=int, nargs=2, metavar=("LINE", "PASSAGES"))
+    parser.add_argument("--heartbeat-timeout-ms", type=int, default=50_000)
+    parser.add_argument("--java-options", default=QUICK)
+    return parser.parse_args()
+
+
+def session_of(master: str, java_options: str) -> SparkSession:
+    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.driver.defaultJavaOptions", java_options)
+    builder = builder.config("spark.executor.defaultJavaOptions", java_options)
     for variable in ("PYTHONPATH", "PYSPARK_PYTHON", "KILL_ROUND"):
         if variable in os.environ:
             builder = builder.config(f"spark.executorEnv.{variable}", os.environ[variable])
     session = builder.config("spark.task.maxFailures", "4").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    env = StreamExecutionEnvironment(session).set_parallelism(args.parallelism).set_max_parallelism(16)
+    return session
+
+
+def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
+    env.set_parallelism(args.parallelism).set_max_parallelism(16)
     env.enable_checkpointing(0, f"{args.directory}/checkpoints", incremental=True, num_retained=2)
     env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=4)
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, 0)).add_listener(Teller())
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, 0))
+    env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)
     if args.restore:
-        env.restore_from("latest")
+        env.restore_from(args.restore)
     records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
-    kept = records.key_by(lambda record: record[0], Types.LONG()).process(Remember()).uid("remember")
+    remember = Remember(Path(args.directory, "children") if "slot" in args.forks else None)
+    kept = records.key_by(lambda record: record[0], Types.LONG()).process(remember).uid("remember")
     # A second keyed operator, by another key: rows pass through it unchanged.
     again = kept.key_by(lambda row: row[1] % 5, Types.LONG()).process(Passing()).uid("passing")
     again.sink_to(FileSink(f"{args.directory}/out"))
-    env.execute("kill round")
+
+
+def main() -> None:
+    faulthandler.register(signal.SIGUSR1)
+    args = parsed()
+    session = session_of(args.master, args.java_options)
+    say("session")
+    env = StreamExecutionEnvironment(session)
+    env.add_listener(teller := Teller(args))
+    build(env, args)
+    if args.inject:
+        line, passages = args.inject
+        Injection(*LINES[line % len(LINES)], passages, say).install()
+    client = env.execute_async("kill round")
+    teller.client.set_result(client)
+    client.get_job_execution_result().result()
     session.stop()
 
 

@@ -1,144 +1,454 @@
-"""Rounds of a job whose processes are killed at random; afterwards the output is right and nothing is left.
+"""Rounds of a job that is given trouble at random; afterwards the output is right and nothing is left.
 
-Each process of a round has a mark in its environment, by which it is found whoever its parent is now.
+The seed draws a plan: what happens all the time (processes that are stopped again and again, children that
+are forked and live on, a failure at one line of the driver, a savepoint to which the job goes back), and what
+happens once (processes that are killed or frozen, a second driver). Each process of a round has a mark in its
+environment, by which it is found whoever its parent is now.
+
+Whatever the round waits for has a bound. The job must say something within ``SILENCE_S``, and a program that
+is to end must have ended within ``PATIENCE_S``: otherwise it hangs, and the round says who was waited for.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import random
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
 import kill_program
+import psutil
+from fast_jvm import java_options, quick_start
+from kill_plan import FREEZE_SLOT, SECOND_DRIVER, Plan
+from processes import command_of, marked
+from slower import Slower
 
 MARK = "KILL_ROUND"
 #: So long after the program's end its last process must be gone.
-PATIENCE_S = 30
+PATIENCE_S = 60
+#: A job that says nothing for so long makes no progress.
+SILENCE_S = 200
+#: And a round that takes so long goes in circles.
+ROUND_S = 1200
 MAX_RUNS = 12
-
-#: What may be killed, by what its command line has in it.
+#: What may be killed, by what its command line has in it; of the driver the pid is known.
 VICTIMS = {
     "slot": "pyflinkstate.runtime.slots.slot",
     "worker": "pyspark.daemon",
     "executor": "CoarseGrainedExecutorBackend",
     "jvm": "org.apache.spark.deploy.SparkSubmit",
-    "driver": "kill_program.py",
+}
+#: What lines of the program begin with; Spark says things as well.
+WORDS = ("session", "epoch", "restart", "savepoint", "injected")
+#: By what names the summary counts what happened.
+KINDS = ("failing line", "second driver")
+
+ERROR = re.compile(r"[\w.]*(Error|Exception|GatewayGone)\b")
+#: How a driver may end by itself, and what must have happened before.
+ENDS = {
+    "JobSupersededError": SECOND_DRIVER,
+    "SparkUnavailableError": "kill jvm",
+    "Py4J": "kill jvm",
+    "ConnectionRefusedError": "kill jvm",
+    "JAVA_GATEWAY_EXITED": "kill jvm",
+    "GatewayGone": "injected",
 }
 
 
-def marked(mark: str) -> dict[int, str]:
-    """Return pid and command line of all processes with the mark, but for this one."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
-            continue
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z":
-                    found[int(folder.name)] = command
-        except OSError:
-            continue  # it has ended meanwhile
-    return found
+class Hang(Exception):
+    """Somebody waits for ever."""
+
+
+@attrs.frozen
+class Outcome:
+    """How a round ended.
+
+    Attributes:
+        lost: rows of the undisturbed answer that are missing.
+        doubled: rows that are too many.
+        hang: who was waited for in vain.
+        left: processes that were left.
+        strange: drivers that ended by themselves, and not for what had happened to them.
+    """
+
+    lost: int
+    doubled: int
+    hang: str | None
+    left: tuple[str, ...]
+    strange: tuple[str, ...]
+
+    def problems(self) -> list[str]:
+        """Return what is not as it must be."""
+        found = [f"{self.lost} rows lost"] * bool(self.lost)
+        found += [f"{self.doubled} rows doubled"] * bool(self.doubled)
+        found += [f"hang: {self.hang}"] * bool(self.hang) + [f"left behind: {each}" for each in self.left]
+        return found + [f"ended by itself: {each}" for each in self.strange]
+
+
+@attrs.define(eq=False)
+class Program:
+    """One start of the program. What it says goes into ``events``, with None when it has ended."""
+
+    process: subprocess.Popen[str]
+    events: queue.SimpleQueue[tuple[Program, str | None]]
+    stderr: Path
+    is_told_of: bool = False
+
+    def listen(self) -> None:
+        """Begin to put what it says into the queue."""
+        for thread in (self._read, self._await):
+            threading.Thread(target=thread, daemon=True).start()
+
+    def _read(self) -> None:
+        """Read until all have closed the pipe: a child that lives on holds it as well."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.put((self, line.strip()))
+
+    def _await(self) -> None:
+        self.process.wait()
+        self.events.put((self, None))
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def last_words(self) -> str:
+        """Return the last line on standard error that begins with the name of an error."""
+        lines = self.stderr.read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if ERROR.match(line)), "nothing")
+
+
+def _trouble_of(line: str) -> str:
+    """Return what a line of the log says of a trouble; nothing if it is of something else."""
+    if line.startswith(("kill", "freeze", "second driver")):
+        return line.partition(" #")[0]
+    if line.startswith("start from savepoint"):
+        return "back to savepoint"
+    return f"failing line {line.split()[-1]}" if ": injected" in line else ""
+
+
+def kind_of(trouble: str) -> str:
+    """Return the kind of one of the troubles that happened."""
+    return next((kind for kind in KINDS if trouble.startswith(kind)), trouble)
 
 
 @attrs.define
 class KillRound:
-    """One job, killed up to ``kills`` times.
+    """One job, and its troubles.
 
     Args:
-        seed: decides who is killed and when.
+        seed: decides what happens when; where no plan is given, also what happens.
         directory: for output and checkpoints.
-        master: as for Spark; a function gives it where it depends on the round.
-        kinds: of victims.
+        master: as for Spark.
+        plan: what happens.
+        launch: what is put around a command.
+        archive: of Spark's classes, see ``fast_jvm``.
+        silence_s: see ``SILENCE_S``.
+        patience_s: see ``PATIENCE_S``.
     """
 
     seed: int
     directory: Path
     master: str = "local[2]"
-    kinds: tuple[str, ...] = ("slot", "worker", "jvm", "driver")
-    kills: int = 3
-    log: list[str] = attrs.Factory(list)
+    plan: Plan = attrs.field(default=attrs.Factory(lambda self: Plan.drawn(self.seed), takes_self=True))
     launch: Callable[[list[str]], list[str]] = attrs.field(default=lambda command: command)
+    archive: Path | None = None
+    silence_s: float = SILENCE_S
+    patience_s: float = PATIENCE_S
+    log: list[str] = attrs.Factory(list)
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+    _programs: list[Program] = attrs.Factory(list)
+    _events: queue.SimpleQueue[tuple[Program, str | None]] = attrs.Factory(queue.SimpleQueue)
+    _troubles: list[str] = attrs.Factory(list)
+    #: Before the next trouble so many epochs are run.
+    _epochs_left: int = 0
+    #: The savepoint that the job is to go back to, and how many epochs after it was taken.
+    _savepoint: str | None = None
+    _epochs_to_return: int = 0
+    _thaws: str = ""
+    _strange: list[str] = attrs.Factory(list)
+    _rng: random.Random = attrs.field(
+        default=attrs.Factory(lambda self: random.Random(self.seed), takes_self=True)
+    )
+    _slower: Slower = attrs.field(
+        default=attrs.Factory(
+            lambda self: Slower(random.Random(f"slow {self.seed}"), self._processes), takes_self=True
+        )
+    )
+    _deadline_s: float = attrs.field(factory=lambda: time.monotonic() + ROUND_S)
 
-    def run(self) -> None:
-        """Run to the end of the job; raises ``AssertionError`` if anything is not as it must be."""
-        rng = random.Random(self.seed)
-        for number in range(MAX_RUNS):
-            code = self._run_once(rng, restore=number > 0 and self.has_checkpoint())
-            if code == 0:
-                break
-        else:
-            raise AssertionError(f"seed {self.seed}: {MAX_RUNS} runs were not enough: {self.log}")
-        self.check()
+    # --- the life of a round -----------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Compare the output, and look for processes that were left."""
-        rows = []
+    def run(self) -> Outcome:
+        """Run to the end of the job and say how it went."""
+        self._troubles, self._epochs_left = list(self.plan.troubles), self._rng.randint(1, 3)
+        hang = None
+        with self._slowed():
+            try:
+                self._live()
+                self._end_older()
+            except Hang as error:
+                hang = str(error)
+                self._dump()
+        return self.outcome(hang)
+
+    def outcome(self, hang: str | None = None) -> Outcome:
+        """Compare the output and look for processes that were left; these are ended then."""
+        rows: Counter[str] = Counter()
         for path in (self.directory / "out").glob("epoch=*/part-*"):
-            rows += [tuple(json.loads(line)) for line in path.read_text().splitlines()]
-        assert sorted(rows) == kill_program.expected(), f"seed {self.seed}: {self.log}"
-        deadline = time.monotonic() + PATIENCE_S
-        while (left := marked(self.mark)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not left, f"seed {self.seed}: left behind: {left}"
+            rows.update(json.dumps(json.loads(line)) for line in path.read_text().splitlines())
+        expected = Counter(json.dumps(row) for row in kill_program.expected())
+        left = () if hang else tuple(f"{each.pid} {command_of(each)[:300]}" for each in self._left())
+        for process in (rest := marked(MARK, self.mark)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(rest, timeout=self.patience_s)
+        lost, doubled = (expected - rows).total(), (rows - expected).total()
+        return Outcome(lost, doubled, hang, left, tuple(self._strange))
+
+    def troubles(self) -> list[str]:
+        """Return what has happened so far, in order, without process ids; each begins with its kind."""
+        always = [f"{who} forks" for who in self.plan.forks] + ["slowed"] * self.plan.is_slowed
+        return always + [told for line in self.log if (told := _trouble_of(line))]
 
     def has_checkpoint(self) -> bool:
         return any((self.directory / "checkpoints").glob("*/chk-*/_metadata"))
 
-    def _run_once(self, rng: random.Random, restore: bool) -> int:
-        program = self.start(rng.choice([1, 2, 3]) if restore else 2, restore)
-        assert program.stdout is not None
-        next_kill = rng.randint(1, 4)
-        for line in program.stdout:
-            self.log.append(line.strip())
-            next_kill -= line.startswith("epoch")
-            if next_kill == 0 and self.kills > 0:
-                time.sleep(rng.uniform(0, 0.4))  # anywhere in what follows
-                self._kill(rng)
-                next_kill = rng.randint(1, 4)
-        return program.wait()
+    @contextmanager
+    def _slowed(self) -> Iterator[None]:
+        if self.plan.is_slowed:
+            self._slower.start()
+        try:
+            yield
+        finally:
+            self._slower.end()
 
-    def start(self, parallelism: int, restore: bool) -> subprocess.Popen[str]:
+    def _live(self) -> None:
+        self._begin(None)
+        while True:
+            program, line = self._hear()
+            if program is not self._newest:
+                self._older_said(program, line)
+            elif line is not None:
+                self._newest_said(line)
+            elif self._has_finished(program):
+                return
+
+    def _hear(self) -> tuple[Program, str | None]:
+        left_s = min(self.silence_s, self._deadline_s - time.monotonic())
+        try:
+            program, line = self._events.get(timeout=max(left_s, 0))
+        except queue.Empty:
+            silent = f"program {len(self._programs)} said nothing for {left_s:.0f} s"
+            raise Hang(f"{silent}, after {self.log[-1]!r}") from None
+        if line is not None and line.startswith(WORDS):
+            self.log.append(f"{self._programs.index(program) + 1}: {line}")
+        return program, line
+
+    def _newest_said(self, line: str) -> None:
+        if line.startswith("savepoint ") and self._savepoint is None:
+            self._savepoint = line.removeprefix("savepoint ")
+            self._epochs_to_return = self._rng.randint(1, 3)
+        if line.startswith("epoch"):
+            self._thaw("while the newer one runs")
+            self._epoch_has_run()
+
+    def _epoch_has_run(self) -> None:
+        self._epochs_to_return -= 1
+        if self._epochs_to_return == 0 and self._savepoint is not None:
+            self._kill("driver", self._newest.process.pid)  # the next one goes back
+            return
+        self._epochs_left -= 1
+        if self._epochs_left <= 0 and self._troubles:
+            time.sleep(self._rng.uniform(0, 0.4))  # anywhere in what follows
+            self._trouble(self._troubles.pop(0))
+            self._epochs_left = self._rng.randint(1, 3)
+
+    def _has_finished(self, program: Program) -> bool:
+        """Return whether all is done; otherwise the program is started again."""
+        self._check_end(program)
+        if program.process.returncode == 0 and self._savepoint in (None, ""):
+            return True
+        self._begin(self._savepoint or ("latest" if self.has_checkpoint() else None))
+        return False
+
+    def _check_end(self, program: Program) -> None:
+        """Note an end that nothing explains which had happened."""
+        if program.is_told_of:
+            return
+        program.is_told_of = True
+        code = program.process.returncode
+        words = program.last_words() if code > 0 else ""
+        self.log.append(f"{self._programs.index(program) + 1} ended with {code} {words[:120]}".strip())
+        has_cause = [
+            name in words and any(cause in line for line in self.log) for name, cause in ENDS.items()
+        ]
+        if code > 0 and not any(has_cause):
+            self._strange.append(words)
+
+    # --- programs ------------------------------------------------------------------------------------
+
+    @property
+    def _newest(self) -> Program:
+        return self._programs[-1]
+
+    def _begin(self, restore: str | None) -> None:
+        if len(self._programs) == MAX_RUNS:
+            raise Hang(f"{MAX_RUNS} programs were not enough")
+        if restore is not None and restore == self._savepoint:
+            self._savepoint = ""  # once
+        parallelism = self._rng.choice([1, 2, 3]) if restore else 2
+        options = self.plan.options() if not self._programs else self.plan_of_later().options()
+        process = self.start(parallelism, restore, options)
+        self._programs.append(program := Program(process, self._events, self._stderr()))
+        program.listen()
+
+    def plan_of_later(self) -> Plan:
+        """What the first program did to itself, later ones do not, but for what they fork."""
+        savepoint_after = self.plan.savepoint_after if self._savepoint is None else None
+        return attrs.evolve(self.plan, injection=None, savepoint_after=savepoint_after)
+
+    def start(
+        self, parallelism: int, restore: str | None, options: list[str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start the program; what it says comes on its standard output."""
         command = [sys.executable, kill_program.__file__, str(self.directory), "--master", self.master]
-        command += ["--parallelism", str(parallelism), *(["--restore"] if restore else [])]
-        self.log.append(f"run {'restored ' if restore else ''}at parallelism {parallelism}")
+        command += [f"--java-options={java_options(self.archive)}"]
+        command += ["--parallelism", str(parallelism), *(["--restore", restore] if restore else [])]
+        self.log.append(f"start {f'from {Path(restore).name} ' if restore else ''}at {parallelism}")
+        here, settings = Path(__file__).parent, self.directory / "conf"
+        settings.mkdir(exist_ok=True)
         env = {
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
+            **quick_start(settings),
             **os.environ,
+            "SPARK_CONF_DIR": str(settings),
             MARK: self.mark,
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
-            ),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")])),
         }
-        with open(self.directory / "stderr.txt", "ab") as stderr:
+        with open(self._stderr(), "ab") as stderr:
             return subprocess.Popen(
-                self.launch(command), stdout=subprocess.PIPE, stderr=stderr, text=True, env=env
+                self.launch([*command, *(options or [])]),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=env,
             )
 
-    def _kill(self, rng: random.Random) -> None:
-        kind = rng.choice(self.kinds)
-        victims = [pid for pid, command in marked(self.mark).items() if VICTIMS[kind] in command]
-        if kind == "driver":
-            victims = [pid for pid in victims if "SparkSubmit" not in marked(self.mark).get(pid, "")]
-        if not victims:
+    def _stderr(self) -> Path:
+        return self.directory / f"stderr-{len(self._programs) + 1}.txt"
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return all that run, but for what was forked to live on."""
+        children = self._children()
+        return [process for process in marked(MARK, self.mark) if process.pid not in children]
+
+    def _children(self) -> set[int]:
+        return {int(path.name) for path in (self.directory / "children").glob("*")}
+
+    def _left(self) -> list[psutil.Process]:
+        """Return what has not ended in time; what was forked may live on."""
+        deadline = time.monotonic() + self.patience_s
+        while (left := self._processes()) and time.monotonic() < deadline:
+            psutil.wait_procs(left, timeout=0.2)
+        return left
+
+    def _dump(self) -> None:
+        """Have all drivers write where they are, and note who is there."""
+        for program in self._programs:
+            if not program.has_ended():
+                with suppress(ProcessLookupError):
+                    program.process.send_signal(signal.SIGUSR1)
+        time.sleep(2)  # they write it when they get to it; whether they do tells something as well
+        for process in marked(MARK, self.mark):
+            with suppress(psutil.NoSuchProcess):
+                self.log.append(f"there: {process.pid} {process.status()} {command_of(process)[-100:]}")
+
+    # --- troubles --------------------------------------------------------------------------------------
+
+    def _trouble(self, kind: str) -> None:
+        if kind == SECOND_DRIVER:
+            self._start_second_driver()
+        elif kind == FREEZE_SLOT:
+            for slot in self._victims("slot")[:1]:
+                self._freeze("slot", slot)
+        elif kind == "driver":
+            self._kill(kind, self._newest.process.pid)
+        else:
+            for victim in self._victims(kind)[:1]:
+                self._kill(kind, victim.pid)
+
+    def _victims(self, kind: str) -> list[psutil.Process]:
+        """Return all processes of a kind, in any order."""
+        found = [process for process in self._processes() if VICTIMS[kind] in command_of(process)]
+        return self._rng.sample(found, len(found))
+
+    def _kill(self, kind: str, pid: int) -> None:
+        self.log.append(f"kill {kind} #{pid}")
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def _freeze(self, kind: str, process: psutil.Process) -> None:
+        self.log.append(f"freeze {kind} #{process.pid}")
+        with self._slower.lock, suppress(psutil.NoSuchProcess):
+            self._slower.frozen.add(process)
+            process.suspend()
+
+    def _start_second_driver(self) -> None:
+        """Freeze the driver, and start another one, as a supervisor does that takes it for dead."""
+        if self._newest.has_ended():
             return
-        victim = rng.choice(sorted(victims))
-        self.log.append(f"kill -9 {kind} {victim}")
-        self.kills -= 1
-        try:
-            os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
+        if not self.has_checkpoint():  # another one would begin another job
+            self._troubles.insert(0, SECOND_DRIVER)
             return
+        self._freeze("driver", psutil.Process(self._newest.process.pid))
+        self._thaws = self.plan.thaws
+        self.log.append(f"second driver; the first goes on {self._thaws}")
+        self._begin("latest")
+        if self._thaws == "soon":
+            time.sleep(self._rng.uniform(0, 8))
+            self._thaw("soon")
+
+    def _thaw(self, when: str | None = None) -> None:
+        """Have frozen drivers go on, if that is due; None: all of them."""
+        if when not in (None, self._thaws):
+            return
+        for program in self._older():
+            self._thaws = ""
+            process = psutil.Process(program.process.pid)
+            if process in self._slower.frozen:
+                self.log.append(f"thaw #{process.pid}")
+                self._slower.frozen.discard(process)
+                process.resume()
+
+    # --- older drivers -----------------------------------------------------------------------------------
+
+    def _older(self) -> list[Program]:
+        return [program for program in self._programs[:-1] if not program.has_ended()]
+
+    def _older_said(self, program: Program, line: str | None) -> None:
+        if line is None:
+            self._check_end(program)
+
+    def _end_older(self) -> None:
+        """Older drivers go on now, and must end soon."""
+        self._thaw()
+        deadline = time.monotonic() + self.patience_s
+        for program in self._older():
+            try:
+                program.process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                raise Hang(f"driver {program.process.pid} has a newer one, and does not end") from None
+        for program in self._programs:
+            self._check_end(program)

@@ -1,23 +1,51 @@
-"""Looks at the processes of the machine, as a user would with ``ps``."""
+"""Which processes there are: those of this program, and those that have a mark in their environment."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+
+def command_of(process: psutil.Process) -> str:
+    """Return the command line; nothing of a process that has ended."""
+    return " ".join(_asked(process.cmdline) or [])
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Return whether the process has not ended; one that nobody has waited for yet has ended."""
+    return process.is_running() and _asked(process.status) not in (None, psutil.STATUS_ZOMBIE)
 
 
 def family() -> list[tuple[int, str]]:
     """Return ``(pid, command)`` of this process and all that it started, directly or not."""
-    listing = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True
-    )
-    rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
-    pids = {os.getpid()}
-    while more := {int(pid) for pid, parent, *_ in rows if int(parent) in pids} - pids:
-        pids |= more
-    return [(int(row[0]), row[2]) for row in rows if int(row[0]) in pids and len(row) == 3]
+    this = psutil.Process()
+    everyone = [this, *this.children(recursive=True)]
+    return [(process.pid, command_of(process)) for process in everyone if is_running(process)]
 
 
 def slot_pids() -> set[int]:
     """Return the state slots that this process's Spark application has running."""
-    return {pid for pid, args in family() if "pyflinkstate.runtime.slots.slot" in args}
+    return {pid for pid, command in family() if "pyflinkstate.runtime.slots.slot" in command}
+
+
+def marked(name: str, value: str) -> list[psutil.Process]:
+    """Return all processes but this one that have a variable in their environment, whoever started them."""
+    this = psutil.Process()
+    return [process for process in _with(name, value) if process != this and is_running(process)]
+
+
+def _with(name: str, value: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if (_asked(process.environ) or {}).get(name) == value:
+            yield process
+
+
+def _asked(question: Callable[[], T]) -> T | None:
+    try:
+        return question()
+    except psutil.Error:
+        return None  # it has ended meanwhile, or is another user's

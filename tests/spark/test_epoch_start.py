@@ -5,63 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from injections import LINES, ON_THE_WAY, GatewayGone, Injection
 
 from pyflinkstate import RestartStrategies, StreamExecutionEnvironment
-from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.spark import spark as on_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
-
-
-class GatewayGone(OSError):
-    """What a broken gateway raises."""
-
-
-def codes_within(code: CodeType) -> list[CodeType]:
-    """Return a function's code, and that of the functions that it makes."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return [code, *(found for each in inner for found in codes_within(each))]
-
-
-#: What runs from the request for an epoch to its word, in the order in which it is called.
-ON_THE_WAY: list[Callable[..., Any]] = [
-    Job._start,
-    on_spark._local_properties,
-    on_spark.SparkRunner.start,
-    on_spark.SparkRunner._begin,
-    on_spark.SparkRunner._run_and_tell,
-    on_spark.SparkRunner._run,
-    on_spark.SparkRunner._results,
-]
-LINES = [
-    (code, line)
-    for function in ON_THE_WAY
-    for code in codes_within(function.__code__)
-    for line in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno})
-]
-
-
-class Injection:
-    """Raises once, where a line of the code begins, on whatever thread that is."""
-
-    def __init__(self, code: CodeType, line: int) -> None:
-        self._code = code
-        self._line = line
-        self.has_happened = False
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code is not self._code:
-            return None
-        if event == "line" and frame.f_lineno == self._line and not self.has_happened:
-            self.has_happened = True
-            raise GatewayGone("the gateway is gone")
-        return self
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -70,8 +22,7 @@ def test_a_failure_at_each_line_is_an_error_or_a_restart_and_never_a_hang(spark:
     happened = []
     for number, (code, line) in enumerate(LINES):
         injection = Injection(code, line)
-        threading.settrace(injection)
-        sys.settrace(injection)
+        injection.install()
         try:
             seen = sums(spark, tmp_path / str(number))
         except GatewayGone:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -72,7 +74,7 @@ def test_records_whose_class_is_in_the_main_script(tmp_path: Path) -> None:
 
 
 SPARK_ENDS = """
-import os, signal, subprocess, sys, time
+import os, select, signal, sys
 from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment, errors
 
 class Slow(KeyedProcessFunction):
@@ -90,7 +92,7 @@ class Slow(KeyedProcessFunction):
 class EndSpark(JobListener):
     def on_epoch(self, stats):
         global SLOT
-        SLOT = int(open(sys.argv[0] + ".slot").read())
+        SLOT = os.pidfd_open(int(open(sys.argv[0] + ".slot").read()))
         if stats.epoch == 2 and not MID_EPOCH:
             os.kill(JVM, signal.SIGKILL)
 
@@ -105,12 +107,8 @@ try:
     env.execute()
 except errors.SparkUnavailableError as error:
     print("unavailable:", str(error).splitlines()[0])
-deadline = time.monotonic() + 30
-slots = {SLOT}
-while slots and time.monotonic() < deadline:
-    listing = subprocess.run(["ps", "-eo", "pid=,stat="], capture_output=True, text=True).stdout
-    slots &= {int(line.split()[0]) for line in listing.splitlines() if "Z" not in line}
-print("slots:", len(slots))
+has_ended, _, _ = select.select([SLOT], [], [], 30)
+print("slots:", 0 if has_ended else 1)
 os._exit(0)
 """
 
@@ -120,6 +118,40 @@ def test_spark_that_dies_is_an_error_and_no_hang(tmp_path: Path, mid_epoch: bool
     printed = run_program(tmp_path, SPARK_ENDS % mid_epoch)
     assert "unavailable: the Spark application ended in" in printed
     assert "slots: 0" in printed
+
+
+FORKS = """
+import os, signal, sys
+from pyflinkstate import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment()
+child = os.fork()
+if child == 0:
+    os.close(1)
+    signal.pause()
+print(env._context._gateway.proc.pid, child, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_spark_ends_with_a_driver_that_is_killed_though_a_child_lives_on(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FORKS)
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "program.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        jvm, child = map(int, driver.stdout.readline().split())
+        handle = os.pidfd_open(jvm)
+        driver.kill()
+        driver.wait()
+    has_ended, _, _ = select.select([handle], [], [], 60)
+    os.close(handle)
+    for pid in [child] if has_ended else [child, jvm]:
+        os.kill(pid, signal.SIGKILL)
+    assert has_ended
 
 
 def test_records_that_are_none_are_written(spark: Any, tmp_path: Path) -> None:

@@ -1,26 +1,31 @@
-"""A job whose processes are killed with SIGKILL at random points; ``make soak`` has more of the same."""
+"""A job whose processes are killed, frozen and slowed at random; ``make soak`` has more of the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from kill_plan import FREEZE_SLOT, Plan
 from kill_rounds import KillRound
 
 #: A round starts up to four programs, each with a Spark of its own: minutes on a machine that is busy.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-#: Master, what may be killed, how often. A driver that is killed costs the start of another Spark.
-ROUNDS = [
-    ("local[2]", ("slot", "worker"), 3),
-    ("local[2]", ("driver",), 1),
-    ("local[2]", ("slot", "worker", "jvm", "driver"), 2),
-    ("local-cluster[2,1,1024]", ("executor", "slot", "worker"), 2),
-    ("local-cluster[2,1,1024]", ("executor", "driver"), 2),
-]
+CLUSTER = "local-cluster[2,1,1024]"
+
+#: A driver that is killed costs the start of another Spark.
+ROUNDS = {
+    "slowed": ("local[2]", Plan(("slot", "worker"), is_slowed=True, injection=(30, 3))),
+    "forks": ("local[2]", Plan(("driver",), forks=("driver", "slot"))),
+    "savepoint": ("local[2]", Plan(("jvm",), savepoint_after=2)),
+    "frozen": ("local[2]", Plan((FREEZE_SLOT, "slot"))),
+    "cluster": (CLUSTER, Plan(("executor", "slot"))),
+}
 
 
-@pytest.mark.parametrize("number", range(len(ROUNDS)))
-def test_whatever_is_killed_the_output_is_right_and_nothing_is_left(tmp_path: Path, number: int) -> None:
-    master, kinds, kills = ROUNDS[number]
-    KillRound(number, tmp_path, master, kinds, kills).run()
+@pytest.mark.parametrize("name", ROUNDS)
+def test_whatever_happens_the_output_is_right_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    master, plan = ROUNDS[name]
+    this = KillRound(list(ROUNDS).index(name), tmp_path, master, plan)
+    assert not this.run().problems(), this.log
+    assert any("epoch 10" in line for line in this.log)

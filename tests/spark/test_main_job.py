@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -64,13 +65,13 @@ class MainJob:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
         self.arguments = arguments
-        self.pids: set[int] = set()
+        self.processes: set[psutil.Process] = set()
 
     def run(self, *more: str, at: dict[str, Callable[[demo.Run], None]] | None = None) -> int:
         places = ["--checkpoint-dir", str(self.folder / "checkpoints"), "--output", str(self.folder / "out")]
         program = demo.Run(*places, *self.arguments, *more, at=at)
         code = program.wait()
-        self.pids |= program.pids
+        self.processes |= program.processes
         return code
 
     def rows(self) -> Counter[str]:
@@ -85,10 +86,10 @@ def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> No
     job = MainJob(tmp_path, "--input", str(days), "--interval-ms", "0")
     kills = {"epoch 3:": demo.Run.kill_slot, "epoch 7:": demo.Run.kill_driver}
     assert job.run("--parallelism", "2", at=kills) == -signal.SIGKILL
-    assert demo.still_running(job.pids) == set(), "everything ends with the driver"
+    assert demo.still_running(job.processes) == [], "everything ends with the driver"
     assert job.run("--parallelism", "3", "--restore", "latest") == 0
     assert job.rows() == Counter(plain_loop(days))
-    assert demo.still_running(job.pids) == set()
+    assert demo.still_running(job.processes) == []
 
 
 def test_real_days_equal_a_plain_loop(retail_dir: Path, tmp_path: Path) -> None:
@@ -146,10 +147,10 @@ def test_a_slot_ends_with_its_driver_while_user_code_is_busy(tmp_path: Path) -> 
     for line in process.stdout:
         if "busy" in line:
             break
-    pids = demo.descendants(process.pid)
-    table = demo.processes()
+    family = demo.family(process.pid)
+    has_slot = any(map(demo.is_slot, family))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert any("pyflinkstate.runtime.slots.slot" in args for pid, _, args in table if pid in pids)
-    assert demo.still_running(pids) == set()
+    assert has_slot
+    assert demo.still_running(family) == []

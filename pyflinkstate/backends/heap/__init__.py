@@ -13,6 +13,7 @@ COMPILED_MODULES = (
     "list_iterator",
     "map_state",
     "nested_state_map",
+    "record_loop",
     "state_map",
     "states",
 )

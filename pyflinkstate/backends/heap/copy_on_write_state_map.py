@@ -44,7 +44,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from pyflinkstate.backends.heap.isolation import IMMUTABLE_TYPES, is_immutable
+from pyflinkstate.backends.heap.isolation import is_immutable
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -212,7 +212,7 @@ class CopyOnWriteStateMap(StateMap):
         if self._changes is not None:
             self._changes.add(key)
         before = len(bucket)
-        if self._copy_value is None or type(value) in IMMUTABLE_TYPES or is_immutable(value):
+        if self._copy_value is None or is_immutable(value):
             bucket[key] = value
         else:
             bucket[key] = StateCell(value, self._state_map_version)
@@ -341,7 +341,7 @@ class CopyOnWriteStateMap(StateMap):
                 code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
                 code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
                 code ^= code >> 32
-                if plain or type(value) in IMMUTABLE_TYPES or is_immutable(value):
+                if plain or is_immutable(value):
                     table[code & mask][key] = value
                 else:
                     table[code & mask][key] = StateCell(value, version)

@@ -49,7 +49,14 @@ _Memo = dict[int, Any]
 
 def is_immutable(value: Any) -> bool:
     """Return whether neither ``value`` nor what it holds can change in place; False where it is not known."""
-    return type(value) in IMMUTABLE_TYPES or _is_immutable(value, LOOK_DEPTH)
+    kind = type(value)
+    if kind is str or kind is int:
+        return True
+    if kind is list or kind is dict:
+        return False
+    if kind is tuple and _is_flat(value):
+        return True
+    return _is_immutable(value, LOOK_DEPTH)
 
 
 def _is_immutable(value: Any, depth: int) -> bool:
@@ -89,26 +96,97 @@ def isolated(value: Any) -> Any:
     >>> isolated(pair) is pair, isolated(record) is record, isolated(record)
     (True, False, ('a', [1]))
     """
-    if type(value) is tuple:
-        if _is_flat(value):
-            return value
-    elif type(value) in IMMUTABLE_TYPES:
+    kind = type(value)
+    if kind is str or kind is int:
         return value
+    if kind is tuple:
+        return value if _is_flat(value) else _isolated_tuple(value)
+    return value if kind in IMMUTABLE_TYPES else _isolated_object(value)
+
+
+def _isolated_tuple(value: tuple[Any, ...]) -> Any:
+    """Isolate a tuple; one part that can change is copied at once, several may be the same object."""
+    parts: list[Any] = []
+    copies = 0
+    for part in value:
+        if type(part) not in IMMUTABLE_TYPES:
+            own = _flat_copy(part)
+            copies += 1
+            if own is None or copies > 1:
+                return value if _is_immutable(value, LOOK_DEPTH) else _copy(value, {})
+            part = own
+        parts.append(part)
+    return tuple(parts)
+
+
+def _isolated_object(value: Any) -> Any:
+    own = _flat_copy(value)
+    if own is not None:
+        return own
     return value if _is_immutable(value, LOOK_DEPTH) else _copy(value, {})
+
+
+def _flat_copy(value: Any) -> Any:
+    """Return a copy of a list or dict whose parts cannot change, else None."""
+    if type(value) is list:
+        return value[:] if _is_flat_list(value) else None
+    if type(value) is dict:
+        return value.copy() if _is_flat_dict(value) else None
+    return None
 
 
 def _is_flat(value: tuple[Any, ...]) -> bool:
     """Return whether all parts are of types that cannot change: most records are such tuples."""
-    return all(type(part) in IMMUTABLE_TYPES for part in value)
+    for part in value:
+        kind = type(part)
+        if kind is not str and kind is not int and kind not in IMMUTABLE_TYPES:
+            return False
+    return True
+
+
+# The same twice more: a loop over what is known to be a list, or a dict, is compiled to another one.
+def _is_flat_list(value: list[Any]) -> bool:
+    for part in value:
+        kind = type(part)
+        if kind is not str and kind is not int and kind not in IMMUTABLE_TYPES:
+            return False
+    return True
+
+
+def _is_flat_dict(value: dict[Any, Any]) -> bool:
+    for key, part in value.items():
+        if type(key) not in IMMUTABLE_TYPES or type(part) not in IMMUTABLE_TYPES:
+            return False
+    return True
 
 
 def take_isolated(taken: list[Any], values: Any) -> None:
     """Append each of ``values``, isolated as soon as it comes, before what gives them goes on."""
     for value in values:
-        if type(value) is tuple:
-            taken.append(value if _is_flat(value) else isolated(value))
-        else:
-            taken.append(value if type(value) in IMMUTABLE_TYPES else isolated(value))
+        taken.append(isolated(value))
+
+
+class RecordCounter:
+    """Counts records on their way, and isolates them.
+
+    Attributes:
+        number: how many there were.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def isolated(self, value: Any) -> Any:
+        """Count ``value`` and return it as :func:`isolated` does."""
+        self.number += 1
+        return isolated(value)
+
+    def as_it_is(self, value: Any) -> Any:
+        """Count ``value`` and return it."""
+        self.number += 1
+        return value
 
 
 def isolated_from(value: Any, stored: Any) -> Any:

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.backends.heap.isolation import take_isolated
+from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
 from pyflinkstate.backends.snapshot_strategy import SnapshotTask
@@ -72,6 +72,7 @@ class KeyedSubtask:
     ) -> None:
         self.state = state
         self.backend = state.keyed
+        self._loop = RecordLoop(state.keyed.key_context)
         self._name = context.task_name
         self._operator = operator_of(function)
         self._function = self._operator.function
@@ -130,19 +131,13 @@ class KeyedSubtask:
 
     def _process_plainly(self, operator: FunctionOperator, frame: KeyedFrame, output: Output) -> None:
         """The way of most records: as few steps as can be."""
-        indexes = self._map_indexes(frame)
-        begin, values = len(output.values), output.values
-        select, context = self.backend.key_context.select, operator.context
-        context.current_timestamp = None
-        process_element = operator.function.process_element
-        key = value = None
+        records = self._map_indexes(frame), frame.keys, frame.values
+        process, context = operator.function.process_element, operator.context
+        begin, context.current_timestamp = len(output.values), None
         try:
-            for index, key, value in zip(indexes, frame.keys, frame.values, strict=True):
-                select(key, index)
-                produced = process_element(value, context)
-                if produced is not None:
-                    take_isolated(values, produced)
+            self._loop.run(records, process, context, output.values)
         except BaseException as error:  # also sys.exit(), which must not end the slot without a word
+            value, key = self._loop.under_way(frame.values, frame.keys)
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
 

@@ -8,7 +8,7 @@ from pyflinkstate.runtime.settings.checkpoint_config import (
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.settings.restart import RestartStrategies, RestartStrategy
+from pyflinkstate.runtime.settings.restart import RestartStrategies, RestartStrategy, RestartTracker
 
 __all__ = [
     "CheckpointConfig",
@@ -18,5 +18,6 @@ __all__ = [
     "JobStatus",
     "RestartStrategies",
     "RestartStrategy",
+    "RestartTracker",
     "deletes_checkpoints",
 ]

@@ -233,7 +233,3 @@ def main() -> None:
     # The end of a slot flushes nothing, and what user code prints shall not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     StateSlot(bootstrap).run()
-
-
-if __name__ == "__main__":
-    main()

@@ -81,6 +81,17 @@ def context_of(session: Any) -> SparkContext:
     return session.sparkContext
 
 
+def _let_go_of_jvm() -> None:
+    """Close what tells Spark's JVM that its driver has ended: what a driver forks must not hold it open."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()
+
+
+os.register_at_fork(after_in_child=_let_go_of_jvm)
+
+
 def driver_endpoint(context: SparkContext) -> Endpoint:
     """Return where the driver listens for executors: Spark's own settings say it.
 

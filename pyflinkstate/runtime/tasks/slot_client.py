@@ -33,6 +33,8 @@ from pyflinkstate.runtime.wire import (
     connect,
 )
 
+#: What a slot's process runs.
+SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
 _POLL_S = 0.2
 #: The driver's answer may come after the end of the process that it is about.
 _GRACE_S = 5
@@ -74,7 +76,7 @@ class DriverLink:
 
     def _start(self, slot: SlotId) -> subprocess.Popen[bytes]:
         bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot)
-        command = [sys.executable, "-m", "pyflinkstate.runtime.slots.slot", str(slot)]
+        command = [sys.executable, "-m", SLOT_MODULE, str(slot)]
         # The slot imports what this worker can, also packages that Spark has shipped.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)

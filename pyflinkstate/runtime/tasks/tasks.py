@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.heap.isolation import isolated
+from pyflinkstate.backends.heap.isolation import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
@@ -89,7 +89,7 @@ class SourceTask:
     def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[Any]:
         task = f"{self.name}[{partition}]"
         rejected: list[RejectedRecord] = []
-        number = 0
+        counter = RecordCounter()
         with self.link.reporting(task) as counts:
 
             def reject(record: RejectedRecord) -> None:
@@ -99,23 +99,21 @@ class SourceTask:
 
             counts[f"{self.name}.records_malformed"] = 0
             try:
-                for record in self._records(items, reject):
-                    yield record
-                    number += 1
+                take = counter.as_it_is if self.is_fresh else counter.isolated
+                yield from map(take, self._records(items, reject))
             except (OSError, EOFError) as error:
                 if isinstance(error, PyFlinkStateError):
                     raise
                 raise SourceError(f"source {self.name!r} cannot be read: {error}") from error
-            counts[f"{self.name}.records_out"] += number
+            counts[f"{self.name}.records_out"] += counter.number
             if rejected:
                 self.link.report(task, rejected=tuple(rejected))
 
     def _records(self, items: Iterable[Any], reject: Reject) -> Iterable[Any]:
-        records = items
-        if self.read is not None:
-            read = self.read
-            records = chain.from_iterable(read(split, reject) for split in items)
-        return records if self.is_fresh else map(isolated, records)
+        if self.read is None:
+            return items
+        read = self.read
+        return chain.from_iterable(read(split, reject) for split in items)
 
 
 @attrs.frozen

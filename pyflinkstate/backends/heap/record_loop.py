@@ -1,0 +1,51 @@
+"""The loop over a frame's records. All of a job's records go through it, so it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyflinkstate.backends.heap.isolation import take_isolated
+from pyflinkstate.backends.heap.key_context import KeyContext
+
+
+class RecordLoop:
+    """Processes records one by one, each under its key."""
+
+    __slots__ = ("_key_context", "_position")
+
+    def __init__(self, key_context: KeyContext) -> None:
+        self._key_context = key_context
+        self._position = -1
+
+    def run(
+        self,
+        records: tuple[list[int], Sequence[Any], Sequence[Any]],
+        process: Callable[[Any, Any], Iterable[Any] | None],
+        context: Any,
+        results: list[Any],
+    ) -> None:
+        """Process records.
+
+        Args:
+            records: columns of the same length: the indexes of the keys' maps, keys, and values.
+            process: called with each value and ``context``.
+            context: what the function is given beside the value.
+            results: what ``process`` gives is appended here, isolated.
+        """
+        key_context = self._key_context
+        indexes, keys, values = records
+        self._position = -1
+        if not len(indexes) == len(keys) == len(values):
+            raise ValueError("a frame's columns are not of one length")
+        for index, key, value in zip(indexes, keys, values):  # noqa: B905 - mypyc knows no strict
+            self._position += 1
+            key_context.select(key, index)
+            produced = process(value, context)
+            if produced is not None:
+                take_isolated(results, produced)
+
+    def under_way(self, *columns: Sequence[Any]) -> list[Any]:
+        """Return what each column holds of the record that ``run`` was busy with; None before the first."""
+        at = self._position
+        return [column[at] if at >= 0 else None for column in columns]

@@ -1,0 +1,560 @@
+"""The life of a job as a state machine: events in, instructions out; no I/O, no clock, no threads.
+
+The driver loop (``job``) carries out the instructions, and feeds what comes of them, and what arrives in the
+job's mailbox, as events. An attempt goes through these phases::
+
+    CREATED -> BEGINNING ------------------------> CLAIMING -> RESTORING -> TAKING_OVER -> IDLE
+                   |  (after a failure)              ^                                      ^
+                   +-> GOING_BACK -> PAUSED ---------+--------------------------------------+
+
+    IDLE -> DRAINING -> SETTING_BARRIER -> RUNNING -> PREPARING -> COMMITTING -> IDLE -> CLOSING -> ENDED
+            (before the last epoch)                                (after the last one)
+
+    any of them -> STOPPING -> ENDING_ATTEMPT -> BEGINNING, or CLOSING or ENDED
+                   (what the engine runs must end)
+
+What holds in every phase:
+
+* An attempt starts from a completed checkpoint, or from nothing. Any failure ends it, and the restart
+  strategy decides whether the next one begins. The first failure counts: what follows is most often its
+  consequence. Only who cancels the job is heard before it.
+* Nothing of a failed attempt reaches the next one: reports and slots carry the attempt's number, and what the
+  engine runs has a number of its own, by which its end is told from that of what was given up.
+* Nothing that is there is touched before every slot has restored its state (``TAKING_OVER``).
+* The job never goes back behind what it has committed: it commits what a completed checkpoint covers.
+
+An event that cannot come in a phase is an error of this package: ``ImpossibleEventError`` shows both.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from pyflinkstate.errors import (
+    CheckpointError,
+    ConfigurationError,
+    ImpossibleEventError,
+    JobCancelledError,
+    JobFailedError,
+    JobSupersededError,
+    PyFlinkStateError,
+    RuntimeFailure,
+)
+from pyflinkstate.runtime.checkpoints import SavepointRequest
+from pyflinkstate.runtime.engine import EpochEnded
+from pyflinkstate.runtime.job.events import (
+    AttemptBegun,
+    AttemptEnded,
+    BarrierSet,
+    CheckpointCompleted,
+    CheckpointsSettled,
+    ConsumerLeft,
+    Event,
+    Failed,
+    InstructionFailed,
+    JobClaimed,
+    JobStarted,
+    JobTakenOver,
+    OutputCommitted,
+    OutputPrepared,
+    PauseEnded,
+    SlotsClosed,
+    SourceAsked,
+    WentBack,
+)
+from pyflinkstate.runtime.job.instructions import (
+    AlignBarrier,
+    BeginAttempt,
+    CancelEpoch,
+    ClaimJob,
+    CloseSlots,
+    CommitOutput,
+    CountReport,
+    EndAttempt,
+    GoBack,
+    Instruction,
+    LogLateFailure,
+    Pause,
+    PlanEmptyEpoch,
+    PrepareOutput,
+    RefuseSavepoint,
+    Rest,
+    RunEpoch,
+    SetBarrier,
+    StartSlots,
+    TakeOver,
+)
+from pyflinkstate.runtime.job.planner import Step
+from pyflinkstate.runtime.settings import JobStatus, RestartTracker
+from pyflinkstate.runtime.slots import SlotLost
+from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, TaskReport
+
+Instructions = list[Instruction]
+
+
+class Phase(enum.Enum):
+    """Where a job is."""
+
+    CREATED = "created"
+    #: An attempt is being set up.
+    BEGINNING = "beginning"
+    #: Sinks and listeners go back to where the attempt begins.
+    GOING_BACK = "going back"
+    #: The restart is put off.
+    PAUSED = "paused"
+    #: Older drivers of the job are being shut out.
+    CLAIMING = "claiming"
+    #: Slots restore their state, and nothing else has been touched.
+    RESTORING = "restoring"
+    TAKING_OVER = "taking over"
+    #: Between two epochs.
+    IDLE = "idle"
+    #: The last epoch waits until no checkpoint is under way.
+    DRAINING = "draining"
+    SETTING_BARRIER = "setting the barrier"
+    #: The engine runs an epoch.
+    RUNNING = "running"
+    #: Sinks prepare what the epoch wrote.
+    PREPARING = "preparing output"
+    #: The checkpoint that the job ends or stops with is under way.
+    COMMITTING = "committing"
+    #: The attempt has failed, and the engine still runs something of it.
+    STOPPING = "stopping"
+    ENDING_ATTEMPT = "ending the attempt"
+    #: Functions are being closed.
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+@attrs.frozen
+class JobFacts:
+    """What the machine must know of its job.
+
+    Attributes:
+        name: for messages.
+        has_checkpoints: checkpoints are taken, and sinks commit with them.
+        uses_timers: an empty epoch at the end fires what is left.
+        commits_every_epoch: its source wants a checkpoint at the end of each.
+    """
+
+    name: str
+    has_checkpoints: bool = False
+    uses_timers: bool = False
+    commits_every_epoch: bool = False
+
+
+class JobMachine:
+    """The phases of one job.
+
+    Args:
+        facts: about it.
+        restarts: decides about restarts.
+    """
+
+    def __init__(self, facts: JobFacts, restarts: RestartTracker) -> None:
+        self._facts = facts
+        self._restarts = restarts
+        self.phase = Phase.CREATED
+        #: What users are told that the job is about.
+        self.status = JobStatus.CREATED
+        #: Why the job has ended, unless well.
+        self.error: PyFlinkStateError | None = None
+        #: Counts from 0.
+        self.attempt = 0
+        #: The last epoch that has run, and up to where sinks have committed.
+        self.epoch = 0
+        self.committed = 0
+        #: Savepoints that wait for a barrier.
+        self.savepoints: list[SavepointRequest] = []
+        #: The job has stopped with a savepoint.
+        self.is_stopped = False
+        #: An attempt has come as far as to run epochs.
+        self.has_begun = False
+        #: The engine runs something for the job.
+        self.is_running = False
+        #: The slots have restored what the job goes on from, and the sinks are open.
+        self.has_taken_over = False
+        #: Counts what the engine was asked to run.
+        self._run = 0
+        self._failure: PyFlinkStateError | None = None
+        self._cancelled: JobCancelledError | None = None
+        self._delay_ms = 0
+        #: Of the epoch that runs: what it is, its barrier, and the savepoint that the job stops with.
+        self._step: Step | None = None
+        self._trigger: CheckpointTrigger | None = None
+        self._stopping: SavepointRequest | None = None
+        #: Nothing comes after it; and the same of the last epoch that has run.
+        self._ends_with_it = False
+        self._has_ended_time = False
+        #: What the job ends as when its functions are closed.
+        self._outcome = JobStatus.FINISHED
+        #: Up to this epoch it was said that epochs are committed, or will be: these are ``_unannounced``.
+        self._announced = 0
+        self._unannounced: list[int] = []
+
+    def handle(self, event: Event) -> Instructions:
+        """Take in an event; returns what is to be done, in order.
+
+        Raises:
+            ImpossibleEventError: the event cannot come in this phase.
+        """
+        handler = _TRANSITIONS[self.phase].get(type(event)) or _ANYTIME.get(type(event))
+        if handler is None:
+            raise ImpossibleEventError(f"a job that is {self.phase.value} cannot be told {event!r}")
+        return handler(self, event)
+
+    def take_announced(self) -> list[int]:
+        """Return the epochs of which nobody was told yet that they are committed."""
+        announced, self._unannounced = self._unannounced, []
+        return announced
+
+    @property
+    def run(self) -> int:
+        """The number of what the engine was asked to run last."""
+        return self._run
+
+    def break_off(self, status: JobStatus) -> None:
+        """The driver loop ends, for a reason that no event tells."""
+        self.phase, self.status = Phase.ENDED, status
+
+    # --- the beginning of an attempt ----------------------------------------------------------------
+
+    def _started(self, _: JobStarted) -> Instructions:
+        return self._begin()
+
+    def _begin(self) -> Instructions:
+        self.phase = Phase.BEGINNING
+        return [BeginAttempt(self.attempt)]
+
+    def _attempt_begun(self, event: AttemptBegun) -> Instructions:
+        self.epoch = self.committed = event.epoch
+        self._has_ended_time = False
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return self._enter()
+        self.phase = Phase.GOING_BACK
+        if self.has_taken_over:
+            self._announce(self.epoch)
+        return [GoBack(self.attempt, self.epoch if self.has_taken_over else None, failure)]
+
+    def _went_back(self, _: WentBack) -> Instructions:
+        self.phase = Phase.PAUSED
+        return [Pause(self._delay_ms)]
+
+    def _pause_ended(self, _: PauseEnded) -> Instructions:
+        return self._stop() if self._failure is not None else self._enter()
+
+    def _enter(self) -> Instructions:
+        if self.has_taken_over:
+            return self._go_on()
+        self.phase = Phase.CLAIMING
+        return [ClaimJob()]
+
+    def _claimed(self, event: JobClaimed) -> Instructions:
+        self.epoch = self.committed = event.epoch
+        if not event.restores:
+            return self._restored()
+        self.phase, self.is_running = Phase.RESTORING, True
+        self._run += 1
+        return [StartSlots(self._run)]
+
+    def _slots_started(self, event: EpochEnded) -> Instructions:
+        return self._ended_well(event, self._restored)
+
+    def _restored(self) -> Instructions:
+        self.phase = Phase.TAKING_OVER
+        return [TakeOver()]
+
+    def _taken_over(self, _: JobTakenOver) -> Instructions:
+        self.has_taken_over = True
+        self._announced = self.epoch
+        return self._go_on()
+
+    def _go_on(self) -> Instructions:
+        self.phase, self.status, self.has_begun = Phase.IDLE, JobStatus.RUNNING, True
+        return []
+
+    # --- epochs ----------------------------------------------------------------------------------------
+
+    def _source_asked(self, asked: SourceAsked) -> Instructions:
+        if self.is_stopped:
+            return self._close(JobStatus.FINISHED)
+        if asked.step is not None:
+            return self._begin_epoch(asked.step)
+        if self._wants_empty_epoch(asked):
+            return [PlanEmptyEpoch()]
+        if asked.is_over and self.committed == self.epoch:
+            return self._close(JobStatus.FINISHED)
+        return [Rest()]
+
+    def _wants_empty_epoch(self, asked: SourceAsked) -> bool:
+        if asked.is_over and not self._has_ended_time and self._facts.uses_timers:
+            return True
+        return self._wants_barrier(asked) or (asked.timers_are_due and not asked.is_over)
+
+    def _wants_barrier(self, asked: SourceAsked) -> bool:
+        """Return whether an empty epoch is worth its barrier: nothing else is there to do."""
+        if not self._facts.has_checkpoints:
+            return False
+        if self.savepoints:
+            return True
+        if self.committed == self.epoch or asked.has_pending:
+            return False
+        return asked.is_over or self._facts.commits_every_epoch or asked.is_due
+
+    def _begin_epoch(self, step: Step) -> Instructions:
+        self._step = step
+        if step.is_last:
+            self.phase = Phase.DRAINING
+            return []
+        return self._set_barrier()
+
+    def _drained(self, _: CheckpointsSettled) -> Instructions:
+        return self._set_barrier()
+
+    def _set_barrier(self) -> Instructions:
+        assert self._step is not None
+        self.phase = Phase.SETTING_BARRIER
+        savepoint = self.savepoints.pop(0) if self.savepoints else None
+        is_needed = self._step.is_last or self._facts.commits_every_epoch
+        return [SetBarrier(self.epoch + 1, savepoint, is_needed)]
+
+    def _barrier_set(self, event: BarrierSet) -> Instructions:
+        assert self._step is not None
+        savepoint = event.savepoint
+        self._trigger = event.trigger
+        self._stopping = savepoint if savepoint is not None and savepoint.stops_job else None
+        self._ends_with_it = self._step.is_last or (self._stopping is not None and self._stopping.drains)
+        self.phase, self.is_running = Phase.RUNNING, True
+        self._run += 1
+        return [RunEpoch(self._run, self.epoch + 1, self._step, self._trigger, self._ends_with_it)]
+
+    def _epoch_ended(self, event: EpochEnded) -> Instructions:
+        def prepare() -> Instructions:
+            assert event.results is not None
+            self.phase = Phase.PREPARING
+            return [PrepareOutput(self.epoch + 1, event.results)]
+
+        return self._ended_well(event, prepare)
+
+    def _ended_well(self, event: EpochEnded, then: Callable[[], Instructions]) -> Instructions:
+        """Go on when the engine has ended well what it was asked for last."""
+        if event.run != self._run:
+            return []
+        self.is_running = False
+        return then() if event.error is None else self._fail(event.error)
+
+    def _output_prepared(self, _: OutputPrepared) -> Instructions:
+        assert self._step is not None
+        self.epoch += 1
+        self._has_ended_time = self._ends_with_it
+        self.phase = Phase.IDLE
+        if not self._facts.has_checkpoints:
+            return [CommitOutput(self.epoch)]
+        if self._step.is_last or self._stopping is not None:
+            self.phase = Phase.COMMITTING
+        triggers = [] if self._trigger is None else reversed(self._trigger.all())
+        return [AlignBarrier(trigger) for trigger in triggers]  # a savepoint waits for its checkpoint
+
+    def _settled(self, _: CheckpointsSettled) -> Instructions:
+        assert self._step is not None
+        if self._ends_with_it and not self._step.is_last and not self.is_stopped:
+            return self._fail(
+                RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
+            )
+        self.phase = Phase.IDLE
+        return []
+
+    # --- at any time -----------------------------------------------------------------------------------
+
+    def _checkpoint_completed(self, event: CheckpointCompleted) -> Instructions:
+        self._restarts.notify_progress()
+        self.is_stopped = self.is_stopped or event.stops_job
+        return [CommitOutput(event.epoch)] if event.epoch > self.committed else []
+
+    def _committed(self, event: OutputCommitted) -> Instructions:
+        self._announce(event.epoch)
+        self.committed = event.epoch
+        return []
+
+    def _announce(self, epoch: int) -> None:
+        self._unannounced.extend(range(self._announced + 1, epoch + 1))
+        self._announced = max(self._announced, epoch)
+
+    def _reported(self, report: TaskReport) -> Instructions:
+        if report.attempt != self.attempt:
+            return []
+        return [CountReport(report)] if report.error is None else self.handle(Failed(report.error))
+
+    def _slot_lost(self, event: SlotLost) -> Instructions:
+        return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
+
+    def _cancel(self, _: CancelJob) -> Instructions:
+        return self.handle(Failed(JobCancelledError(f"job {self._facts.name!r} was cancelled")))
+
+    def _savepoint_requested(self, request: SavepointRequest) -> Instructions:
+        if not self._facts.has_checkpoints:
+            why = "a savepoint needs enable_checkpointing(): it is one more checkpoint"
+            return [RefuseSavepoint(request, ConfigurationError(why))]
+        self.savepoints.append(request)
+        return []
+
+    def _savepoint_while_paused(self, request: SavepointRequest) -> Instructions:
+        error = CheckpointError("the job waits for its restart: ask again when it is running")
+        return [RefuseSavepoint(request, error)]
+
+    def _nothing_to_do(self, _: Event) -> Instructions:
+        return []
+
+    # --- failures --------------------------------------------------------------------------------------
+
+    def _failed(self, event: Failed) -> Instructions:
+        return self._fail(event.error)
+
+    def _instruction_failed(self, event: InstructionFailed) -> Instructions:
+        return self._fail(event.error)
+
+    def _could_not_start(self, event: InstructionFailed) -> Instructions:
+        """If it was the engine that did not begin, its end need not be waited for."""
+        self.is_running = self.is_running and not event.begins_run
+        return self._fail(event.error)
+
+    def _fail(self, error: PyFlinkStateError) -> Instructions:
+        self._note(error)
+        return self._stop()
+
+    def _note(self, error: PyFlinkStateError) -> None:
+        if isinstance(error, JobCancelledError):
+            self._cancelled = error
+        self._failure = self._cancelled or self._failure or error
+
+    def _noted(self, event: Failed | InstructionFailed) -> Instructions:
+        self._note(event.error)
+        return []
+
+    def _failed_while_paused(self, event: Failed) -> Instructions:
+        self._note(event.error)
+        return self._stop() if self._cancelled is not None else []
+
+    def _stop(self) -> Instructions:
+        assert self._failure is not None
+        if self.has_begun:
+            self.status = JobStatus.RESTARTING
+        if self.is_running:
+            self.phase = Phase.STOPPING
+            return [CancelEpoch()]
+        self.phase = Phase.ENDING_ATTEMPT
+        return [EndAttempt(self._failure)]
+
+    def _end_of_what_was_given_up(self, event: EpochEnded) -> Instructions:
+        if event.run != self._run:
+            return []
+        self.is_running = False
+        return self._stop()
+
+    def _attempt_ended(self, event: AttemptEnded) -> Instructions:
+        error = event.error
+        if self._cancelled is not None and not isinstance(error, JobSupersededError):
+            return self._close(JobStatus.CANCELED, self._cancelled)
+        delay_ms = 0 if event.falls_back else self._delay_after(error, event.now_ms)
+        if delay_ms is None:
+            return self._end(JobStatus.FAILED, self._reason(error))
+        if event.falls_back:
+            self.has_taken_over = False
+        self._failure, self._delay_ms = error, delay_ms
+        self.attempt += 1
+        return self._begin()
+
+    def _delay_after(self, error: PyFlinkStateError, now_ms: int) -> int | None:
+        return self._restarts.notify_failure(now_ms) if error.recoverable else None
+
+    def _reason(self, error: PyFlinkStateError) -> PyFlinkStateError:
+        """Return what the job ends with when it is not restarted: that it was, if it was, and the failure."""
+        if self.attempt == 0 or not error.recoverable:
+            return error
+        failed = JobFailedError(
+            f"job {self._facts.name!r} failed in epoch {self.epoch + 1} after "
+            f"{self.attempt} restarts: {error}"
+        )
+        failed.__cause__ = error
+        return failed
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def _consumer_left(self, _: ConsumerLeft) -> Instructions:
+        return self._close(JobStatus.CANCELED)
+
+    def _close(self, outcome: JobStatus, error: PyFlinkStateError | None = None) -> Instructions:
+        self.phase = Phase.CLOSING
+        self._outcome, self.error = outcome, error
+        return [CloseSlots()]
+
+    def _closed(self, _: SlotsClosed) -> Instructions:
+        return self._end(self._outcome, self.error)
+
+    def _failed_late(self, event: Failed) -> Instructions:
+        """What ``close`` raises is logged: the results are committed."""
+        return [] if isinstance(event.error, JobCancelledError) else [LogLateFailure(event.error)]
+
+    def _could_not_end(self, event: InstructionFailed) -> Instructions:
+        return self._end(JobStatus.FAILED, event.error)
+
+    def _end(self, status: JobStatus, error: PyFlinkStateError | None) -> Instructions:
+        self.phase, self.status, self.error = Phase.ENDED, status, error
+        return []
+
+
+_Handler = Callable[[JobMachine, Any], Instructions]
+_M = JobMachine
+#: What may come in a phase, and what it leads to. A failure is most often the end of the attempt.
+_TRANSITIONS: dict[Phase, dict[type, _Handler]] = {
+    Phase.CREATED: {JobStarted: _M._started},
+    Phase.BEGINNING: {AttemptBegun: _M._attempt_begun},
+    Phase.GOING_BACK: {WentBack: _M._went_back},
+    Phase.PAUSED: {
+        PauseEnded: _M._pause_ended,
+        Failed: _M._failed_while_paused,
+        SavepointRequest: _M._savepoint_while_paused,
+    },
+    Phase.CLAIMING: {JobClaimed: _M._claimed},
+    Phase.RESTORING: {EpochEnded: _M._slots_started, InstructionFailed: _M._could_not_start},
+    Phase.TAKING_OVER: {JobTakenOver: _M._taken_over},
+    Phase.IDLE: {SourceAsked: _M._source_asked, ConsumerLeft: _M._consumer_left},
+    Phase.DRAINING: {CheckpointsSettled: _M._drained},
+    Phase.SETTING_BARRIER: {BarrierSet: _M._barrier_set},
+    Phase.RUNNING: {EpochEnded: _M._epoch_ended, InstructionFailed: _M._could_not_start},
+    Phase.PREPARING: {OutputPrepared: _M._output_prepared},
+    Phase.COMMITTING: {CheckpointsSettled: _M._settled},
+    Phase.STOPPING: {
+        EpochEnded: _M._end_of_what_was_given_up,
+        Failed: _M._noted,
+        InstructionFailed: _M._noted,
+    },
+    Phase.ENDING_ATTEMPT: {
+        AttemptEnded: _M._attempt_ended,
+        Failed: _M._noted,
+        InstructionFailed: _M._could_not_end,
+    },
+    Phase.CLOSING: {
+        SlotsClosed: _M._closed,
+        Failed: _M._failed_late,
+        InstructionFailed: _M._could_not_end,
+    },
+    Phase.ENDED: {Failed: _M._nothing_to_do, InstructionFailed: _M._nothing_to_do},
+}
+#: What may come in any phase that has nothing else to say about it.
+_ANYTIME: dict[type, _Handler] = {
+    CheckpointCompleted: _M._checkpoint_completed,
+    OutputCommitted: _M._committed,
+    TaskReport: _M._reported,
+    SlotLost: _M._slot_lost,
+    CancelJob: _M._cancel,
+    SavepointRequest: _M._savepoint_requested,
+    Failed: _M._failed,
+    InstructionFailed: _M._instruction_failed,
+    EpochEnded: _M._nothing_to_do,
+}
