@@ -35,6 +35,8 @@ TypedValue: TypeAlias = Any
 InternalValue: TypeAlias = Any
 #: A function of the user's: rich, of any kind, or plain.
 UserFunction: TypeAlias = Any
+#: What a function is given beside a record: the context that belongs to its kind.
+FunctionContext: TypeAlias = Any
 #: A part of a source's input that one task reads.
 Split: TypeAlias = Any
 #: What a task hands to the driver, such as what a sink has prepared; it is pickled.

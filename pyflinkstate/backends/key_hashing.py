@@ -24,10 +24,10 @@ import numbers
 import struct
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pyflinkstate.api.row import Row, RowKind, fields_to_hash
 from pyflinkstate.api.time import Instant
@@ -39,6 +39,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     safe_repr,
 )
+from pyflinkstate.api.values import Key
 from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
 _MASK = 0xFFFFFFFF
@@ -47,7 +48,7 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 #: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
 KEY_HASH_VERSION = 2
 
-JavaHash = Callable[[Any], int]
+JavaHash = Callable[[Key], int]
 
 
 def _signed(code: int) -> int:
@@ -87,7 +88,7 @@ def java_hashes_of_strings(texts: Sequence[str]) -> list[int]:
     return hashes
 
 
-def _powers_of_31(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def _powers_of_31(count: int) -> npt.NDArray[np.uint32]:
     powers = np.full(max(count, 1), 31, dtype=np.uint32)
     powers[0] = 1
     return np.cumprod(powers, dtype=np.uint32)
@@ -250,7 +251,7 @@ _HASH_OF_KIND: dict[str, JavaHash] = {
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: Any) -> int:
+def _hash_number(value: Key) -> int:
     if value != value:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
@@ -275,7 +276,7 @@ def _hash_enum(value: enum.Enum) -> int:
     return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
 
 
-def _hash_tuple(value: tuple[Any, ...]) -> int:
+def _hash_tuple(value: tuple[Key, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
 
@@ -299,7 +300,7 @@ _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
 )
 
 
-def java_hash(value: Any) -> int:
+def java_hash(value: Key) -> int:
     """Return the hash of a key without a declared type.
 
     Raises:
@@ -317,13 +318,13 @@ def java_hash(value: Any) -> int:
     )
 
 
-def _field_names(value: Any) -> list[str]:
+def _field_names(value: Key) -> list[str]:
     if attrs.has(type(value)):
         return [field.name for field in attrs.fields(type(value)) if field.eq]
     return [name for name, field in value.__dataclass_fields__.items() if field.compare]
 
 
-def _is_frozen_record(value: Any) -> bool:
+def _is_frozen_record(value: Key) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)
@@ -333,7 +334,7 @@ def _is_frozen_record(value: Any) -> bool:
 # --- the door ------------------------------------------------------------------------------------
 
 
-def _refuse_nan(key: Any) -> None:
+def _refuse_nan(key: Key) -> None:
     """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
     if key != key:
         raise ValueError("NaN does not equal itself, so its records would never meet")
@@ -396,13 +397,13 @@ class KeyHasher:
     def _hash_for_type(self) -> JavaHash:
         return _hash_of_type(self.key_type)
 
-    def hashes(self, keys: Sequence[Any]) -> list[int]:
+    def hashes(self, keys: Sequence[Key]) -> list[int]:
         """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
         if keys and all(type(key) is str for key in keys):
             return java_hashes_of_strings(keys)
         return [self._hash(key) for key in keys]
 
-    def check(self, key: Any) -> Any:
+    def check(self, key: Key) -> Key:
         """Return ``key`` as its declared type keeps it.
 
         Raises:

@@ -14,7 +14,6 @@ is asked for only where it is compatible. Compatible are:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pyflinkstate.api.row import row_of
 from pyflinkstate.api.types import (
@@ -27,13 +26,14 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.sealed import SealedPickles, sealed
 from pyflinkstate.backends.serializers import load_pickle
 from pyflinkstate.backends.state_meta import RegisteredStateMeta
 from pyflinkstate.backends.ttl.types import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[StateValue], StateValue]
 
 
 def migration(was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]) -> Convert | None:
@@ -100,7 +100,7 @@ def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], 
     return None
 
 
-def _same(value: Any) -> Any:
+def _same(value: StateValue) -> StateValue:
     return value
 
 
@@ -152,7 +152,7 @@ def _conversion_of_fields(
     if len(fields) != len(parts):
         return None
 
-    def converted(value: Any) -> list[Any]:
+    def converted(value: StateValue) -> list[StateValue]:
         return [field(item) for field, item in zip(fields, value, strict=True)]
 
     if not isinstance(now, RowTypeInfo):

@@ -7,12 +7,12 @@ costs nothing: the key alone finds the entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Namespace
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,
@@ -62,10 +62,10 @@ class WindowColumn:
 
     type_info: WindowSerializer
     arrow_type: pa.DataType
-    to_arrow: Callable[[Any], Any]
-    from_arrow: Callable[..., Any]
+    to_arrow: Callable[[Namespace], object]
+    from_arrow: Callable[..., Namespace]
 
-    def decode(self, array: pa.Array) -> list[Any]:
+    def decode(self, array: pa.Array) -> list[Namespace]:
         """Return the windows of a column; what stands for a null is not to be looked at."""
         columns = array.flatten() if isinstance(array, pa.StructArray) else [array]
         return list(map(self.from_arrow, *(column.to_pylist() for column in columns)))

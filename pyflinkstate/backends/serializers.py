@@ -34,6 +34,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
+from pyflinkstate.api.values import ArrowObject, Json, TypedValue
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.namespaces import WINDOW_COLUMNS
 from pyflinkstate.backends.sealed import SealedPickles
@@ -85,7 +86,7 @@ def _big_int_to_text(value: int) -> str:
 
 
 #: (to what Arrow takes, back) for kinds that Arrow has no type for.
-_CONVERTED_KINDS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+_CONVERTED_KINDS: dict[str, tuple[Callable[[TypedValue], TypedValue], Callable[[TypedValue], TypedValue]]] = {
     "BIG_INT": (_big_int_to_text, lambda text: int(text, 0)),
     "BIG_DEC": (str, decimal.Decimal),
     "INSTANT": (lambda instant: (instant.seconds, instant.nanos), lambda parts: Instant(**parts)),
@@ -150,7 +151,7 @@ def _row_kind_name(names: Sequence[str]) -> str:
     return name
 
 
-def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array:
+def encode_column(type_info: TypeInformation, values: Sequence[TypedValue]) -> pa.Array:
     """Return ``values`` as an Arrow array of ``arrow_type(type_info)``."""
     to_arrow = _to_arrow(type_info)
     if to_arrow is not None:
@@ -158,7 +159,7 @@ def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array
     return pa.array(values, type=arrow_type(type_info))
 
 
-def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
+def decode_column(type_info: TypeInformation, array: pa.Array) -> list[TypedValue]:
     """Return the values that :func:`encode_column` was given.
 
     Columns inside columns are decoded as columns: a Python object is made once, by Arrow, for each value.
@@ -170,7 +171,7 @@ def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     return values
 
 
-def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
+def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[TypedValue]:
     """Decode without regard to nulls on the outermost level, unless Arrow sees to it."""
     if isinstance(type_info, WindowSerializer):
         return WINDOW_COLUMNS[type_info.name].decode(array)
@@ -182,7 +183,7 @@ def _decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
     return _to_list(array) if decode is None else decode(type_info, array)
 
 
-def _to_list(array: pa.Array) -> list[Any]:
+def _to_list(array: pa.Array) -> list[TypedValue]:
     """Return what ``to_pylist`` does, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
@@ -191,17 +192,17 @@ def _to_list(array: pa.Array) -> list[Any]:
         or pa.types.is_large_string(arrow)
         or pa.types.is_large_binary(arrow)
     ):
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        values: list[TypedValue] = array.to_numpy(zero_copy_only=False).tolist()
         return values
     values = array.to_pylist()
     return values  # noqa: RET504 - mypy wants its type
 
 
-def _decode_pickles(type_info: PickledBytesTypeInfo, array: pa.Array) -> list[Any]:
+def _decode_pickles(type_info: PickledBytesTypeInfo, array: pa.Array) -> list[TypedValue]:
     return [load_pickle(value) for value in _to_list(array)]
 
 
-def load_pickle(data: bytes | None) -> Any:
+def load_pickle(data: bytes | None) -> TypedValue:
     """Return what is in a pickle of state without a declared type, of the user's own checkpoint.
 
     Raises:
@@ -216,17 +217,17 @@ def load_pickle(data: bytes | None) -> Any:
         ) from error
 
 
-def _leave_sealed(type_info: SealedPickles, array: pa.Array) -> list[Any]:
+def _leave_sealed(type_info: SealedPickles, array: pa.Array) -> list[TypedValue]:
     return _to_list(array)
 
 
-def _decode_lists(type_info: ListTypeInfo | ArrayTypeInfo, array: pa.LargeListArray) -> list[Any]:
+def _decode_lists(type_info: ListTypeInfo | ArrayTypeInfo, array: pa.LargeListArray) -> list[TypedValue]:
     elements = decode_column(type_info.element_type, array.values)
     offsets = array.offsets.to_pylist()
     return [elements[start:end] for start, end in itertools.pairwise(offsets)]
 
 
-def _decode_maps(type_info: MapTypeInfo, array: pa.MapArray) -> list[Any]:
+def _decode_maps(type_info: MapTypeInfo, array: pa.MapArray) -> list[TypedValue]:
     keys = decode_column(type_info.key_type_info, array.keys)
     items = decode_column(type_info.value_type_info, array.items)
     offsets = array.offsets.to_pylist()
@@ -236,7 +237,7 @@ def _decode_maps(type_info: MapTypeInfo, array: pa.MapArray) -> list[Any]:
     ]
 
 
-def _decode_structs(field_types: Sequence[TypeInformation], array: pa.StructArray) -> list[Any]:
+def _decode_structs(field_types: Sequence[TypeInformation], array: pa.StructArray) -> list[TypedValue]:
     if not field_types:
         return [()] * len(array)
     # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
@@ -244,11 +245,11 @@ def _decode_structs(field_types: Sequence[TypeInformation], array: pa.StructArra
     return list(zip(*fields, strict=True))
 
 
-def _decode_tuples(type_info: TupleTypeInfo, array: pa.StructArray) -> list[Any]:
+def _decode_tuples(type_info: TupleTypeInfo, array: pa.StructArray) -> list[TypedValue]:
     return _decode_structs(type_info.field_types, array)
 
 
-def _decode_rows(type_info: RowTypeInfo, array: pa.StructArray) -> list[Any]:
+def _decode_rows(type_info: RowTypeInfo, array: pa.StructArray) -> list[TypedValue]:
     names = type_info.field_names
     return [
         row_of(values, names, _ROW_KINDS[row_kind or 0])  # no kind is under a null
@@ -256,11 +257,11 @@ def _decode_rows(type_info: RowTypeInfo, array: pa.StructArray) -> list[Any]:
     ]
 
 
-def _decode_ttl(type_info: TtlTypeInfo, array: pa.StructArray) -> list[Any]:
+def _decode_ttl(type_info: TtlTypeInfo, array: pa.StructArray) -> list[TypedValue]:
     return _decode_structs((Types.LONG(), type_info.value_type), array)
 
 
-_DECODERS: dict[type, Callable[[Any, Any], list[Any]]] = {
+_DECODERS: dict[type, Callable[[Any, ArrowObject], list[TypedValue]]] = {
     PickledBytesTypeInfo: _decode_pickles,
     SealedPickles: _leave_sealed,
     ListTypeInfo: _decode_lists,
@@ -277,10 +278,10 @@ _DECODERS: dict[type, Callable[[Any, Any], list[Any]]] = {
 # --- to Arrow --------------------------------------------------------------------------------------
 
 #: Turns a value into one that Arrow takes; None where it is one already.
-_Convert = Callable[[Any], Any] | None
+_Convert = Callable[[TypedValue], TypedValue] | None
 
 
-def _dump(value: Any) -> bytes:
+def _dump(value: TypedValue) -> bytes:
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
     except Exception as error:
@@ -291,13 +292,13 @@ def _dump(value: Any) -> bytes:
         ) from error
 
 
-def _optional(convert: _Convert) -> Callable[[Any], Any]:
+def _optional(convert: _Convert) -> Callable[[TypedValue], TypedValue]:
     if convert is None:
         return lambda value: value
     return lambda value: None if value is None else convert(value)
 
 
-def _optional_unless_pickled(convert: _Convert) -> Callable[[Any], Any]:
+def _optional_unless_pickled(convert: _Convert) -> Callable[[TypedValue], TypedValue]:
     """None in a map is null under a declared type, and its pickle without one: a key cannot be null."""
     return convert if convert is _dump else _optional(convert)
 
@@ -333,10 +334,10 @@ def _maps_to_arrow(type_info: MapTypeInfo) -> _Convert:
 def _structs_to_arrow(type_info: TupleTypeInfo | RowTypeInfo) -> _Convert:
     parts = [_optional(_to_arrow(field)) for field in type_info.field_types]
 
-    def of_tuple(value: Any) -> tuple[Any, ...]:
+    def of_tuple(value: TypedValue) -> tuple[TypedValue, ...]:
         return tuple([part(item) for part, item in zip(parts, value, strict=True)])
 
-    def of_row(row: Row) -> tuple[Any, ...]:
+    def of_row(row: Row) -> tuple[TypedValue, ...]:
         return row.get_row_kind().value, *of_tuple(row)
 
     return of_row if isinstance(type_info, RowTypeInfo) else of_tuple
@@ -354,7 +355,7 @@ def _ttl_to_arrow(type_info: TtlTypeInfo) -> _Convert:
 # --- copies ----------------------------------------------------------------------------------------
 
 
-def value_copier(type_info: TypeInformation) -> Callable[[Any], Any] | None:
+def value_copier(type_info: TypeInformation) -> Callable[[TypedValue], TypedValue] | None:
     """Return what makes an independent copy of a value: shallow where the parts cannot change.
 
     None says that values of this type cannot change in place at all.
@@ -411,7 +412,7 @@ _NAMES: dict[str, type] = {
 }
 
 
-def type_to_json(type_info: TypeInformation) -> Any:
+def type_to_json(type_info: TypeInformation) -> Json:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
     if name := _name_without_parts(type_info):
         return name
@@ -441,7 +442,7 @@ def _part(type_info: Any) -> TypeInformation:
     return part
 
 
-def type_from_json(spec: Any) -> TypeInformation:
+def type_from_json(spec: Json) -> TypeInformation:
     """Return the type that :func:`type_to_json` was given."""
     known = None
     if isinstance(spec, str):
@@ -461,7 +462,7 @@ def _type_of_name(name: str) -> TypeInformation | None:
     return Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
 
 
-def _type_with_parts(name: str, rest: list[Any]) -> TypeInformation | None:
+def _type_with_parts(name: str, rest: list[Json]) -> TypeInformation | None:
     if name == "ROW":
         return Types.ROW_NAMED(rest[0], [type_from_json(part) for part in rest[1:]])
     parts = [type_from_json(part) for part in rest]

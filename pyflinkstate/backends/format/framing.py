@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -31,7 +32,7 @@ _CHECKSUM = struct.Struct(">I")
 PREFIX_SIZE = _PREFIX.size
 
 
-def encode_head(magic: bytes, version: int, content: dict[str, Any]) -> bytes:
+def encode_head(magic: bytes, version: int, content: JsonObject) -> bytes:
     """Return ``content`` in its frame."""
     body = json.dumps(content, separators=(",", ":")).encode()
     framed = _PREFIX.pack(magic, version, len(body)) + body
@@ -60,7 +61,7 @@ def head_size(prefix: bytes, magic: bytes, versions: Collection[int], what: str)
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> JsonObject:
     """Return the content of a whole head; see :func:`head_size` for errors."""
     size = head_size(head, magic, versions, what)
     if len(head) < size:
@@ -69,7 +70,7 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
     if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
         raise CorruptCheckpointError(f"{what} is damaged: its head was altered", file=what)
     with making_sense(what):
-        content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
+        content: JsonObject = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
         if not isinstance(content, dict):
             raise TypeError(f"a JSON object is needed, not {type(content).__name__}")
     return content

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
 from pyflinkstate.backends.format.operator_file import (
     MAGIC,
@@ -31,7 +31,7 @@ from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointEr
 class OperatorStateResources:
     """Copies of all operator state: it is small, so it is copied in the synchronous part, as in Flink."""
 
-    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[Any], ...]], ...]
+    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[StateValue], ...]], ...]
 
     def release(self) -> None:
         """Nothing to be released."""
@@ -72,7 +72,7 @@ class OperatorStateSnapshotStrategy:
         return OperatorStateHandle(writer.close(), entries)
 
 
-def _encoded(codec: OperatorStateCodec, columns: tuple[list[Any], ...]) -> bytes:
+def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -> bytes:
     try:
         return codec.encode(columns)
     except StateValueError as error:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.backends.key_groups import (
     check_parallelism,
     default_max_parallelism,
@@ -43,7 +43,7 @@ class ChainNode:
 
     parent: Node
     kind: str
-    function: Any
+    function: UserFunction
     name: str
     output_type: TypeInformation | None = None
     #: Of one that assigns watermarks: what checkpoints know it by.
@@ -85,8 +85,8 @@ class PartitionNode:
     partitioning: Partitioning
     name: str
     #: Of ``partition_custom``: see :class:`CustomPartition`.
-    partitioner: Any = None
-    key_selector: Any = None
+    partitioner: UserFunction = None
+    key_selector: UserFunction = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
         """Return what a chain runs last, before records go to so many subtasks."""
@@ -106,7 +106,7 @@ class SideOutputNode:
     output_type: TypeInformation | None = None
 
 
-def _no_key(_: Any) -> None:
+def _no_key(_: Record) -> None:
     return None
 
 
@@ -116,7 +116,7 @@ class Input:
 
     parent: Node
     partitioning: Partitioning = Partitioning.KEY
-    select_key: Callable[[Any], Any] = _no_key
+    select_key: SelectKey = _no_key
     key_type: TypeInformation = attrs.Factory(PickledBytesTypeInfo)
 
 
@@ -125,9 +125,9 @@ class KeyedNode:
     """An operator with state; its subtasks live in state slots. ``others`` are inputs after the first."""
 
     parent: Node
-    select_key: Callable[[Any], Any]
+    select_key: SelectKey
     key_type: TypeInformation
-    function: Any
+    function: UserFunction
     name: str
     output_type: TypeInformation | None = None
     uid: str | None = None
@@ -154,7 +154,7 @@ class KeyedNode:
 def stateful_node(
     first: Input,
     others: tuple[Input, ...],
-    function: Any,
+    function: UserFunction,
     name: str,
     output_type: TypeInformation | None,
     uses_event_time: bool = False,
@@ -362,7 +362,7 @@ class JobPlan:
             yield Branch(node, None, (*node.operators(), *after))
 
 
-def _may_have_timers(function: Any) -> bool:
+def _may_have_timers(function: UserFunction) -> bool:
     if not isinstance(function, KeyedProcessFunction):
         return hasattr(function, "on_timer") or hasattr(function, "on_processing_time")
     return type(function).on_timer is not KeyedProcessFunction.on_timer
@@ -374,7 +374,7 @@ def _output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedO
     return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
 
 
-def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
+def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
     """Yield name and function of everything of the user's that runs inside Spark tasks."""
     for head in plan.heads():
         for branch in plan.branches(head):

@@ -7,9 +7,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
@@ -305,7 +306,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Return True: what has no state is part of any chain."""
         return True
 
-    def register_slot_sharing_group(self, slot_sharing_group: Any) -> StreamExecutionEnvironment:
+    def register_slot_sharing_group(self, slot_sharing_group: object) -> StreamExecutionEnvironment:
         """Accept it: Spark places its tasks."""
         return self
 
@@ -341,27 +342,29 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
-        records: deque[Any] = deque()
+        records: deque[Record] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
         return CloseableIterator(job, records, limit)
 
-    def foreach_epoch_sink(self, function: Callable[[DataFrame, int], None], schema: Any) -> ForeachEpochSink:
+    def foreach_epoch_sink(
+        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
+    ) -> ForeachEpochSink:
         """Called by :meth:`DataStream.foreach_epoch`."""
 
-        def write(frames: Any, epoch: int) -> None:
+        def write(frames: SparkObject, epoch: int) -> None:
             values = on_spark.values_of(self._context, [frames])
             function(self._spark.createDataFrame(values, schema), epoch)
 
         return ForeachEpochSink(write)
 
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
         deque(self._job([SinkNode(node, sink, "rdd")], job_name).run(), maxlen=0)
         return on_spark.values_of(self._context, sink.committed)
 
-    def run_to_dataframe(self, node: Node, schema: Any, job_name: str | None) -> DataFrame:
+    def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
         return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
 

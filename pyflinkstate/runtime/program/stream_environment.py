@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from pyflinkstate.api.values import Record, SparkSchema
 from pyflinkstate.runtime.job import JobExecutionResult
 from pyflinkstate.runtime.plan import Node, SinkNode
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
@@ -35,16 +36,18 @@ class StreamEnvironment(Protocol):
     def add_sink_node(self, node: SinkNode) -> None:
         """Have the next job write to a sink."""
 
-    def foreach_epoch_sink(self, function: Callable[[DataFrame, int], None], schema: Any) -> ForeachEpochSink:
+    def foreach_epoch_sink(
+        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
+    ) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Run the job up to ``node`` and iterate over its records."""
 
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Run the job up to ``node`` and return its records as an RDD."""
 
-    def run_to_dataframe(self, node: Node, schema: Any, job_name: str | None) -> DataFrame:
+    def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Run the job up to ``node`` and return its records as a DataFrame."""
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
@@ -18,6 +17,7 @@ from pyflinkstate.api.functions import (
     MapFunction,
     ProcessFunction,
 )
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.operators import close_function, open_function
 
@@ -28,7 +28,7 @@ _RICH: dict[str, type] = {
 }
 
 
-def name_of(func: Any, kind: str) -> str:
+def name_of(func: UserFunction, kind: str) -> str:
     """Return what an operator is called that its user gives no name."""
     if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
         return type(func).__name__
@@ -38,13 +38,13 @@ def name_of(func: Any, kind: str) -> str:
     return kind if name == "<lambda>" else name
 
 
-def check_callable(kind: str, func: Any) -> None:
+def check_callable(kind: str, func: UserFunction) -> None:
     """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
     if not isinstance(func, _RICH[kind]) and not callable(func):
         raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
 
 
-def refuse_checkpointed(func: Any) -> None:
+def refuse_checkpointed(func: UserFunction) -> None:
     """Raise ``UnsupportedFeatureError`` where a function without keys wants to take part in checkpoints."""
     if isinstance(func, CheckpointedFunction):
         raise UnsupportedFeatureError(
@@ -56,7 +56,7 @@ def refuse_checkpointed(func: Any) -> None:
 class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
     """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
-    def __init__(self, kind: str, func: Any) -> None:
+    def __init__(self, kind: str, func: UserFunction) -> None:
         self._kind = kind
         self._func = func
 
@@ -76,11 +76,11 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
     def close(self) -> None:
         close_function(self._func)
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record] | None:
         result = self._call(value)
         if self._kind == "map":
             return (result,)
         if self._kind == "filter":
             return (value,) if result else None
-        flat: Iterable[Any] | None = result
+        flat: Iterable[Record] | None = result
         return flat

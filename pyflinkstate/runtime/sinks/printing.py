@@ -11,7 +11,6 @@ import math
 import struct
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
 
 import attrs
 import numpy as np
@@ -28,12 +27,13 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
+from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.wire import shorten
 
 #: Makes the text of a value.
-_Show = Callable[[Any], str]
+_Show = Callable[[Record], str]
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 
@@ -55,10 +55,10 @@ class RecordText:
     def _show_of_type(self) -> _Show:
         return _shown_by(self.type_info)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return RecordText, (self.operator, self.type_info)
 
-    def __call__(self, record: Any) -> str:
+    def __call__(self, record: Record) -> str:
         """Return the text.
 
         Raises:
