@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
@@ -88,6 +88,22 @@ class _Windows(Generic[T, W]):
 class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     """The records of each key in windows."""
 
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: None = None,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
+
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
@@ -102,6 +118,24 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
             output_type: what results are checked against.
         """
         return self._append(reduce_function, window_function, "window reduce", output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[V] | None = None,
+    ) -> DataStream[V]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W],
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
 
     def aggregate(
         self,
@@ -161,6 +195,22 @@ class AllWindowedStream(_Windows[T, W]):
         stream = super()._append(contents, function, name, output_type, contents_type)
         return stream.force_non_parallel()
 
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: None = None,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
+
     def reduce(
         self,
         reduce_function: ReduceFunction[T] | Callable[[T, T], T],
@@ -169,6 +219,24 @@ class AllWindowedStream(_Windows[T, W]):
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.reduce`."""
         return self._append(reduce_function, window_function, "window reduce", output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[V] | None = None,
+    ) -> DataStream[V]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
 
     def aggregate(
         self,

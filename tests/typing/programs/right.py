@@ -171,6 +171,14 @@ def min_of_two(one: int, other: int) -> int:
     return min(one, other)
 
 
+def later(_: Order, other: Order) -> Order:
+    return other
+
+
+def windows_of_a_second() -> TumblingEventTimeWindows:
+    return TumblingEventTimeWindows.of(Time.seconds(1))
+
+
 def run(env: StreamExecutionEnvironment) -> None:
     orders = env.from_collection([("ann", 1), ("bob", 2)])
     assert_type(orders, DataStream[Order])
@@ -185,8 +193,11 @@ def run(env: StreamExecutionEnvironment) -> None:
     assert_type(keyed.reduce(lambda one, other: (one[0], one[1] + other[1])), DataStream[Order])
     assert_type(keyed.sum(1), DataStream[Order])
     assert_type(spent.connect(spent.map(Length())).map(Join()), DataStream[str])
-    windows = keyed.window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    windows = keyed.window(windows_of_a_second())
     assert_type(windows.process(Count()), DataStream[int])
+    assert_type(windows.reduce(later), DataStream[Order])
+    assert_type(windows.reduce(later, Count()), DataStream[int])
+    assert_type(spent.map(Length()).window_all(windows_of_a_second()).aggregate(Mean()), DataStream[float])
     rates = env.from_collection([("ann", 1.5)]).broadcast(RATES)
     assert_type(keyed.connect(rates).process(Convert()), DataStream[float])
     rows = env.from_collection([("ann", 1)], Types.ROW([Types.STRING(), Types.LONG()]))

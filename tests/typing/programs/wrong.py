@@ -19,7 +19,9 @@ from pyflinkstate import (
     ValueState,
     ValueStateDescriptor,
 )
+from pyflinkstate.common import Time
 from pyflinkstate.datastream import CoMapFunction, KeyedProcessFunction, KeySelector
+from pyflinkstate.datastream.window import EventTimeSessionWindows
 
 Order = tuple[str, int]
 
@@ -109,3 +111,7 @@ def streams(env: StreamExecutionEnvironment) -> None:
     by_name.reduce(add)  # wrong
     words.connect(numbers).map(Join())  # wrong
     env.from_collection(["a"]).union(numbers)  # wrong
+    windows = orders.key_by(lambda order: order[0]).window(EventTimeSessionWindows.with_gap(Time.seconds(1)))
+    windows.reduce(add)  # wrong
+    largest: DataStream[int] = windows.reduce(lambda one, other: max(one, other))  # wrong
+    print(by_name, largest)
