@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Generic
+from typing import Any, Generic
 
 from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import Function
@@ -12,7 +12,6 @@ from pyflinkstate.api.output_tag import SideOutput
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
 from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.type_variables import IN1, IN2, KEY, OUT, K, K_co, S, V
-from pyflinkstate.api.values import Key
 
 
 class BaseBroadcastProcessFunction(Function):
@@ -74,7 +73,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
         @abstractmethod
         def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor[S], function: Callable[[Key, S], None]
+            self, state_descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
         ) -> None:
             """Call ``function(key, state)`` for every key that has an entry of a keyed state."""
 

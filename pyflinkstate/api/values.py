@@ -1,4 +1,4 @@
-"""Words for what a user's program chooses: any Python object, and what part it plays.
+"""Words for what a user's program chooses: whatever it is, they say what part it plays.
 
 Generic classes say what they hold with a parameter. These are for the code between them, which handles the
 records, keys and states of every program alike.
@@ -6,17 +6,17 @@ records, keys and states of every program alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
 Record: TypeAlias = Any
-#: What a key selector gives for a record; hashable.
-Key: TypeAlias = Any
+#: What a key selector gives for a record.
+Key: TypeAlias = Hashable
 #: Gives the key of a record.
 SelectKey: TypeAlias = Callable[[Record], Key]
-#: What a state is bound to beside the key, such as a window; hashable.
-Namespace: TypeAlias = Any
+#: What a state is bound to beside the key, such as a window.
+Namespace: TypeAlias = Hashable
 #: What a user puts into a state or gets out of it: a value, an element, a key or value of a map.
 StateValue: TypeAlias = Any
 #: What a state keeps for one key: a value, a list, a dict, an accumulator; with time to live, with its time.
@@ -40,7 +40,7 @@ FunctionContext: TypeAlias = Any
 #: A part of a source's input that one task reads.
 Split: TypeAlias = Any
 #: What a task hands to the driver, such as what a sink has prepared; it is pickled.
-Reported: TypeAlias = Any
+Reported: TypeAlias = object
 #: What a source can go on from; JSON keeps it in checkpoints.
 Offset: TypeAlias = Any
 #: An object of PySpark's, which ships no complete types.

@@ -39,7 +39,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     safe_repr,
 )
-from pyflinkstate.api.values import Key
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 
 _MASK = 0xFFFFFFFF
@@ -48,7 +48,7 @@ _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 #: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
 KEY_HASH_VERSION = 2
 
-JavaHash = Callable[[Key], int]
+JavaHash = Callable[[TypedValue], int]
 
 
 def _signed(code: int) -> int:
@@ -251,7 +251,7 @@ _HASH_OF_KIND: dict[str, JavaHash] = {
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: Key) -> int:
+def _hash_number(value: TypedValue) -> int:
     if value != value:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
@@ -276,7 +276,7 @@ def _hash_enum(value: enum.Enum) -> int:
     return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
 
 
-def _hash_tuple(value: tuple[Key, ...]) -> int:
+def _hash_tuple(value: tuple[TypedValue, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
 
@@ -300,7 +300,7 @@ _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
 )
 
 
-def java_hash(value: Key) -> int:
+def java_hash(value: TypedValue) -> int:
     """Return the hash of a key without a declared type.
 
     Raises:
@@ -318,13 +318,13 @@ def java_hash(value: Key) -> int:
     )
 
 
-def _field_names(value: Key) -> list[str]:
+def _field_names(value: TypedValue) -> list[str]:
     if attrs.has(type(value)):
         return [field.name for field in attrs.fields(type(value)) if field.eq]
     return [name for name, field in value.__dataclass_fields__.items() if field.compare]
 
 
-def _is_frozen_record(value: Key) -> bool:
+def _is_frozen_record(value: TypedValue) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)
@@ -334,7 +334,7 @@ def _is_frozen_record(value: Key) -> bool:
 # --- the door ------------------------------------------------------------------------------------
 
 
-def _refuse_nan(key: Key) -> None:
+def _refuse_nan(key: TypedValue) -> None:
     """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
     if key != key:
         raise ValueError("NaN does not equal itself, so its records would never meet")
@@ -397,13 +397,13 @@ class KeyHasher:
     def _hash_for_type(self) -> JavaHash:
         return _hash_of_type(self.key_type)
 
-    def hashes(self, keys: Sequence[Key]) -> list[int]:
+    def hashes(self, keys: Sequence[TypedValue]) -> list[int]:
         """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
         if keys and all(type(key) is str for key in keys):
             return java_hashes_of_strings(keys)
         return [self._hash(key) for key in keys]
 
-    def check(self, key: Key) -> Key:
+    def check(self, key: TypedValue) -> TypedValue:
         """Return ``key`` as its declared type keeps it.
 
         Raises:

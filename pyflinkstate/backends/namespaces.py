@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Namespace
+from pyflinkstate.api.values import AnyWindow, Namespace
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,
@@ -62,7 +62,7 @@ class WindowColumn:
 
     type_info: WindowSerializer
     arrow_type: pa.DataType
-    to_arrow: Callable[[Namespace], object]
+    to_arrow: Callable[[AnyWindow], object]
     from_arrow: Callable[..., Namespace]
 
     def decode(self, array: pa.Array) -> list[Namespace]:

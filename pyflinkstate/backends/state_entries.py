@@ -7,6 +7,7 @@ from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.values import Key, Namespace, Stored
 from pyflinkstate.backends.state_meta import StateMeta
 
@@ -34,7 +35,7 @@ class KeyGroupEntries:
     def picked(self, key_group: int, rows: list[int]) -> KeyGroupEntries:
         """Return some of the entries, which are in ``key_group``."""
 
-        def of(column: list[Key]) -> list[Key]:
+        def of(column: list[T]) -> list[T]:
             return [column[row] for row in rows]
 
         return KeyGroupEntries(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 import attrs
 
-from pyflinkstate.api.values import Key, Namespace, Stored
+from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -247,7 +247,7 @@ class StateTableIncrement:
             snapshot.release()
 
 
-def _split(entry_keys: list[Key], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
+def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
     """Return keys and namespaces of entry keys; no namespaces where they are all the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
@@ -18,7 +18,7 @@ from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.type_variables import K, L, R, T
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Key, UserFunction
+from pyflinkstate.api.values import UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator
 from pyflinkstate.runtime.plan import Input, Partitioning
@@ -65,7 +65,7 @@ class ConnectedStreams(Generic[L, R]):
 
     def process(
         self,
-        func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Key, L, R, T],
+        func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Any, L, R, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
         """Run ``process_element1`` on the first stream, ``process_element2`` on the second."""
@@ -105,7 +105,7 @@ class BroadcastConnectedStream(Generic[L, R]):
 
     def process(
         self,
-        func: BroadcastProcessFunction[L, R, T] | KeyedBroadcastProcessFunction[Key, L, R, T],
+        func: BroadcastProcessFunction[L, R, T] | KeyedBroadcastProcessFunction[Any, L, R, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
         """Run ``process_element`` on the one stream, ``process_broadcast_element`` on the broadcast one.

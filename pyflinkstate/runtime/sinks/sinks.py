@@ -175,6 +175,7 @@ class ForeachEpochSink(KeptRddSink):
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
+        frames: SparkObject
         (frames,) = results
         try:
             self._write(frames, epoch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import Key
+from pyflinkstate.api.values import Key, TypedValue
 from pyflinkstate.backends.key_groups import key_group_of_hash
 from pyflinkstate.backends.key_hashing import KeyHasher
 from pyflinkstate.errors import InvalidKeyError
@@ -50,7 +50,7 @@ class KeyGroups(dict[Key, int]):
         return keys, groups  # type: ignore[return-value]
 
     def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
-        missing = [key for key, group in zip(keys, groups, strict=True) if group is None]
+        missing: list[TypedValue] = [key for key, group in zip(keys, groups, strict=True) if group is None]
         if self._exact_type is not str or not "".join(missing).isascii():
             self._check_all(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import Any
 
 import attrs
 
@@ -55,7 +56,7 @@ class TaskLink:
     epoch: int
 
     @contextmanager
-    def reporting(self, task: str, content: dict[str, Reported] | None = None) -> Iterator[Counter[str]]:
+    def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
         """Report the counts of the block, and ``content``, when it ends well, else its error."""
         counts: Counter[str] = Counter()
         try:
@@ -68,7 +69,7 @@ class TaskLink:
         if counts or content:
             self.report(task, counts=dict(counts), **(content or {}))
 
-    def report(self, task: str, **content: Reported) -> None:
+    def report(self, task: str, **content: Any) -> None:
         """Tell the driver."""
         self.driver.report(TaskReport(self.driver.attempt, self.epoch, task, **content))
 

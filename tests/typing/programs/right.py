@@ -152,6 +152,7 @@ class Count(ProcessWindowFunction[Order, int, str, TimeWindow]):
         yield sum(amount for _, amount in elements)
 
 
+TOTAL = ValueStateDescriptor("total", Types.LONG())
 RATES = MapStateDescriptor("rates", Types.STRING(), Types.DOUBLE())
 
 
@@ -165,6 +166,11 @@ class Convert(KeyedBroadcastProcessFunction[str, Order, tuple[str, float], float
         self, value: tuple[str, float], ctx: KeyedBroadcastProcessFunction.Context
     ) -> None:
         ctx.get_broadcast_state(RATES).put(*value)
+        ctx.apply_to_keyed_state(TOTAL, add_one)
+
+
+def add_one(key: str, state: ValueState[int]) -> None:
+    state.update((state.value() or 0) + len(key))
 
 
 def min_of_two(one: int, other: int) -> int:
