@@ -18,7 +18,7 @@ help:
 	@echo "make docs   build the documentation into build/site"
 	@echo "make clean  remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py)
+$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
@@ -72,4 +72,4 @@ docs: $(SETUP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/heap/*.so
+	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/*/*.so

@@ -11,12 +11,12 @@ from setuptools import setup
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pyflinkstate.backends.heap import COMPILED_MODULES
+from pyflinkstate.backends.compiled import COMPILED_MODULES
 
 
 def forget_compiled():
     """Delete what was compiled in place: it would be taken for the sources beside it."""
-    for pattern in ("pyflinkstate/backends/heap/*.so", "*__mypyc*.so"):
+    for pattern in ("pyflinkstate/backends/*/*.so", "*__mypyc*.so"):
         for path in Path(__file__).parent.glob(pattern):
             path.unlink()
 
@@ -30,7 +30,7 @@ def extensions():
         from mypyc.build import mypycify
     except ImportError:
         return []
-    paths = [f"pyflinkstate/backends/heap/{name}.py" for name in COMPILED_MODULES]
+    paths = [f"pyflinkstate/backends/{name.replace('.', '/')}.py" for name in COMPILED_MODULES]
     # The types of these files are enough; what they import need not even be installed.
     options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports"]
     modules = mypycify([*options, *paths], opt_level="3")

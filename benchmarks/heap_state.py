@@ -18,8 +18,8 @@ from typing import Any
 import pyflinkstate
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_of_hash
-from pyflinkstate.backends.key_hashing import java_hashes_of_strings
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_of_hash
+from pyflinkstate.backends.types.hashes import java_hashes_of_strings
 
 KEY_GROUPS = 64
 COUNT = ValueStateDescriptor("count", Types.LONG())

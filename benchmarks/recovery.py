@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from pyflinkstate import HashMapStateBackend, RestartStrategies, StreamExecutionEnvironment, Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.storage.storage import CheckpointFolder, load_checkpoint, open_checkpoint
 

@@ -37,10 +37,10 @@ from heap_state import (
 )
 from pyarrow import fs
 
+from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, snapshot_runner
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.storage.storage import CheckpointFolder
 

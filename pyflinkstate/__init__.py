@@ -170,7 +170,7 @@ __all__ = sorted(_ROOM_OF)  # noqa: PLE0605 - derived, so that a name has one pl
 
 def __getattr__(name: str) -> Any:
     if name == "compiled":
-        return importlib.import_module(f"{__name__}.backends.heap").is_compiled()
+        return importlib.import_module(f"{__name__}.backends.compiled").is_compiled()
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)

@@ -14,7 +14,7 @@ it travels from the process that found it to the driver.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 
 class PyFlinkStateError(Exception):
@@ -226,3 +226,8 @@ class ImpossibleEventError(PyFlinkStateError, RuntimeError):
 
 class JobFailedError(PyFlinkStateError, RuntimeError):
     """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Say that no case is left; type checkers see whether that is so."""
+    raise ImpossibleEventError(f"nothing is known to do with {value!r}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyflinkstate
+from pyflinkstate.backends.compiled import COMPILED_MODULES
 
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -34,6 +35,24 @@ RUNTIME_ORDER = [
     "wire",
     "storage",
 ]
+#: The rooms of the backends, from the top down, with the files that lie beside them.
+BACKENDS_ORDER = [
+    "hash_map_state_backend",
+    "operator_state",
+    "heap",
+    "ttl",
+    "snapshots",
+    "format",
+    "keys",
+    "types",
+    "values",
+    "internal_state",
+    "compiled",
+]
+#: Houses of several rooms.
+HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
+#: These name each other's files: the doors are not compiled, so a call through one would not be native.
+COMPILED = {f"pyflinkstate.backends.{name}" for name in (*COMPILED_MODULES, "values.state_list")}
 #: Only these may name each other: a method of each returns another one.
 FLUENT = {
     "pyflinkstate.runtime.program.connected_streams",
@@ -61,9 +80,14 @@ def room(module: str) -> str:
     return module.split(".")[1] if module.startswith("pyflinkstate.") else ""
 
 
-def runtime_room(module: str) -> str:
+def house_room(module: str) -> tuple[str, str]:
+    """Return the house that a module is in, and its room there; nothing for what is in no house."""
     parts = module.split(".")
-    return parts[2] if parts[:2] == ["pyflinkstate", "runtime"] and len(parts) > 2 else ""
+    inside = parts[0] == "pyflinkstate" and len(parts) > 2 and parts[1] in HOUSES
+    return (parts[1], parts[2]) if inside else ("", "")
+
+
+ROOMED = [name for name in MODULES if house_room(name)[0]]
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -86,28 +110,32 @@ def test_imports_go_in_one_direction(module: str) -> None:
             assert ORDER.index(other) >= ORDER.index(own), f"{module} must not import {target}"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if runtime_room(name)])
-def test_rooms_of_the_runtime_import_only_rooms_below(module: str) -> None:
-    own = RUNTIME_ORDER.index(runtime_room(module))
+@pytest.mark.parametrize("module", ROOMED)
+def test_rooms_import_only_rooms_below(module: str) -> None:
+    house, own = house_room(module)
+    order = HOUSES[house]
     for target in imports(MODULES[module]):
-        if other := runtime_room(target):
-            assert RUNTIME_ORDER.index(other) >= own, f"{module} must not import {target}"
+        other_house, other = house_room(target)
+        if other_house == house:
+            assert order.index(other) >= order.index(own), f"{module} must not import {target}"
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if room(name)])
 def test_names_of_another_room_come_through_its_door(module: str) -> None:
     """A name is imported from the room, a module only where its settings are looked up when they are used."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
-        if isinstance(node, ast.ImportFrom) and (other := runtime_room(node.module or "")):
-            is_own = runtime_room(module) == other
-            is_door = node.module == f"pyflinkstate.runtime.{other}"
-            assert is_own or is_door, f"{module} must import {node.module} through {other}"
+        if isinstance(node, ast.ImportFrom) and (target := node.module or "") and house_room(target)[0]:
+            house, other = house_room(target)
+            is_own = house_room(module) == (house, other)
+            is_door = target == f"pyflinkstate.{house}.{other}"
+            is_native = {module, target} <= COMPILED
+            assert is_own or is_door or is_native, f"{module} must import {target} through {other}"
 
 
 def test_no_room_is_crowded() -> None:
     files = Counter(path.parent for path in FILES if path.name != "__init__.py")
     crowded = {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MOST_FILES_IN_A_ROOM}
-    assert not {name: n for name, n in crowded.items() if name.startswith("runtime")}
+    assert not {name: n for name, n in crowded.items() if name.split("/")[0] in HOUSES}
 
 
 def test_no_files_import_each_other() -> None:

@@ -39,8 +39,12 @@ class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
 
     element_type: TypeInformation[T]
 
-    def has_floats(self) -> bool:
-        return self.element_type.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.element_type,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (element_type,) = parts
+        return attrs.evolve(self, element_type=element_type)
 
     def rounded(self, value: TypedValue) -> list[T]:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
@@ -166,8 +170,12 @@ class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
             raise ValueError(f"a key of {self.name}: {error}") from error
         return checked
 
-    def has_floats(self) -> bool:
-        return self.key_type_info.has_floats() or self.value_type_info.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.key_type_info, self.value_type_info
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        key_type_info, value_type_info = parts
+        return attrs.evolve(self, key_type_info=key_type_info, value_type_info=value_type_info)
 
     def rounded(self, value: TypedValue) -> dict[K, V]:
         keys, items = self.key_type_info, self.value_type_info
@@ -222,8 +230,11 @@ class TupleTypeInfo(TypeInformation[Fields]):
             for field, field_type in zip(value, self.field_types, strict=True)
         )
 
-    def has_floats(self) -> bool:
-        return any(field_type.has_floats() for field_type in self.field_types)
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.field_types
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        return attrs.evolve(self, field_types=parts)
 
     def rounded(self, value: TypedValue) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
@@ -303,8 +314,11 @@ class RowTypeInfo(TypeInformation[Row]):
         ]
         return row_of(fields, self.field_names, kind)
 
-    def has_floats(self) -> bool:
-        return any(field_type.has_floats() for field_type in self.field_types)
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return self.field_types
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        return RowTypeInfo(parts, self.field_names)
 
     def rounded(self, value: TypedValue) -> Row:
         return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
@@ -402,8 +416,12 @@ class ExternalTypeInfo(TypeInformation[T_co]):
     def check(self, value: TypedValue) -> T_co:
         return self.type_info.check(value)
 
-    def has_floats(self) -> bool:
-        return self.type_info.has_floats()
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.type_info,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (type_info,) = parts
+        return ExternalTypeInfo(type_info)
 
     def rounded(self, value: TypedValue) -> T_co:
         return self.type_info.rounded(value)

@@ -3,14 +3,14 @@
 A type has one duty here: :meth:`TypeInformation.check` returns the value as it will be after a restore, or
 raises ``ValueError`` saying why it does not fit. Checking on the way in means that no bad value is
 discovered by a checkpoint, minutes later. How a type is written lives in
-``pyflinkstate.backends.serializers``.
+``pyflinkstate.backends.types``.
 
 ``str`` of a type spells it as ``Types`` does, which is what errors show; ``repr`` prints it as PyFlink does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 import attrs
@@ -32,9 +32,17 @@ class TypeInformation(Generic[T_co]):
         checked: T_co = value
         return checked
 
+    def parts(self) -> tuple[TypeInformation, ...]:
+        """Return the types that this one is made of, in order; none where it has no parts."""
+        return ()
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        """Return this type made of ``parts``, which are as many as it has, instead of its own."""
+        return self
+
     def has_floats(self) -> bool:
         """Return whether there are numbers of 32 bits in a value: ``FLOAT``."""
-        return False
+        return any(part.has_floats() for part in self.parts())
 
     def rounded(self, value: TypedValue) -> T_co:
         """Return a value that fits with its ``FLOAT`` numbers rounded to 32 bits.

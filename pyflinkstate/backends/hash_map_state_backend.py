@@ -7,9 +7,9 @@ from collections.abc import Callable
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.heap import HeapKeyedStateBackend
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import ConfigurationError
 
 COMPRESSIONS = ("zstd", "lz4", None)

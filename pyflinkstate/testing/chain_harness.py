@@ -10,7 +10,7 @@ from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunct
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.backends.heap.isolation import isolated
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo

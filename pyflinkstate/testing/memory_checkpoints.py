@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, StreamStateHandle
+from pyflinkstate.backends.format import ByteStreamStateHandle, StreamStateHandle
 from pyflinkstate.errors import CorruptCheckpointError
 
 

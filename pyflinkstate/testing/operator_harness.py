@@ -13,9 +13,9 @@ from typing import TypeVar
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX
-from pyflinkstate.backends.heap.isolation import isolated
-from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import KeyGroupRangeError
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from pyflinkstate.backends.key_groups import check_parallelism
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import OperatorSubtaskState, StateAssignment
+from pyflinkstate.backends.format import OperatorSubtaskState, StateAssignment
+from pyflinkstate.backends.keys import check_parallelism
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
 from pyflinkstate.runtime.wire import NO_WATERMARK
 

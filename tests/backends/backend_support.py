@@ -20,12 +20,12 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotResources, HeapSnapshotStrategy
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.serializers import type_from_json, type_to_json
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.errors import CheckpointStorageError, CorruptCheckpointError
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()

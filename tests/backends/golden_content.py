@@ -38,12 +38,12 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.state_file import VERSION
+from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle, Section
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.increments import ChangeHistory, Changes
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, KeyGroupsStateHandle, Section
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
 
 GOLDEN = Path(__file__).parent / "golden"
 KEYS = ["flink", "été", "\U0001f600", ""]

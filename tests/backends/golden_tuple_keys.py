@@ -16,11 +16,11 @@ from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.increments import ChangeHistory
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import key_group_range
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.snapshots.increments import ChangeHistory
 from pyflinkstate.errors import KeyGroupRangeError
 
 PATH = Path(__file__).parent / "golden" / "tuple_keys_v1"

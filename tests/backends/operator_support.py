@@ -10,18 +10,18 @@ import attrs
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.types import Types
+from pyflinkstate.backends.format.state_handles import OperatorStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.backends.operator_state.snapshot import (
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
-from pyflinkstate.backends.snapshot_strategy import (
+from pyflinkstate.backends.snapshots.snapshot_strategy import (
     SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,
 )
-from pyflinkstate.backends.state_handles import OperatorStateHandle, OperatorSubtaskState
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 #: Nothing that a test waits for takes so long; it is only there so that a broken test ends.

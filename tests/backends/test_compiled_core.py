@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import pyflinkstate
-from pyflinkstate.backends.heap import COMPILED_MODULES
+from pyflinkstate.backends.compiled import COMPILED_MODULES
 
 
 def file_of(module: str) -> Path:
-    return Path(str(importlib.import_module(f"pyflinkstate.backends.heap.{module}").__file__))
+    return Path(str(importlib.import_module(f"pyflinkstate.backends.{module}").__file__))
 
 
 @pytest.mark.parametrize("module", COMPILED_MODULES)
@@ -23,11 +23,11 @@ def test_pure_is_pure() -> None:
     if os.environ.get("PYFLINKSTATE_PURE") == "1":
         assert not pyflinkstate.compiled
     else:
-        assert pyflinkstate.compiled == any(file_of("states").parent.glob("*.so"))
+        assert pyflinkstate.compiled == any(file_of("heap.states").parent.glob("*.so"))
 
 
 @pytest.mark.parametrize("module", COMPILED_MODULES)
 def test_a_compiled_module_is_not_older_than_its_source(module: str) -> None:
     compiled = file_of(module)
-    source = compiled.parent / f"{module}.py"
+    source = compiled.parent / f"{module.split('.')[-1]}.py"
     assert compiled.stat().st_mtime >= source.stat().st_mtime, "compile it again: make .venv/.ready"

@@ -7,8 +7,8 @@ from contract_backends import KEY_GROUPS, KINDS, LONG, PICKLED, STRING, Contract
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import InvalidKeyError, KeyGroupRangeError, NoCurrentKeyError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 

@@ -8,7 +8,7 @@ from contract_backends import KINDS, LONG, PICKLED, STRING, lives
 
 from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import (
     PyFlinkStateError,
     StateMigrationError,

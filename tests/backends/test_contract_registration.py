@@ -18,7 +18,7 @@ from pyflinkstate.api.descriptors import (
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap import backend as backend_module
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import (
     DescriptorTypeError,
     IncompatibleCheckpointError,

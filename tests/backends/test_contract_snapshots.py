@@ -19,8 +19,8 @@ from contract_backends import KINDS, LONG, STRING, ScriptFunction, lives
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import key_group_range, operator_index
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.keys.key_groups import key_group_range, operator_index
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness
 
 SPEND = ValueStateDescriptor("spend", LONG)

@@ -19,12 +19,12 @@ from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.heap.increments import ChangeHistory
+from pyflinkstate.backends.format.state_handles import FileStateHandle, KeyGroupsStateHandle
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import key_group_range
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.state_handles import FileStateHandle, KeyGroupsStateHandle
+from pyflinkstate.backends.keys.key_groups import key_group_range
+from pyflinkstate.backends.snapshots.increments import ChangeHistory
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
 from pyflinkstate.errors import CheckpointStorageError, SnapshotCancelledError
 
 LONG = Types.LONG()

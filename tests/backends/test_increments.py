@@ -26,10 +26,10 @@ from pyflinkstate.api.descriptors import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.heap.increments import ChangeHistory
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.snapshots.increments import ChangeHistory
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import SnapshotCancelledError
 
 LONG, STRING = Types.LONG(), Types.STRING()

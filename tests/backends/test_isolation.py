@@ -21,15 +21,15 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.heap.isolation import (
+from pyflinkstate.backends.types.copies import rebuilds
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+from pyflinkstate.backends.values.isolation import (
     is_immutable,
     isolated,
     isolated_elements,
     isolated_from,
     take_isolated,
 )
-from pyflinkstate.backends.serializers import rebuilds
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 

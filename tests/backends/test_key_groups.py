@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import (
+from pyflinkstate.backends.keys.key_groups import (
     UPPER_BOUND_MAX_PARALLELISM,
     KeyGroupRange,
     check_max_parallelism,
@@ -18,7 +18,7 @@ from pyflinkstate.backends.key_groups import (
     murmur_hash,
     operator_index,
 )
-from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 
 #: name: (Java hash code, murmur, key group of 128, subtask of 4), printed by Flink 2.3.0.

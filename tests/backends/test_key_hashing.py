@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, Types
-from pyflinkstate.backends.key_groups import key_group_of_hash
-from pyflinkstate.backends.key_hashing import (
-    KeyHasher,
+from pyflinkstate.backends.keys.key_groups import key_group_of_hash
+from pyflinkstate.backends.keys.key_hashing import KeyHasher
+from pyflinkstate.backends.types.hashes import (
     java_hash,
     java_hash_of_bytes,
     java_hash_of_double,
@@ -344,7 +344,7 @@ def hashes_in_another_process(hash_seed):
         import datetime, decimal, enum, fractions, json, uuid
         import attrs, dataclasses
         from pyflinkstate.api.types import Types
-        from pyflinkstate.backends.key_hashing import KeyHasher
+        from pyflinkstate.backends.keys.key_hashing import KeyHasher
 
         class Color(enum.Enum):
             RED = object()

@@ -14,16 +14,16 @@ from pyarrow import fs
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError, SnapshotTask
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     OperatorSubtaskState,
 )
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
 from pyflinkstate.runtime.storage.storage import CheckpointFolder

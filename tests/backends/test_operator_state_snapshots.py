@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,11 @@ from operator_support import NUMBERS, RULES, HookedStreams, finish, prepare, res
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.format.framing import PREFIX_SIZE
+from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, OperatorStateHandle
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, OperatorStateHandle, OperatorStateMode
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
+from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
@@ -237,9 +240,19 @@ def test_a_head_that_was_altered_is_refused() -> None:
 
 
 def test_a_file_of_a_later_format_version_is_incompatible() -> None:
-    later = altered(numbers_handle(1), lambda data: data.__setitem__(slice(8, 10), b"\x00\x63"))
+    def of_version_99(data: bytearray) -> None:
+        end = PREFIX_SIZE + int.from_bytes(data[10:14], "big")
+        data[8:10] = b"\x00\x63"
+        data[end : end + 4] = zlib.crc32(data[:end]).to_bytes(4, "big")
+
     with pytest.raises(IncompatibleCheckpointError, match="format version 99"):
-        restored([later])
+        restored([altered(numbers_handle(1), of_version_99)])
+
+
+def test_a_file_whose_format_version_was_altered_is_damaged() -> None:
+    damaged = altered(numbers_handle(1), lambda data: data.__setitem__(slice(8, 10), b"\x00\x63"))
+    with pytest.raises(CorruptCheckpointError, match="format version 99"):
+        restored([damaged])
 
 
 def test_files_that_do_not_agree_on_a_type_are_incompatible() -> None:

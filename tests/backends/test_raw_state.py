@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from operator_support import HookedStreams, finish
 from pyarrow import fs
 
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.raw_state import (
-    RawKeyedStateBuffer,
-    RawOperatorStateBuffer,
-    read_raw_keyed_state,
-    read_raw_operator_state,
-)
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError, SnapshotTask
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,
     FileStateHandle,
@@ -31,6 +22,15 @@ from pyflinkstate.backends.state_handles import (
     OperatorSubtaskState,
     RawOperatorStateHandle,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.snapshots.raw_state import (
+    RawKeyedStateBuffer,
+    RawOperatorStateBuffer,
+    read_raw_keyed_state,
+    read_raw_operator_state,
+)
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.storage import CheckpointFolder
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint

@@ -15,10 +15,7 @@ from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
 from pyflinkstate.api.descriptors import ListStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.repartition import assign_state, deal_out
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     KeyGroupsStateHandle,
     OperatorSubtaskState,
@@ -26,6 +23,9 @@ from pyflinkstate.backends.state_handles import (
     Section,
     StateAssignment,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state.repartition import assign_state, deal_out
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 PARALLELISM = st.integers(1, 7)

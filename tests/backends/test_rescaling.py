@@ -5,7 +5,7 @@ from backend_support import PICKLED, entries, make_backend, rescale, restore, st
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
 
 STRING = Types.STRING()
 COUNT = ValueStateDescriptor("count", Types.LONG())

@@ -16,8 +16,8 @@ from pyflinkstate.backends.operator_state.snapshot import (
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
-from pyflinkstate.backends.sealed import sealed
-from pyflinkstate.backends.serializers import type_from_json, type_to_json
+from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.types.pickles import sealed
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 
 LONG, STRING, PICKLED = Types.LONG(), Types.STRING(), Types.PICKLED_BYTE_ARRAY()

@@ -18,7 +18,7 @@ from backend_support import (
 
 from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 VISITS = ListStateDescriptor("visits", Types.STRING())

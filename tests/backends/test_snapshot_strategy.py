@@ -18,9 +18,9 @@ from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.snapshot_strategy import (
+from pyflinkstate.backends.snapshots.snapshot_strategy import (
     SnapshotCancelledError,
     SnapshotExecutionType,
     SnapshotRegistry,

@@ -43,11 +43,12 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from pyflinkstate.backends.format import framing
-from pyflinkstate.backends.format.state_file import READABLE_VERSIONS, VERSION, StateFileHead
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.serializers import arrow_type, type_from_json, type_to_json
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.format.state_file import STATE_FILE_VERSIONS, VERSION, StateFileHead
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.columns import arrow_type
+from pyflinkstate.backends.types.names import type_from_json, type_to_json
+from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -96,15 +97,24 @@ class TestFraming:
     def test_a_head_comes_back(self):
         content = {"a": [1, "é"], "b": None}
         head = framing.encode_head(MAGIC, 7, content)
-        assert framing.head_size(head[: framing.PREFIX_SIZE], MAGIC, {1, 7}, "f") == len(head)
+        assert framing.head_size(head[: framing.PREFIX_SIZE], MAGIC, "f") == len(head)
         assert framing.decode_head(head, MAGIC, {1, 7}, "f") == content
         assert framing.decode_head(head + b"what follows", MAGIC, {7}, "f") == content
 
-    def test_another_version_is_told_before_anything_else_is_read(self):
+    def test_another_version_is_told_where_the_head_is_whole(self):
         head = framing.encode_head(MAGIC, 4, {})
         with pytest.raises(IncompatibleCheckpointError, match=r"version 4, and .* up to version 3") as error:
-            framing.head_size(head[: framing.PREFIX_SIZE] + b"?", MAGIC, {2, 3}, "f")
+            framing.decode_head(head, MAGIC, {2, 3}, "f")
         assert error.value.context == {"file": "f", "version": 4}
+
+    @pytest.mark.parametrize("position", [8, 9])
+    def test_an_altered_version_is_damage(self, position):
+        damaged = bytearray(GOLDEN_HEAD)
+        damaged[position] ^= 0x80
+        with pytest.raises(
+            CorruptCheckpointError, match=r"f is damaged: its head was altered\. It has format version \d+,"
+        ):
+            framing.decode_head(bytes(damaged), MAGIC, {1}, "f")
 
     def test_a_version_that_is_no_longer_read_is_refused_too(self):
         with pytest.raises(IncompatibleCheckpointError, match="f has format version 1"):
@@ -200,7 +210,7 @@ def assert_states_of_version_1(backend):
 
 
 def test_every_readable_version_has_a_golden_file():
-    for version in READABLE_VERSIONS:
+    for version in STATE_FILE_VERSIONS:
         assert read_golden(version).stream.data[:10] == b"PFSSTATE" + version.to_bytes(2, "big")
 
 

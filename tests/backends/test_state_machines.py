@@ -16,8 +16,8 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 LONGS = Types.LIST(Types.LONG())

@@ -8,8 +8,8 @@ import pytest
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 
 RANGE = KeyGroupRange(5, 14)
 KEYS = range(1000)

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 
 RANGE = KeyGroupRange(3, 4)
 MAX_OPEN_SNAPSHOTS = 4

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange, key_group_range
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta
 from pyflinkstate.errors import StateMigrationError
 
 LONG, STRING = Types.LONG(), Types.STRING()

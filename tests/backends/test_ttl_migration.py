@@ -25,7 +25,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError, StateMigrationError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock
 

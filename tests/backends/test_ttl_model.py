@@ -25,7 +25,7 @@ from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.ttl import StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.testing import ManualClock
 
 MAX_OPEN_SNAPSHOTS = 3

@@ -29,9 +29,9 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.serializers import arrow_type, decode_column, encode_column
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import NoCurrentKeyError, StateRegistrationError, StateValueError
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, ManualClock, split
 

@@ -29,7 +29,8 @@ from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Duration, Instant
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
-from pyflinkstate.backends.serializers import arrow_type, decode_column, encode_column, value_copier
+from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
+from pyflinkstate.backends.types.copies import value_copier
 from pyflinkstate.errors import DescriptorTypeError, StateMigrationError, StateValueError
 
 LONG, STRING, INT = Types.LONG(), Types.STRING(), Types.INT()

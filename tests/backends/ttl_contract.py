@@ -25,10 +25,10 @@ from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig, StateTtlConfigBuilder, StateVisibility, UpdateType
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.testing import ManualClock
 
 TTL_MS = 100

@@ -19,7 +19,7 @@ from pyflinkstate.backends.format.framing import PREFIX_SIZE, encode_head, head_
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry
@@ -229,7 +229,7 @@ def _forge_one(holder: Any, name: Any, seed: random.Random) -> None:
 def head_of(data: bytes) -> tuple[bytes, int, dict[str, Any], bytes]:
     """Return magic, version, content and the rest of a file with a head."""
     version = int.from_bytes(data[8:10], "big")
-    size = head_size(data[:PREFIX_SIZE], data[:8], {version}, "file")
+    size = head_size(data[:PREFIX_SIZE], data[:8], "file")
     return data[:8], version, json.loads(data[PREFIX_SIZE : size - 4]), data[size:]
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 import attrs
 
 from pyflinkstate.backends.format.metadata import FIRST_KEY_HASH, VERSION, CheckpointMetadata, OperatorState
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
     OperatorStateEntry,
     OperatorStateHandle,
-    OperatorStateMode,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.state_meta import OperatorStateMode
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}

@@ -15,7 +15,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -26,7 +28,7 @@ from simulation_cluster import Chaos, Cluster, Mailbox, SimulatedClock
 from simulation_model import Ledger, Model, Poison, SimulatedSource, Tally
 from simulation_slots import SimulatedControl
 from simulation_spark import KeptFrames, SimulatedSpark
-from simulation_storage import Killed
+from simulation_storage import Killed, Process
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
@@ -58,26 +60,31 @@ from pyflinkstate.runtime.wire.frames import decode_values
 JOB = "orders"
 #: Where a program was started so often there are no more faults, and soon it must come to its end.
 MAX_STARTS = 12
-
-#: The start of a file that says its format.
+#: The start of a file, with its format version, is damaged more often than other bytes.
 HEADER_BYTES = 16
+#: So many times somebody goes back to a savepoint when the job had come to its end.
+MAX_REGRETS = 2
 
-#: What may go wrong, and how often at each occasion for it.
+#: What may go wrong, and how often at each occasion for it: in 100 histories each strikes 20 times or more.
 RATES = {
-    "kill the driver": 0.004,
-    "crash a slot": 0.005,
-    "kill a task": 0.01,
-    "copy a task": 0.05,
-    "stall": 0.03,
-    "fill the disk": 0.006,
-    "flaky disk": 0.005,
-    "disk error": 0.01,
-    "late disk error": 0.005,
+    "kill the driver": 0.012,
+    "crash a slot": 0.015,
+    "kill a task": 0.02,
+    "copy a task": 0.1,
+    "stall": 0.06,
+    "fill the disk": 0.012,
+    "flaky disk": 0.004,
+    "disk error": 0.006,
+    "late disk error": 0.004,
     "kill at the disk": 0.01,
-    "cut the power": 0.003,
-    "set the clock": 0.01,
-    "start a program that does not fit": 0.8,
+    "cut the power": 0.01,
+    "set the clock": 0.012,
+    "freeze the driver": 0.015,
 }
+#: How many faults there are in one history, at most.
+FAULTS = (0, 1, 2, 3, 5, 8, 12)
+#: So many times in one history somebody starts a version of the program that does not fit its state.
+MAX_MISFITS = 2
 
 
 class Simulation:
@@ -102,7 +109,8 @@ class Simulation:
         if rates is None:
             focus = rng.choice([0.3, 0.6, 1.0])
             rates = {fault: rate for fault, rate in RATES.items() if rng.random() < focus}
-        self.chaos = Chaos(rng, rates, rng.choice([0, 1, 2, 3, 5, 8, 12]) if faults is None else faults)
+        faults, quiet = (rng.choice(FAULTS), rng.choice([0, 0, 1, 2, 4])) if faults is None else (faults, 0)
+        self.chaos = Chaos(rng, rates, faults, quiet)
         self.cluster = Cluster(rng, self.chaos)
         self.disk = self.cluster.disk
         self.settings = attrs.evolve(_settings(rng), **settings)
@@ -111,7 +119,9 @@ class Simulation:
             async_snapshots=self.settings.incremental or rng.random() < 0.8, snapshot_compression=None
         )
         self.max_parallelism = rng.choice([4, 5, 8])
-        self.model = Model(simulation_model.make_records(rng), tallies_rows=rng.random() < 0.5)
+        self.model = Model(
+            simulation_model.make_records(rng), tallies_rows=rng.random() < 0.5, has_state=rng.random() < 0.85
+        )
         where = FileSystemCheckpointStorage(
             CHECKPOINTS, rng.choice([0, 0, 1_500, 20_480]), rng.choice([0, 100, 4_096])
         )
@@ -120,17 +130,25 @@ class Simulation:
         self.has_foreach = rng.random() < 0.3
         self.epoch_sizes = rng.choice([(1, 4), (3, 8), (3, 8), (8, 8)])
         self.idles = rng.choice([0.0, 0.3])
+        #: The source has no more until a checkpoint covers what it gave.
+        self.waits_for_checkpoints = False
         self.commits_every_epoch = rng.random() < 0.15
         self.tells_end = rng.random() < 0.7
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = rng.choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
-        self.nostalgic = 0.2
+        self.nostalgic = rng.choice([0.0, 0.2, 0.6])
+        #: How likely a program that does not fit is started before one that does: that is no fault.
+        self.careless = 0.5
         self.fall_back = rng.random() < 0.6
         self.cluster.while_frozen = self._run_second_driver
+        self.cluster.may_freeze = lambda: self._job is not None and bool(self.witness.completed())
         self._job: Job | None = None
+        self._restored: RestorePoint | None = None
         #: Whether the second driver came to the end of the input; None if there was none.
         self._second_ended: bool | None = None
+        #: The next program goes back for certain.
+        self._goes_back = False
         self._stopped_at: str | None = None
         self._savepoints: list[SavepointRequest] = []
 
@@ -148,7 +166,7 @@ class Simulation:
             patch.object(snapshot, "ThreadPoolExecutor", NoThreads),
         ):
             starts = 1
-            while not self._run_program():
+            while not self._run_program() or self._regrets():
                 starts += 1
                 if starts > MAX_STARTS:
                     self.chaos.left = 0
@@ -159,31 +177,32 @@ class Simulation:
 
     # --- the user ------------------------------------------------------------------------------------
 
+    def _regrets(self) -> bool:
+        """The job is over, and its user goes back to an earlier state of it all the same."""
+        if self.witness.notes["regretted"] >= MAX_REGRETS or self.rng.random() >= self.nostalgic:
+            return False
+        self._goes_back = bool(self.witness.return_points(self.has_foreach))
+        self.witness.notes["regretted"] += self._goes_back
+        return self._goes_back
+
     def _run_program(self) -> bool:
         """Start the program once; returns whether it has come to the end of its input."""
         self._run_misfit()
         driver = self.cluster.start_driver()
         has_ended_well = False
-        with self.disk.used_by(driver):
-            try:
-                self._job = self._make_job(self._restore_point(), self._plan())
-                self.witness.starts(self._job)
-                self._plan_interventions(self._job)
-                for epoch in self._job.run():
-                    self.witness.announced(epoch)
+        with self._running(driver):
+            self._restored = self._restore_point()
+            self._job = self._make_job(self._restored, self._plan())
+            self.witness.starts(self._job)
+            self._plan_interventions(self._job)
+            for epoch in self._job.run():
+                self.witness.announced(epoch)
+            if not self.cluster.is_superseded:  # or the rows are those of the second driver by now
                 self.witness.check_counts(self._job)
-                has_ended_well = True
-            except Killed as killed:
-                if killed.process is not driver:
-                    raise
-                self.witness.notes["killed"] += 1
-            except JobCancelledError:
-                self.witness.notes["cancelled"] += 1
-            except PyFlinkStateError as error:
-                self._check_superseded(error)
-                self.witness.failed(error)
+            has_ended_well = True
         self.cluster.end_driver()
         self.witness.check_output()
+        self.witness.check_checkpoints()
         self.cluster.is_superseded, self._job = False, None
         if self._second_ended is not None:
             has_ended_well, self._second_ended = self._second_ended, None
@@ -195,59 +214,70 @@ class Simulation:
 
     def _run_second_driver(self) -> None:
         """The first driver stands still, and a supervisor starts the program again."""
-        if self._job is None or self._second_ended is not None or not self.witness.completed():
-            return
         first, runs = self._job, self._runs()
+        if self.witness.completed_in_this_run:
+            self._stopped_at = None  # there is something newer to go on from
         driver = self.cluster.start_driver()
-        with self.witness.second_driver(), self.disk.used_by(driver):
-            try:
-                job = self._make_job(self._newest_checkpoint(), self._plan())
-                self.witness.starts(job)
-                for epoch in job.run():
-                    self.witness.announced(epoch)
-                    if self.rng.random() < 0.2:
-                        self.cluster.kill(driver)
-                self.witness.check_counts(job)
-                self._second_ended = True
-            except Killed as killed:
-                if killed.process is not driver:
-                    raise
-            except PyFlinkStateError as error:
-                self.witness.failed(error)
+        with self.witness.second_driver(), self._running(driver):
+            job = self._make_job(self._newest_checkpoint(), self._plan())
+            self.witness.starts(job)
+            if self.rng.random() < 0.4:
+                self.cluster.at(self.rng.randrange(200), lambda: self.cluster.kill(driver))
+            for epoch in job.run():
+                self.witness.announced(epoch)
+                if self.rng.random() < 0.2:
+                    self.cluster.kill(driver)
+            self.witness.check_counts(job)
+            self._second_ended = True
         self._job = first
         if self._runs() != runs:
             self.witness.notes["second drivers"] += 1
             self.cluster.is_superseded = True
             self._second_ended = self._second_ended or False
+            if self._restored is not None and not self._restored.is_latest:
+                self.witness.goes_on_without_claim(*self.cluster.frozen)
 
     def _runs(self) -> set[str]:
         """Return the runs that claim the job."""
         with self.disk.used_by(self.cluster.user):
             return set(self.storage.runs(self.witness.job_id))
 
-    def _check_superseded(self, error: PyFlinkStateError) -> None:
-        if self.cluster.is_superseded:
-            self.witness.notes["superseded"] += isinstance(error, JobSupersededError)
-
-    def _run_misfit(self) -> None:
-        """Now and then somebody starts a new version of the program that cannot open its state."""
-        if self._stopped_at is None and not self.witness.completed():
-            return
-        if not self.chaos.strikes("start a program that does not fit"):
-            return
-        driver = self.cluster.start_driver()
-        with self.witness.nothing_changes(), self.disk.used_by(driver):
+    @contextmanager
+    def _running(self, driver: Process) -> Iterator[None]:
+        """Let a program run; it may be killed or fail."""
+        with self.disk.used_by(driver):
             try:
-                restore = self._newest_checkpoint()
-                list(self._make_job(restore, self._plan(simulation_model.Misfit())).run())
-                raise AssertionError("it has opened its state")
+                yield
             except Killed as killed:
                 if killed.process is not driver:
                     raise
+                self.witness.notes["killed"] += 1
+            except JobCancelledError:
+                self.witness.notes["cancelled"] += 1
             except PyFlinkStateError as error:
+                if self.cluster.is_superseded:
+                    self.witness.notes["superseded"] += isinstance(error, JobSupersededError)
                 self.witness.failed(error)
+
+    def _run_misfit(self) -> None:
+        """Now and then somebody starts a new version of the program that cannot open its state."""
+        if not self.model.has_state or (self._stopped_at is None and not self.witness.completed()):
+            return
+        if self.witness.notes["did not fit"] >= MAX_MISFITS or self.rng.random() >= self.careless:
+            return
+        driver = self.cluster.start_driver()
+        with self.witness.nothing_changes(), self._running(driver):
+            restore = self._any_checkpoint()
+            list(self._make_job(restore, self._plan(simulation_model.Misfit())).run())
+            raise AssertionError("it has opened its state")
         self.cluster.end_driver()
         self._take_a_break()
+
+    def _any_checkpoint(self) -> RestorePoint:
+        """Return the newest checkpoint, or an older one, or a savepoint."""
+        points = [*self.witness.completed(), *self.witness.return_points(False)]
+        chosen = self.rng.choice([None, None, *filter(self.witness.is_whole, points)])
+        return self._newest_checkpoint() if chosen is None else RestorePoint(chosen.metadata, chosen.folder)
 
     def _newest_checkpoint(self) -> RestorePoint:
         if self._stopped_at is not None:
@@ -275,11 +305,14 @@ class Simulation:
     def _restore_point(self) -> RestorePoint | None:
         witness = self.witness
         if self._stopped_at is not None:
-            witness.takes_back = False
-            return RestorePoint(self.storage.load(self._stopped_at), self._stopped_at)
-        savepoints = witness.savepoints(self.has_foreach)
-        if savepoints and self.rng.random() < self.nostalgic:
-            chosen = self.rng.choice(savepoints)
+            metadata = self.storage.load(self._stopped_at)
+            # A driver may have stopped with it that another one had followed, which went on.
+            witness.takes_back = metadata.epoch < witness.newest_epoch()
+            return RestorePoint(metadata, self._stopped_at)
+        points = witness.return_points(self.has_foreach)
+        goes_back, self._goes_back = self._goes_back or self.rng.random() < self.nostalgic, False
+        if points and goes_back:
+            chosen = self.rng.choice(points)
             witness.takes_back = True
             witness.notes["back to a savepoint"] += 1
             return RestorePoint(chosen.metadata, chosen.folder)
@@ -289,13 +322,14 @@ class Simulation:
             witness.begins_anew()
             return None
         uri = self.storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+        witness.check_latest(uri)
         of_the_job = [p for p in witness.published.values() if p.metadata.job_id == metadata.job_id]
         newest = max(of_the_job, key=lambda published: published.metadata.epoch)
         # A savepoint that the job was to stop with has committed output, and is not "latest"; where all
         # checkpoints were to be deleted, the newest may be gone and another one not.
         is_older = newest.is_savepoint or (self.retention is not None and newest.folder != uri)
         witness.takes_back |= bool(witness.damaged) or is_older
-        return RestorePoint(metadata, uri)
+        return RestorePoint(metadata, uri, True)
 
     def _plan_interventions(self, job: Job) -> None:
         """Savepoints, cancellations and bad records, some time from now."""
@@ -327,11 +361,13 @@ class Simulation:
         *_, older, newest = whole
         path = self.rng.choice(sorted(newest.files() - older.files()))
         content = self.disk.files[path]
+        at = self.rng.randrange(min(HEADER_BYTES, len(content))) if self.rng.random() < 0.2 else None
+        at = self.rng.randrange(len(content)) if at is None else at
         if self.rng.random() < 0.5:
-            del content[self.rng.randrange(len(content)) :]
+            del content[at:]
         else:
-            # One whose version is unknown is of a newer release: that is for a person to decide.
-            content[self.rng.randrange(min(HEADER_BYTES, len(content) - 1), len(content))] ^= 0xFF
+            content[at] ^= 0xFF
+        content.flushed = bytes(content)
         self.witness.notes["damaged"] += 1
         for published in self.witness.published.values():
             if path in published.files():
@@ -366,7 +402,8 @@ class Simulation:
             self.model.records, self._available, self.tells_end, self.commits_every_epoch
         )
         node: Node = SourceNode(source, "numbers")
-        node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
+        if self.model.has_state:
+            node = self._keyed(node, simulation_model.key_of, ledger or Ledger(), "ledger", [1, 2, 2, 3])
         if self.model.tallies_rows:
             node = self._keyed(node, simulation_model.group_of, Tally(), "tally", [1, 2])
         directory = f"{OUTPUT}/{self.witness.output}"
@@ -380,10 +417,14 @@ class Simulation:
         parallelism = self.rng.choice(parallelisms)
         return KeyedNode(parent, key, Types.LONG(), function, name, uid=name, parallelism=parallelism)
 
-    def _available(self) -> int:
+    def _available(self, index: int) -> int:
+        if self.waits_for_checkpoints and index > self.witness.newest_index():
+            return 0
         return 0 if self.rng.random() < self.idles else self.rng.randint(*self.epoch_sizes)
 
     def _write_epoch(self, frames: KeptFrames, epoch: int) -> None:
+        # Nobody can keep a superseded driver from this; where it did it, it is not known who was last.
+        self.witness.foreach_is_mixed |= self.cluster.is_superseded
         self.witness.foreach[epoch] = [row for _, frame in frames.frames for row in decode_values(frame)]
 
 

@@ -18,25 +18,26 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import attrs
 import simulation_model
 from simulation_cluster import Cluster
 from simulation_model import Model, Row
-from simulation_storage import Operation
+from simulation_storage import Operation, Process
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotBusyError
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import JobListener
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, history_of
+from pyflinkstate.runtime.storage.storage import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 
 CHECKPOINTS = "/checkpoints"
@@ -51,7 +52,12 @@ _METADATA = "/_metadata"
 _VISIBLE_EPOCH = re.compile(rf"{OUTPUT}/(\d+)/epoch=(\d+)")
 _KEPT_EPOCH = re.compile(rf"{OUTPUT}/\d+/(?:_runs/[^/]+/prepared/)?epoch=(\d+)/")
 _SUPERSEDED = re.compile(rf"{CHECKPOINTS}/\w+/superseded-[^/]+")
+_CLAIM = re.compile(rf"{CHECKPOINTS}/\w+/runs/[^/]+")
 _PLACE = re.compile(rf"{CHECKPOINTS}/(\w+)/(?:shared|chk-\d+)(?=/|$)")
+
+
+#: The runs that led to a checkpoint, each with the epoch that it began after.
+Runs = tuple[tuple[str, int], ...]
 
 
 @attrs.frozen
@@ -117,18 +123,24 @@ class Witness(JobListener):
         self.output = 0
         #: What ``foreach_epoch`` was called with last, by epoch.
         self.foreach: dict[int, list[Row]] = {}
+        #: A driver called it when another one had taken the job over.
+        self.foreach_is_mixed = False
         #: Committed output may be taken back: somebody goes back to an older state.
         self.takes_back = False
         self._was_taken_back = False
         self._last_announced: int | None = None
         #: Folders of checkpoints that a driver has published after another one had taken the job over.
         self.late: set[str] = set()
+        #: Drivers that have claimed the job.
+        self._claimants: set[Process] = set()
         #: Checkpoints that have appeared since the program was started.
-        self._completed_in_this_run = 0
+        self.completed_in_this_run = 0
         #: The program that runs cannot open its state: how often it tries is its own affair.
         self.is_misfit = False
         #: The power was cut since the program was started.
         self._was_cut = False
+        #: What had been deleted since then, and is there again.
+        self._came_back: set[str] = set()
 
     # --- the life of programs ------------------------------------------------------------------------
 
@@ -142,14 +154,15 @@ class Witness(JobListener):
         """A program was started."""
         self.job_id = job.job_id
         self._last_announced = None
-        self._completed_in_this_run = 0
+        self.completed_in_this_run = 0
         self._was_cut = False
+        self._came_back.clear()
         self._was_taken_back |= self.takes_back
 
     def announced(self, epoch: int) -> None:
         """The job says that an epoch is final."""
         assert self.takes_back or self._last_announced in (None, epoch - 1), f"after {self._last_announced}"
-        assert epoch <= self._newest_epoch()
+        assert epoch <= self.newest_epoch()
         self._last_announced = epoch
         self.notes["committed"] += 1
 
@@ -193,36 +206,49 @@ class Witness(JobListener):
         elif operation.name == "move" and _SUPERSEDED.fullmatch(operation.target):
             self._set_aside(operation.path, operation.target)
         elif operation.name == "move" and (visible := _VISIBLE_EPOCH.fullmatch(operation.target)):
-            covered = self._newest_epoch()
+            covered = self.newest_epoch()
             assert int(visible[2]) <= covered, f"{operation.target}, and checkpoints cover {covered}"
         elif operation.name in ("move", "delete folder") and _VISIBLE_EPOCH.fullmatch(operation.path):
             assert self.takes_back, f"{operation.path} was final, and is taken back"
+
+        elif operation.name == "move" and _CLAIM.fullmatch(operation.target):
+            self._claimants.add(operation.process)
+
+    def goes_on_without_claim(self, driver: Process) -> None:
+        """A driver was told what to restore and is thawed; without a claim it is the newest now."""
+        self.takes_back |= driver not in self._claimants
+        self._was_taken_back |= self.takes_back
 
     def _appeared(self, folder: str) -> None:
         metadata = CheckpointMetadata.decode(self._disk.read(folder + _METADATA), folder)
         published = self.published[folder] = Published(metadata, folder)
         self.notes["published"] += 1
+        self._cluster.chaos.quiet -= 1
         if self._cluster.is_superseded:
             self.notes["published late"] += 1
             self.late.add(folder)
-        self._completed_in_this_run += not published.is_savepoint
+        self.completed_in_this_run += not published.is_savepoint
         missing = published.files() - set(self._disk.files)
         assert not missing, f"{folder} appeared without {missing}"
         index = metadata.source_position["index"]
-        for name in ("numbers.records_out", "ledger.records_in", "ledger.records_out"):
+        for name in self._counted():
             assert metadata.counters.get(name, 0) == index, f"{name} in {folder} at {index}"
+        if published.is_savepoint and not self._cluster.is_superseded:
+            rows = len(self._visible_rows())
+            assert rows >= index, f"{folder} appeared at {index}, and {rows} rows are final"
         chains = [chain for operator in metadata.operators for chain in _chains(operator)]
         assert all(chain == sorted(set(chain)) for chain in chains), f"increments on newer files in {folder}"
         self.notes["increments"] += any(len(chain) > 1 for chain in chains)
         if self._cluster.rng.random() < RESTORED_AT_ONCE:
             self._check_restores(published)
 
-    def _power_is_back(self) -> None:
+    def _power_is_back(self, came_back: set[str]) -> None:
         """What was said to be final is so."""
         self.notes["power cuts"] += 1
+        self._came_back |= came_back
         self._was_cut = True
         self.published = {folder: p for folder, p in self.published.items() if self.is_there(p)}
-        assert (self._last_announced or 0) <= self._newest_epoch(), (
+        assert (self._last_announced or 0) <= self.newest_epoch(), (
             "a checkpoint is gone, and its output final"
         )
 
@@ -241,13 +267,17 @@ class Witness(JobListener):
     @contextmanager
     def nothing_changes(self) -> Iterator[None]:
         """A program runs that cannot open its state: no checkpoint is touched, and no committed row."""
-        before = self._treasures()
+        before, cuts = self._treasures(), self.notes["power cuts"]
         takes_back = self.takes_back, self._was_taken_back
         self.is_misfit = True
         yield
         self.is_misfit = False
         self.takes_back, self._was_taken_back = takes_back
-        assert self._treasures() == before, "a program that does not fit has changed what was there"
+        after = self._treasures()
+        if self.notes["power cuts"] > cuts:  # what came and went with the power is no doing of the program
+            both = before.keys() & after.keys()
+            before, after = {path: before[path] for path in both}, {path: after[path] for path in both}
+        assert after == before, "a program that does not fit has changed what was there"
         self.notes["did not fit"] += 1
 
     def _treasures(self) -> dict[str, bytes]:
@@ -277,12 +307,16 @@ class Witness(JobListener):
             key=lambda published: published.metadata.checkpoint_id,
         )
 
-    def savepoints(self, has_foreach: bool) -> list[Published]:
-        """Return the job's savepoints that it can go back to without losing output.
+    def return_points(self, has_foreach: bool) -> list[Published]:
+        """Return the job's savepoints, and checkpoints set aside, that it can go back to with all output.
 
         A file sink goes back to any; what ``foreach_epoch`` was given is just what was given last.
         """
-        found = [p for p in self.published.values() if p.is_savepoint and self.is_of_this_job(p)]
+        found = [
+            p
+            for p in self.published.values()
+            if (p.is_savepoint or p.is_superseded) and self.is_of_this_job(p)
+        ]
         return [
             savepoint
             for savepoint in found
@@ -303,34 +337,74 @@ class Witness(JobListener):
 
     def _is_off_line(self, published: Published) -> bool:
         """Return whether it came after a newer run had gone on without it: a claim alone makes none late."""
-        if published.folder not in self.late:
-            return False
-        with self._disk.used_by(self._cluster.user):
-            line = self._storage.line(published.metadata.job_id)
-        return not line.holds(history_of(published.metadata), published.metadata.epoch)
+        return published.folder in self.late and self._is_beside_the_line(published)
 
-    def _newest_epoch(self) -> int:
+    def _is_beside_the_line(self, published: Published) -> bool:
+        with self._disk.used_by(self._cluster.user):
+            line = self._storage.line(published.metadata.job_id).runs
+        return _is_beside(published.metadata.runs, published.metadata.epoch, line)
+
+    def newest_epoch(self) -> int:
+        """Return up to which epoch the job's output may be final."""
         found = [p for p in self.published.values() if self.is_of_this_job(p) and not self._is_off_line(p)]
         return max((published.metadata.epoch for published in found), default=0)
+
+    def newest_index(self) -> int:
+        """Return how many records the job's checkpoints cover."""
+        found = [p for p in self.published.values() if self.is_of_this_job(p)]
+        return max((published.metadata.source_position["index"] for published in found), default=0)
 
     # --- when a program has ended --------------------------------------------------------------------
 
     def check_output(self) -> None:
         """What can be seen are the rows of the first so many records."""
-        if self._was_cut:
-            return  # of several renames the last may have reached the disk; the next program sees to that
         rows = self._visible_rows()
-        if self.takes_back and len(rows) < len(self._model.rows):
-            return  # it may have been killed half-way back
-        _check_rows(rows, self._model.rows[: len(rows)])
+        # It may have been killed half-way back. After a power cut, of several renames the last may have
+        # reached the disk alone; what had been announced is there.
+        is_half_way = self.takes_back and len(rows) < len(self._model.rows)
+        if self._was_cut or is_half_way:
+            self._check_some_rows(rows, 0 if is_half_way else self._announced_index())
+        else:
+            _check_rows(rows, self._model.rows[: len(rows)])
+
+    def _check_some_rows(self, rows: list[Row], at_least: int) -> None:
+        """Each row is the model's, and there is none twice; of the first so many there is each."""
+        numbers = [row[1] for row in rows]
+        assert len(set(numbers)) == len(numbers), f"rows come twice: {sorted(numbers)}"
+        assert all(row == self._model.rows[row[1]] for row in rows)
+        assert set(range(at_least)) <= set(numbers), f"{at_least} were final, and there are {sorted(numbers)}"
+
+    def _announced_index(self) -> int:
+        """Return how many records are in epochs that were announced, as far as checkpoints tell."""
+        found = [p.metadata for p in self.published.values() if self.is_of_this_job(p)]
+        announced = self._last_announced or 0
+        covered = [metadata for metadata in found if metadata.epoch <= announced]
+        return max((metadata.source_position["index"] for metadata in covered), default=0)
+
+    def check_checkpoints(self) -> None:
+        """Whatever passes for a checkpoint is whole, also where one was being deleted."""
+        for published in self.published.values():
+            if self.is_whole(published):
+                missing = published.files() - self._disk.files.keys()
+                assert not missing, f"{published.folder} is there without {missing}"
+
+    def check_latest(self, folder: str) -> None:
+        """A checkpoint is the latest of the line that the newest run goes on with, or of a newer one."""
+        published = self.published[folder]
+        assert not self._is_beside_the_line(published), (
+            f"{folder} is no latest: a newer run went on without it"
+        )
 
     def check_counts(self, job: Job) -> None:
         """Of a program that has ended well: records are counted once, whatever happened on the way."""
         counts, rows = job.result().accumulators, len(self._visible_rows())
-        names = ["numbers.records_out", "ledger.records_in", "ledger.records_out"]
-        if self._model.tallies_rows:
-            names += ["tally.records_in", "tally.records_out"]
-        assert {name: counts.get(name, 0) for name in names} == dict.fromkeys(names, rows)
+        names = self._counted() + ["tally.records_in", "tally.records_out"] * self._model.tallies_rows
+        found = {name: counts.get(name, 0) for name in names}
+        assert found == dict.fromkeys(names, rows), f"{found}, and {rows} rows"
+
+    def _counted(self) -> list[str]:
+        """Return the names of counters that count each record."""
+        return ["numbers.records_out"] + ["ledger.records_in", "ledger.records_out"] * self._model.has_state
 
     def _visible_rows(self) -> list[Row]:
         found = []
@@ -353,7 +427,7 @@ class Witness(JobListener):
         rows = self._visible_rows()
         assert len(rows) == len(self._model.rows), f"{len(rows)} rows, and not {len(self._model.rows)}"
         _check_rows(rows, self._model.rows)
-        if has_foreach and not self._was_taken_back:
+        if has_foreach and not self._was_taken_back and not self.foreach_is_mixed:
             _check_rows(
                 [row for epoch in sorted(self.foreach) for row in self.foreach[epoch]], self._model.rows
             )
@@ -363,7 +437,7 @@ class Witness(JobListener):
         self._check_leftovers()
         if num_retained is not None:
             kept = len(self.completed())
-            assert kept >= min(self._completed_in_this_run, num_retained)
+            assert kept >= min(self.completed_in_this_run, num_retained)
             assert kept <= num_retained + len(self.damaged) + len(self._cluster.disturbed)
 
     def _check_restores(self, published: Published) -> None:
@@ -392,8 +466,8 @@ class Witness(JobListener):
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
         Excused are files made by processes that were cut off by then, what lies where something failed, what
-        a damaged checkpoint may share, and all of it if the job could not see what there
-        was when it ended.
+        a damaged checkpoint may share, what a power cut brought back after it had been deleted, and all of it
+        if the job could not see what there was when it ended.
         """
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         needed = {published.folder for published in found}.union(*(published.files() for published in found))
@@ -402,7 +476,9 @@ class Witness(JobListener):
             return
         for path in [*self._disk.below(own), *sorted(self._disk.folders)]:
             place = _PLACE.match(path)
-            if place is None or path in needed or place[1] != self.job_id or path.endswith("/shared"):
+            if place is None or place[1] != self.job_id or path.endswith("/shared"):
+                continue
+            if path in needed or path in self._came_back:
                 continue
             maker, was_cut_off = self._disk.makers.get(path, (None, False))
             may_be_needed = place[0].endswith("/shared") and any(map(self._is_damaged_aside, found))
@@ -414,8 +490,23 @@ class Witness(JobListener):
         return published.is_superseded and published.folder in self.damaged
 
     def _is_of_a_damaged_one(self, path: str) -> bool:
-        """Return whether a damaged checkpoint had the file: who deleted that could not read what it has."""
-        return any(path in p.files() for p in self.published.values() if p.folder in self.damaged)
+        """Return whether a damaged checkpoint that is still there has the file."""
+        damaged = [p for p in self.published.values() if p.folder in self.damaged and self.is_there(p)]
+        return any(path in published.files() for published in damaged)
+
+
+def _is_beside(runs: Runs, epoch: int, line: Runs) -> bool:
+    """Return whether an epoch, as ``runs`` led to it, is none of ``line``'s, which has gone another way."""
+    if not line or _number(runs[-1][0]) > _number(line[-1][0]):
+        return False
+    for own, others in zip_longest(runs, line):
+        if own != others:
+            return epoch > min(run[1] for run in (own, others) if run is not None)
+    return False
+
+
+def _number(run: str) -> tuple[int, str]:
+    return int(run.partition("-")[0]), run
 
 
 def _chains(state: OperatorState) -> list[list[Any]]:

@@ -25,6 +25,8 @@ START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 #: No history takes so many; one that does goes round in circles.
 MAX_STEPS = 40_000
+#: So many times as often a driver is frozen where that is most delicate.
+DELICATE = 4
 #: How often others go on while the driver is at one operation of its storage.
 INTERLEAVED = 0.04
 CHANGES = frozenset({"create folder", "open", "write", "close", "move", "delete", "delete folder"})
@@ -45,18 +47,23 @@ class Mishap:
 
 
 class Chaos:
-    """Decides what goes wrong. ``rates`` are probabilities by kind of fault; ``left`` is how many may be."""
+    """Decides what goes wrong.
 
-    def __init__(self, rng: random.Random, rates: dict[str, float], left: int) -> None:
+    ``rates`` are probabilities by kind of fault, ``left`` is how many may be, and before so many checkpoints
+    as ``quiet`` says have appeared there are none: else most would come before the first one.
+    """
+
+    def __init__(self, rng: random.Random, rates: dict[str, float], left: int, quiet: int = 0) -> None:
         self.rng = rng
         self.rates = rates
         self.left = left
+        self.quiet = quiet
         self.struck: Counter[str] = Counter()
 
-    def strikes(self, fault: str) -> bool:
-        """Return whether this fault happens now."""
-        rate = self.rates.get(fault, 0.0)
-        if not rate or not self.left or self.rng.random() >= rate:
+    def strikes(self, fault: str, is_possible: Callable[[], bool] = lambda: True, weight: int = 1) -> bool:
+        """Return whether this fault happens now; only where it should, it is asked whether it can."""
+        rate = self.rates.get(fault, 0.0) * weight
+        if not rate or not self.left or self.quiet > 0 or self.rng.random() >= rate or not is_possible():
             return False
         self.left -= 1
         self.struck[fault] += 1
@@ -83,8 +90,8 @@ class Cluster:
         self.frozen: list[Process] = []
         #: How far the clock on the wall is from the time that passes.
         self.wall_offset_ms = 0
-        #: Called after the power was cut, when the host is up again.
-        self.power_is_back: Callable[[], None] = lambda: None
+        #: Called after the power was cut, when the host is up again, with the paths of what came back.
+        self.power_is_back: Callable[[set[str]], None] = lambda paths: None
         #: What has happened, of which nobody else takes note.
         self.seen: Counter[str] = Counter()
         #: Told of what the driver says to slots.
@@ -99,6 +106,8 @@ class Cluster:
         self.unlisted: set[str] = set()
         #: Called when the driver is frozen at an operation: a second one runs meanwhile.
         self.while_frozen: Callable[[], None] = lambda: None
+        #: Whether there is something that a second driver could go on with.
+        self.may_freeze: Callable[[], bool] = lambda: False
         #: A second driver has run: what this one still does must harm nobody.
         self.is_superseded = False
         self._full_until_ms = 0
@@ -166,8 +175,7 @@ class Cluster:
                 process.kill()
         self.slots.clear()
         self.tasks.clear()
-        self.disk.power_cut(self.rng)
-        self.power_is_back()
+        self.power_is_back(self.disk.power_cut(self.rng))
 
     def wall_ms(self) -> int:
         """Return what a clock shows."""
@@ -223,7 +231,7 @@ class Cluster:
             if scripted is not None:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)
-            self._freeze()
+            self._freeze(operation)
             self._interleave()
             self._note_superseded(operation)
         if self.now_ms < self._full_until_ms and operation.name == "write":
@@ -233,9 +241,13 @@ class Cluster:
             self.unlisted.discard(operation.path)
         return FINE if mishap is None else self._answer(operation, mishap)
 
-    def _freeze(self) -> None:
+    def _freeze(self, operation: Operation) -> None:
         """A supervisor takes the driver for dead and starts another; then the first goes on right here."""
-        if not self.is_superseded and not self.frozen and self.chaos.strikes("freeze the driver"):
+        if self.is_superseded or self.frozen:
+            return
+        # Between a look at who has something and the deed.
+        is_delicate = operation.name in ("look", "list") and "_runs" in operation.path
+        if self.chaos.strikes("freeze the driver", self.may_freeze, DELICATE if is_delicate else 1):
             driver, hang_up = self.driver, self.hang_up
             self.driver, self.hang_up = Process("no driver"), lambda: None
             self.frozen.append(driver)
@@ -246,7 +258,11 @@ class Cluster:
             driver.check()
 
     def _note_superseded(self, operation: Operation) -> None:
-        if self.is_superseded and (found := _CHECKPOINT_FOLDER.match(operation.path)):
+        if (
+            self.is_superseded
+            and operation.name in CHANGES
+            and (found := _CHECKPOINT_FOLDER.match(operation.path))
+        ):
             self.disturbed.add(found[0])
 
     def _interleave(self) -> None:

@@ -74,6 +74,12 @@ class Ledger(KeyedProcessFunction):
         yield [key, number, total, history]
 
 
+def row_of(record: Record) -> Row:
+    """Return what a job without state makes of a record."""
+    number, key, amount, _ = record
+    return [key, number, amount]
+
+
 class Misfit(Ledger):
     """A version of the program that cannot open its state."""
 
@@ -105,9 +111,10 @@ class Tally(KeyedProcessFunction):
 class Model:
     """What the rows must be, and the state after any number of records."""
 
-    def __init__(self, records: Sequence[Record], tallies_rows: bool) -> None:
+    def __init__(self, records: Sequence[Record], tallies_rows: bool, has_state: bool = True) -> None:
         self.records = records
-        self.tallies_rows = tallies_rows
+        self.has_state = has_state
+        self.tallies_rows = tallies_rows and has_state
         self.rows: list[Row] = []
         #: After so many records: key -> (total, history).
         self.ledgers: list[dict[int, tuple[int, list[int]]]] = [{}]
@@ -115,10 +122,12 @@ class Model:
         self.tallies: list[dict[int, dict[int, list[int]]]] = [{}]
         for record in records:
             self._ledger(record)
-            if tallies_rows:
+            if self.tallies_rows:
                 self._tally()
             else:
                 self.tallies.append({})
+        if not has_state:
+            self.rows = [[key, number, amount] for number, key, amount, _ in records]
 
     def _ledger(self, record: Record) -> None:
         number, key, amount, clears = record
@@ -183,7 +192,7 @@ class SimulatedSource(Source):
 
     Args:
         records: all of them.
-        available: how many there are at the moment for the next epoch; 0 where it has to wait.
+        available: how many there are at the moment behind the first so many; 0 where the epoch has to wait.
         tells_end: the last epoch is known to be the last.
         commits_every_epoch: as Structured Streaming does.
     """
@@ -191,7 +200,7 @@ class SimulatedSource(Source):
     def __init__(
         self,
         records: Sequence[Record],
-        available: Callable[[], int],
+        available: Callable[[int], int],
         tells_end: bool,
         commits_every_epoch: bool,
     ) -> None:
@@ -206,7 +215,7 @@ class SimulatedSource(Source):
 
     def latest_offset(self, start: Any, whole: bool) -> Available:
         begin, length = start["index"], len(self.records)
-        end = min(begin + self.available(), length)
+        end = min(begin + self.available(begin), length)
         return Available({"index": end}, end == length and (self.tells_end or begin == length))
 
     def plan(self, start: Any, end: Any) -> Epoch:

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 import attrs
+import simulation_model
 from simulation_cluster import Cluster, Mailbox
 from simulation_slots import SimulatedControl
 from simulation_storage import Killed, Process
@@ -205,6 +206,8 @@ class SparkJob(AnyJob):
         if request.epoch is not None:
             read = SourceTask(request.link, stage.name, request.epoch.read)  # type: ignore[union-attr]
             records = read(partition, [splits[partition]])
+            if not self._operators:
+                records = list(map(simulation_model.row_of, records))
         yield
         return self._write(0, ChainTask(request.link, stage.name, (), partitions, False), partition, records)
 
@@ -326,7 +329,11 @@ class TaskAttempt(Process):
             with self._cluster.disk.used_by(self):
                 next(self._steps)
         except StopIteration as end:
-            self._stage.succeeded(self, end.value)
+            if self._cluster.chaos.strikes("kill a task"):
+                self.kill()
+                self._stage.failed(self, "its worker was lost with its result")
+            else:
+                self._stage.succeeded(self, end.value)
         except Killed:
             self._stage.failed(self, "its worker was killed")
         except (PyFlinkStateError, OSError) as error:

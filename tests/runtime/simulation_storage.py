@@ -245,14 +245,16 @@ class Disk:
         """Return all files and folders by path."""
         return {**self.files, **self.folders}
 
-    def power_cut(self, rng: random.Random) -> None:
+    def power_cut(self, rng: random.Random) -> set[str]:
         """The host goes down and comes up again: what is not certain is there or not, as ``rng`` has it.
 
-        All processes must be dead.
+        All processes must be dead. Returns the paths of what was gone before and is there again.
         """
+        before = self.everything().keys()
         self.files, self.folders = _Outcome(self, rng).files_and_folders()
         for path in self.files:  # it may be where it was before it was renamed
             self.makers.setdefault(path, (self.process, True))
+        return self.everything().keys() - before
 
     def _check_parent(self, path: str) -> None:
         folder = path.rpartition("/")[0]

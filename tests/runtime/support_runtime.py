@@ -16,12 +16,12 @@ import attrs
 import pyflinkstate
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     KeyGroupsStateHandle,
     OperatorSubtaskState,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, SlotId

@@ -13,10 +13,10 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.api.window_functions import ProcessWindowFunction, WindowFunction
 from pyflinkstate.api.windows import TimeWindow
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.increments import ChangeHistory
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.backends.key_groups import KeyGroupRange
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.snapshots.increments import ChangeHistory
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import MAX_WATERMARK, NO_WATERMARK, SubtaskTime

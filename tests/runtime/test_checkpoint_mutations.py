@@ -26,8 +26,8 @@ from checkpoint_mutations import (
 )
 from support_runtime import tree
 
-from pyflinkstate.backends import serializers
 from pyflinkstate.backends.format.framing import encode_head
+from pyflinkstate.backends.types import pickles
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
 from pyflinkstate.runtime.storage.storage import CheckpointStorage
 
@@ -48,7 +48,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def nothing_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The program has declared all of its state."""
     loaded: list[Any] = []
-    monkeypatch.setattr(serializers.pickle, "loads", loaded.append)
+    monkeypatch.setattr(pickles.pickle, "loads", loaded.append)
     yield
     monkeypatch.undo()
     assert loaded == []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support_runtime import tree
 
-from pyflinkstate.backends.state_handles import ByteStreamStateHandle, FileStateHandle
+from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, FileStateHandle
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, CorruptCheckpointError
 from pyflinkstate.runtime.storage.storage import (
     MAX_INLINE_THRESHOLD_BYTES,

@@ -25,8 +25,8 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
 )
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.snapshot_strategy import SnapshotCancelledError
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
     KeyGroupRangeError,

@@ -19,14 +19,19 @@ from support_runtime import ack, decline
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
+    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
     FailJob,
     Instruction,
+    MetadataNotPublished,
+    MetadataPublished,
     NotifyComplete,
+    PendingAborted,
     PendingCheckpoint,
     SavepointTarget,
+    TimePassed,
     WriteMetadata,
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
@@ -183,7 +188,7 @@ class Simulation:
     def acknowledge(self) -> None:
         message = ack(self.some_id(), SlotId("op", self.rng.randint(0, 3)))
         expected = self.pending.get(message.checkpoint_id)
-        instructions = self.coordinator.acknowledge(message)
+        instructions = self.coordinator.handle(message)
         if expected is None:
             is_retained = message.checkpoint_id in self.retained
             is_known = is_retained or message.checkpoint_id in self.saved
@@ -197,7 +202,7 @@ class Simulation:
     def align(self) -> None:
         checkpoint_id = self.some_id()
         expected = self.pending.get(checkpoint_id)
-        instructions = self.coordinator.barrier_aligned(checkpoint_id, self.now)
+        instructions = self.coordinator.handle(BarrierAligned(checkpoint_id, self.now))
         if expected is None:
             assert instructions == []
             return
@@ -210,7 +215,7 @@ class Simulation:
     def decline(self) -> None:
         checkpoint_id = self.some_id()
         failing = [checkpoint_id] if checkpoint_id in self.pending else []
-        self.fail(self.coordinator.decline(decline(checkpoint_id, SlotId("op", 0))), failing)
+        self.fail(self.coordinator.handle(decline(checkpoint_id, SlotId("op", 0))), failing)
 
     def tick(self) -> None:
         failing = [
@@ -219,10 +224,10 @@ class Simulation:
             if expected.aligned_ms is not None and self.now - expected.aligned_ms >= self.settings.timeout_ms
         ]
         self.seen["several expired"] += len(failing) > 1
-        self.fail(self.coordinator.tick(self.now), failing)
+        self.fail(self.coordinator.handle(TimePassed(self.now)), failing)
 
     def end_attempt(self) -> None:
-        instructions = self.coordinator.abort_pending(RuntimeFailure("restart"))
+        instructions = self.coordinator.handle(PendingAborted(RuntimeFailure("restart")))
         self.abandon(instructions, list(self.pending))
 
     def forget(self) -> None:
@@ -261,14 +266,14 @@ class Simulation:
         broken = RuntimeFailure("full")
         if checkpoint_id not in self.pending:
             self.seen["aborted while its metadata was written"] += 1
-            assert self.coordinator.not_completed(checkpoint_id, broken) == []
+            assert self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)) == []
         elif self.rng.random() < 0.2:
-            self.fail(self.coordinator.not_completed(checkpoint_id, broken), [checkpoint_id])
+            self.fail(self.coordinator.handle(MetadataNotPublished(checkpoint_id, broken)), [checkpoint_id])
         else:
             self.complete(checkpoint_id)
 
     def complete(self, checkpoint_id: int) -> None:
-        instructions = self.coordinator.completed(checkpoint_id, self.now)
+        instructions = self.coordinator.handle(MetadataPublished(checkpoint_id, self.now))
         done = self.pending.pop(checkpoint_id)
         self.failures = 0
         self.last_completion = self.now

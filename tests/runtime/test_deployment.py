@@ -6,15 +6,15 @@ import pytest
 
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.backends.format.metadata import FIRST_KEY_HASH, CheckpointMetadata, OperatorState
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import key_group_range
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     RAW_KEYED_STATE,
     ByteStreamStateHandle,
     KeyGroupsStateHandle,
     OperatorSubtaskState,
     Section,
 )
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.job.deployment import Deployments, fit

@@ -18,8 +18,8 @@ from support_runtime import PACKAGE, PICKLED
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.key_groups import key_group_of_hash, key_group_range
-from pyflinkstate.backends.key_hashing import KeyHasher
+from pyflinkstate.backends.keys.key_groups import key_group_of_hash, key_group_range
+from pyflinkstate.backends.keys.key_hashing import KeyHasher
 from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionError
 from pyflinkstate.runtime.tasks import batch_keys
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router

@@ -16,8 +16,8 @@ from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import BadRecordError, SparkJobError
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
 from pyflinkstate.runtime.engine.epochs import EpochRequest
@@ -497,3 +497,25 @@ class TestAfterTheEnd:
         assert before
         assert lies_in_shared(storage, job_id) == needed(storage, job_id)
         assert not lies_in_shared(storage, job_id) & before
+
+    def test_files_of_a_checkpoint_that_could_not_be_read_go_when_it_has_been_subsumed(
+        self, storage: CheckpointStorage
+    ) -> None:
+        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 3 and request.link.driver.attempt == 0:
+                raise BadRecordError("bad input")
+            writer.acknowledge(request, slots)
+
+        first = acted(storage, act, checkpoints=incremental(num_retained=2))
+        with pytest.raises(BadRecordError):
+            first.run()
+        newest = latest(storage)
+        job_id = newest.metadata.job_id
+        assert storage.completed(job_id) == [1, 2]
+        Path(storage.uri_of(job_id, 1), "_metadata").write_bytes(b"damaged")
+        unknown = Path(storage.uri, job_id, "shared", f"1-{'0' * 32}")
+        unknown.write_bytes(b"state")
+        acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=2), restore=newest).run()
+        assert 1 not in storage.checkpoint_ids(job_id)
+        assert not unknown.exists()
+        assert lies_in_shared(storage, job_id) == needed(storage, job_id)

@@ -12,7 +12,7 @@ from support_job import JobRun, counts, latest, numbers, once, restore_point
 from support_runtime import PICKLED, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.errors import (
     BadRecordError,
     ConfigurationError,

@@ -21,19 +21,19 @@ from support_job import JobRun, counts, latest, numbers, once
 from support_runtime import PICKLED, ack, decline, handle, metadata, wait_for_exit
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     OperatorStateEntry,
     OperatorStateHandle,
-    OperatorStateMode,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
     StateAssignment,
 )
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.types.state_meta import OperatorStateMode
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointFailuresExceededError,

@@ -13,8 +13,9 @@ import pytest
 from pyflinkstate.api.row import Row, RowKind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.texts import show_double, show_float
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText, show_double, show_float
+from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.wire.frames import RECORDS_PER_FRAME
 

@@ -11,7 +11,7 @@ import pytest
 from support_runtime import ack, handle, metadata
 
 from pyflinkstate.backends.format.metadata import OperatorState
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,

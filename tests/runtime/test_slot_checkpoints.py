@@ -14,13 +14,13 @@ from support_runtime import next_event, receive, tree
 from support_slots import SLOT, Driver, collect, frames_for
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     OperatorSubtaskState,
     StateAssignment,
 )
+from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,

@@ -9,9 +9,9 @@ from slot_functions import Ledger
 from support_runtime import next_event
 from support_slots import SLOT, Driver, collect, frames_for
 
+from pyflinkstate.backends.format.state_handles import StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import StateAssignment
 from pyflinkstate.errors import StateValueError, UserFunctionError
 from pyflinkstate.runtime.storage.storage import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, CheckpointTrigger, SlotId

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from support_runtime import metadata, tree
 
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.format.metadata import MAGIC, READABLE_VERSIONS, VERSION, CheckpointMetadata
-from pyflinkstate.backends.state_handles import FileStateHandle
+from pyflinkstate.backends.format.state_handles import FileStateHandle
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
@@ -148,7 +149,7 @@ def test_no_completed_checkpoint_of_that_name(
 def test_a_damaged_newest_checkpoint_is_not_silently_passed_over(storage: CheckpointStorage) -> None:
     publish(storage, metadata(1))
     (publish(storage, metadata(2)) / "_metadata").write_bytes(b"")
-    with pytest.raises(CorruptCheckpointError, match="chk-2/_metadata is damaged"):
+    with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged"):
         storage.load_latest("orders")
 
 
@@ -158,6 +159,29 @@ def test_a_damaged_newest_checkpoint_is_passed_over_if_that_is_wanted(storage: C
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
     (Path(storage.uri_of(JOB, 1)) / "_metadata").write_bytes(b"")
     with pytest.raises(CheckpointNotFoundError):
+        storage.load_latest("orders", fall_back=True)
+
+
+def test_a_version_that_is_damage_is_passed_over_with_a_warning(
+    storage: CheckpointStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(storage, metadata(1))
+    path = publish(storage, metadata(2)) / "_metadata"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:9] + b"\x63" + whole[10:])
+    with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged.* has format version 99"):
+        storage.load_latest("orders")
+    assert storage.load_latest("orders", fall_back=True) == metadata(1)
+    assert "checkpoint 2 is passed over" in caplog.text
+    assert "format version 99" in caplog.text
+
+
+def test_a_checkpoint_of_a_newer_release_is_not_passed_over(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    path = publish(storage, metadata(2)) / "_metadata"
+    framed = path.read_bytes()[:8] + b"\x00\x63" + path.read_bytes()[10:-4]
+    path.write_bytes(framed + zlib.crc32(framed).to_bytes(4, "big"))
+    with pytest.raises(IncompatibleCheckpointError, match="chk-2/_metadata has format version 99"):
         storage.load_latest("orders", fall_back=True)
 
 
@@ -246,6 +270,7 @@ def test_metadata_of_an_unknown_format_version_is_incompatible(
     path = publish(storage, metadata()) / "_metadata"
     data = bytearray(path.read_bytes())
     data[8:10] = version.to_bytes(2, "big")
+    data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "big")
     path.write_bytes(data)
     text = f"format version {version}, and this release reads up to version {VERSION}"
     with pytest.raises(IncompatibleCheckpointError, match=text):

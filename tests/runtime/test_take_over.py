@@ -30,6 +30,7 @@ from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import (
     BadRecordError,
+    CheckpointNotFoundError,
     CheckpointStorageError,
     CorruptCheckpointError,
     JobSupersededError,
@@ -440,6 +441,21 @@ def test_what_the_older_driver_completes_at_last_is_what_the_newer_one_restores(
     assert shop.rows() == EXPECTED
 
 
+def test_a_driver_does_not_go_back_to_a_checkpoint_that_another_one_has_deleted_with_all_others(
+    shop: Shop,
+) -> None:
+    """It was chosen what to restore, and then another driver came to the end, and its checkpoints went."""
+    first = shop.run()
+    first.runner.before = once(BadRecordError("bad input"), 6)
+    with pytest.raises(BadRecordError):
+        first.run()
+    chosen = newest(shop.storage)
+    shop.run(restore=chosen, retention=ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS).run()
+    with pytest.raises(CheckpointNotFoundError, match=r"checkpoint 5 .* is gone"):
+        shop.run(restore=chosen).run()
+    assert shop.rows() == EXPECTED
+
+
 def test_a_newer_driver_that_fails_to_restore_leaves_all_to_the_older_program(shop: Shop) -> None:
     job_id = shop.first()
     with pytest.raises(StateMigrationError):
@@ -558,6 +574,17 @@ def test_claims_of_older_runs_go_when_a_run_takes_over(storage: CheckpointStorag
     with pytest.raises(JobSupersededError):
         older.check()
     assert claim(storage).make(RunHistory()).startswith("000003-")
+
+
+def test_an_older_run_that_goes_on_late_leaves_the_newer_claim(storage: CheckpointStorage) -> None:
+    """It was frozen in the middle of its take-over, and the newer run has deleted its claim meanwhile."""
+    older = claim(storage).make(RunHistory())
+    newer = claim(storage)
+    run = newer.make(RunHistory())
+    newer.take_over(RunHistory(((run, 0),)), 7)
+    storage.forget_runs(JOB, before=older)
+    assert storage.runs(JOB) == [run]
+    newer.check()
 
 
 def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointStorage) -> None:

@@ -16,7 +16,7 @@ from pyflinkstate.api.window_assigners import (
 )
 from pyflinkstate.api.windows import TimeWindowSerializer
 from pyflinkstate.backends.format.state_file import StateFileHead
-from pyflinkstate.backends.key_groups import key_group_range
+from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import StateMigrationError
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 

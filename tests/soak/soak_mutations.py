@@ -71,23 +71,21 @@ MUTATIONS = (
     Mutation(
         "sinks are not rewound on a restart",
         "runtime/job/job.py",
-        """                sink.sink.rewind(self._epoch)
-                sink.sink.commit(self._epoch)  # again""",
-        "                sink.sink.commit(self._epoch)  # again",
+        """                sink.sink.rewind(instruction.epoch)
+                sink.sink.commit(instruction.epoch)  # again""",
+        "                sink.sink.commit(instruction.epoch)  # again",
     ),
     Mutation(
         "slots restore after the take-over",
-        "runtime/job/job.py",
-        """        if self._restore is not None:
-            self._start_slots()
-        line = """,
-        "        line = ",
+        "runtime/job/machine.py",
+        "if not event.restores:",
+        "if True:",
     ),
     Mutation(
         "a checkpoint has the position of the newest epoch",
         "runtime/checkpoints/checkpointing.py",
         "state = self._epoch_states.pop(pending.checkpoint_id)",
-        "state = self._job.epoch_state(self._job._epoch)",
+        "state = self._job.epoch_state(self._job._machine.epoch)",
     ),
     Mutation(
         "shared files that are still needed are deleted",

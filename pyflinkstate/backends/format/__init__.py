@@ -1,1 +1,75 @@
-"""What a checkpoint looks like in bytes. Pure codecs: no files, no clocks."""
+"""What a checkpoint looks like in bytes: the files, the handles that point into them, the streams.
+
+Pure codecs: no files are opened here, and no clock is read.
+"""
+
+from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
+from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
+from pyflinkstate.backends.format.operator_file import (
+    OPERATOR_FILE_MAGIC,
+    OperatorStateCodec,
+    decode_metas,
+    encode_metas,
+    float_type_of,
+)
+from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
+from pyflinkstate.backends.format.section_reader import read_head, read_section
+from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
+from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
+from pyflinkstate.backends.format.state_file import (
+    STATE_FILE_MAGIC,
+    StateCodec,
+    StateFileHead,
+)
+from pyflinkstate.backends.format.state_handles import (
+    RAW_KEYED_STATE,
+    ByteStreamStateHandle,
+    FileStateHandle,
+    KeyGroupsStateHandle,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RawOperatorStateHandle,
+    Section,
+    StateAssignment,
+    StreamStateHandle,
+)
+from pyflinkstate.backends.format.streams import CheckpointStreamFactory, StateReader
+
+__all__ = [
+    "END_OF_STREAM",
+    "OPERATOR_FILE_MAGIC",
+    "RAW_KEYED_STATE",
+    "SHARED_PREFIX",
+    "STATE_FILE_MAGIC",
+    "ByteStreamStateHandle",
+    "CheckpointMetadata",
+    "CheckpointStreamFactory",
+    "FileStateHandle",
+    "KeyGroupEntries",
+    "KeyGroupsStateHandle",
+    "KeyedStateSnapshot",
+    "OperatorState",
+    "OperatorStateCodec",
+    "OperatorStateEntry",
+    "OperatorStateHandle",
+    "OperatorSubtaskState",
+    "RawOperatorStateHandle",
+    "Section",
+    "SectionWriter",
+    "StateAssignment",
+    "StateCodec",
+    "StateFileHead",
+    "StateReader",
+    "StreamStateHandle",
+    "decode_metas",
+    "encode_metas",
+    "float_type_of",
+    "is_file_name",
+    "is_job_id",
+    "is_state_path",
+    "read_head",
+    "read_section",
+    "schema_message",
+    "write_file",
+]

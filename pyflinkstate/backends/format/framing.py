@@ -4,7 +4,9 @@
 
     8 bytes magic | u2 format version | u4 length of JSON | JSON (UTF-8) | u4 CRC-32 of all before
 
-All numbers are big-endian. The version leads, so that a reader knows what it cannot read.
+All numbers are big-endian. The version leads, and the checksum covers it: a head whose version a reader does
+not know and whose checksum fits was written by another release; one whose checksum does not fit is damaged,
+as far as anybody can tell.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -32,48 +33,62 @@ _CHECKSUM = struct.Struct(">I")
 PREFIX_SIZE = _PREFIX.size
 
 
-def encode_head(magic: bytes, version: int, content: JsonObject) -> bytes:
+def encode_head(magic: bytes, version: int, content: dict[str, Any]) -> bytes:
     """Return ``content`` in its frame."""
     body = json.dumps(content, separators=(",", ":")).encode()
     framed = _PREFIX.pack(magic, version, len(body)) + body
     return framed + _CHECKSUM.pack(zlib.crc32(framed))
 
 
-def head_size(prefix: bytes, magic: bytes, versions: Collection[int], what: str) -> int:
+def head_size(prefix: bytes, magic: bytes, what: str) -> int:
     """Return the size of the whole head, of which ``prefix`` is the first ``PREFIX_SIZE`` bytes.
 
     Raises:
         CorruptCheckpointError: these are not the first bytes of such a head.
-        IncompatibleCheckpointError: the format version is none of ``versions``.
     """
     if len(prefix) < PREFIX_SIZE or prefix[:8] != magic:
         raise CorruptCheckpointError(
             f"{what} is damaged: it does not begin as a file of this kind does", file=what
         )
-    _, found, length = _PREFIX.unpack(prefix[:PREFIX_SIZE])
-    if found not in versions:
-        raise IncompatibleCheckpointError(
-            f"{what} has format version {found}, and this release reads up to version {max(versions)}: "
-            f"restore it with the release that wrote it",
-            file=what,
-            version=found,
-        )
+    _, _, length = _PREFIX.unpack(prefix[:PREFIX_SIZE])
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> JsonObject:
-    """Return the content of a whole head; see :func:`head_size` for errors."""
-    size = head_size(head, magic, versions, what)
-    if len(head) < size:
-        raise CorruptCheckpointError(f"{what} is damaged: it is truncated", file=what)
-    (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)
-    if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
-        raise CorruptCheckpointError(f"{what} is damaged: its head was altered", file=what)
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
+    """Return the content of a whole head.
+
+    Raises:
+        CorruptCheckpointError: it is no such head, or not as it was written.
+        IncompatibleCheckpointError: it is as it was written, and its format version is none of ``versions``.
+    """
+    size = head_size(head, magic, what)
+    version = version_of(head)
+    _check_whole(head, size, what, "" if version in versions else _on_version(version, versions))
+    if version not in versions:
+        raise IncompatibleCheckpointError(
+            f"{what}{_on_version(version, versions)}: restore it with the release that wrote it",
+            file=what,
+            version=version,
+        )
     with making_sense(what):
-        content: JsonObject = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
+        content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
         if not isinstance(content, dict):
             raise TypeError(f"a JSON object is needed, not {type(content).__name__}")
     return content
+
+
+def _on_version(version: int, versions: Collection[int]) -> str:
+    return f" has format version {version}, and this release reads up to version {max(versions)}"
+
+
+def _check_whole(head: bytes, size: int, what: str, on_version: str) -> None:
+    """Check that a head is as it was written; ``on_version`` is said of one whose version is unknown."""
+    hint = f". It{on_version}" if on_version else ""
+    if len(head) < size:
+        raise CorruptCheckpointError(f"{what} is damaged: it is truncated{hint}", file=what)
+    (checksum,) = _CHECKSUM.unpack_from(head, size - _CHECKSUM.size)
+    if zlib.crc32(head[: size - _CHECKSUM.size]) != checksum:
+        raise CorruptCheckpointError(f"{what} is damaged: its head was altered{hint}", file=what)
 
 
 #: What reading bytes that nobody of ours wrote may end with, once their checksum is right.
@@ -122,7 +137,7 @@ def as_name(name: Any) -> str:
 
 
 def version_of(head: bytes) -> int:
-    """Return the format version of a head that :func:`decode_head` took."""
+    """Return the format version of a head."""
     version: int = _PREFIX.unpack_from(head)[1]
     return version
 

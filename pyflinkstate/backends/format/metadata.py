@@ -14,20 +14,19 @@ import attrs
 from pyflinkstate.api.values import Json, JsonObject, Offset
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
 from pyflinkstate.backends.format.paths import is_job_id, is_state_path
-from pyflinkstate.backends.key_groups import UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange
-from pyflinkstate.backends.key_hashing import KEY_HASH_VERSION
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format.state_handles import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsStateHandle,
     OperatorStateEntry,
     OperatorStateHandle,
-    OperatorStateMode,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
     StreamStateHandle,
 )
+from pyflinkstate.backends.keys import KEY_HASH_VERSION, UPPER_BOUND_MAX_PARALLELISM, KeyGroupRange
+from pyflinkstate.backends.types import OperatorStateMode
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 MAGIC = b"PFSCHKPT"

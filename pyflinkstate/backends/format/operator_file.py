@@ -25,21 +25,21 @@ from pyflinkstate.backends.format.framing import (
     making_sense,
     version_of,
 )
-from pyflinkstate.backends.operator_state.states import RegisteredOperatorStateMeta
-from pyflinkstate.backends.serializers import (
+from pyflinkstate.backends.types import (
     NARROW_FLOAT,
     WIDE_FLOAT,
+    OperatorStateMode,
+    RegisteredOperatorStateMeta,
     arrow_type,
     decode_column,
     encode_column,
     type_from_json,
     type_to_json,
 )
-from pyflinkstate.backends.state_handles import OperatorStateMode
 
-MAGIC = b"PFSOPSTA"
+OPERATOR_FILE_MAGIC = b"PFSOPSTA"
 VERSION = 2
-READABLE_VERSIONS = frozenset({1, VERSION})
+OPERATOR_FILE_VERSIONS = frozenset({1, VERSION})
 
 
 def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
@@ -47,7 +47,7 @@ def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
     states = [
         {"name": meta.name, "mode": meta.mode.value, "type": type_to_json(meta.stored_type)} for meta in metas
     ]
-    return encode_head(MAGIC, VERSION, {"states": states})
+    return encode_head(OPERATOR_FILE_MAGIC, VERSION, {"states": states})
 
 
 def float_type_of(head: bytes) -> pa.DataType:
@@ -57,7 +57,7 @@ def float_type_of(head: bytes) -> pa.DataType:
 
 def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
     """Return the states that :func:`encode_metas` was given."""
-    content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
+    content = decode_head(head, OPERATOR_FILE_MAGIC, OPERATOR_FILE_VERSIONS, what)
     with making_sense(what):
         return [_meta_from_json(state) for state in content["states"]]
 

@@ -32,23 +32,25 @@ from pyflinkstate.backends.format.framing import (
     making_sense,
     version_of,
 )
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.serializers import (
+from pyflinkstate.backends.format.state_entries import KeyGroupEntries
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import (
+    VOID_NAMESPACE_TYPE,
     WIDE_FLOAT,
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    StateMeta,
     arrow_type,
     decode_column,
     encode_column,
     type_from_json,
     type_to_json,
 )
-from pyflinkstate.backends.state_entries import KeyGroupEntries
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.errors import IncompatibleCheckpointError
 
-MAGIC = b"PFSSTATE"
+STATE_FILE_MAGIC = b"PFSSTATE"
 VERSION = 4
-READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
+STATE_FILE_VERSIONS = frozenset({1, 2, 3, VERSION})
 #: From here on a ``FLOAT`` has 64 bits.
 _WIDE_FLOATS = 4
 
@@ -79,12 +81,12 @@ class StateFileHead:
         }
         if self.is_increment:
             content["increment"] = True
-        return encode_head(MAGIC, VERSION, content)
+        return encode_head(STATE_FILE_MAGIC, VERSION, content)
 
     @classmethod
     def decode(cls, head: bytes, what: str) -> StateFileHead:
         """Return the head that ``encode`` was called on."""
-        content = decode_head(head, MAGIC, READABLE_VERSIONS, what)
+        content = decode_head(head, STATE_FILE_MAGIC, STATE_FILE_VERSIONS, what)
         with making_sense(what):
             return cls(
                 key_type=type_from_json(content["key_type"]),

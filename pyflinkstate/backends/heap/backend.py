@@ -13,14 +13,17 @@ from pyflinkstate.backends.heap.key_context import KeyContext, KeySelectionListe
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_of_hash
-from pyflinkstate.backends.key_hashing import KeyHasher
-from pyflinkstate.backends.migration import migration, unsealing
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.snapshot_strategy import SnapshotRegistry
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta
-from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.factory import create_ttl_state, with_timestamps
+from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
+from pyflinkstate.backends.snapshots import SnapshotRegistry
+from pyflinkstate.backends.ttl import TtlRules, create_ttl_state, with_timestamps
+from pyflinkstate.backends.types import (
+    VOID_NAMESPACE,
+    VOID_NAMESPACE_TYPE,
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    state_migration,
+    unsealing,
+)
 from pyflinkstate.errors import (
     KeyGroupRangeError,
     NoCurrentKeyError,
@@ -173,7 +176,7 @@ class HeapKeyedStateBackend:
 
     def _migrate(self, table: StateTable, meta: RegisteredStateMeta) -> None:
         """Give a restored table the type that the program asks for."""
-        convert = migration(table.meta, meta, self.clock)
+        convert = state_migration(table.meta, meta, self.clock)
         if convert is not None:
             changes = unsealing(table.meta.stored_type, meta.stored_type) is None
             try:

@@ -42,10 +42,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyflinkstate.api.values import Key, Stored
-from pyflinkstate.backends.heap.isolation import is_immutable
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -56,6 +54,7 @@ from pyflinkstate.backends.heap.state_map import (
     StateTransformationFunction,
     transformed,
 )
+from pyflinkstate.backends.values.isolation import is_immutable
 from pyflinkstate.errors import ConcurrentModificationError, StateAccessError
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ MIX_HIGH: Final = 0x31848BAB
 MIX_BOTH: Final = 0x7FEB352D
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
-Bucket = dict[Hashable, Stored]
+Bucket = dict[Hashable, Any]
 
 #: Stands where a bucket has moved on to the new table.
 _MOVED: Final[Bucket] = {}
@@ -82,7 +81,7 @@ class StateCell:
 
     __slots__ = ("value", "version")
 
-    def __init__(self, value: Stored, version: int) -> None:
+    def __init__(self, value: Any, version: int) -> None:
         self.value = value
         self.version = version
 
@@ -129,7 +128,7 @@ class CopyOnWriteStateMap(StateMap):
 
     def __init__(
         self,
-        copy_value: Callable[[Stored], Stored] | None,
+        copy_value: Callable[[Any], Any] | None,
         capacity: int = MINIMUM_CAPACITY,
         bucket_load: int = BUCKET_LOAD,
         min_transferred: int = MIN_TRANSFERRED_PER_INCREMENTAL_REHASH,
@@ -167,7 +166,7 @@ class CopyOnWriteStateMap(StateMap):
     # --- reading and writing -------------------------------------------------------------------
     # Finding the bucket stands in each of these, not in a helper: a call would cost as much as the rest.
 
-    def get(self, key: Hashable) -> Stored:
+    def get(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
@@ -188,27 +187,27 @@ class CopyOnWriteStateMap(StateMap):
             return value.value
         return value
 
-    def peek(self, key: Hashable) -> Stored:
+    def peek(self, key: Hashable) -> Any:
         """Return the value of ``key``, or None, not to be changed through. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
         return value.value if type(value) is StateCell else value
 
-    def owned(self, key: Hashable) -> Stored:
+    def owned(self, key: Hashable) -> Any:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None. O(1)."""
         cell = self._bucket_of(key).get(key)
         if type(cell) is StateCell and cell.version >= self._highest_required_snapshot_version:
             return cell.value
         return None
 
-    def put(self, key: Hashable, value: Stored) -> None:
+    def put(self, key: Hashable, value: Any) -> None:
         """Set the value of ``key``, new or not. O(1), and a bucket copied when a snapshot may see it."""
         if self._rehash is not None:
             self._move_some_buckets()
         self._put(key, value)
 
-    def _put(self, key: Hashable, value: Stored) -> None:
+    def _put(self, key: Hashable, value: Any) -> None:
         bucket = self._own_bucket(key)
         if self._changes is not None:
             self._changes.add(key)
@@ -243,23 +242,23 @@ class CopyOnWriteStateMap(StateMap):
             self._mod_count += 1
             self._size -= 1
 
-    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
+    def put_and_get_old(self, key: Hashable, value: Any) -> Any:
         """Set the value of ``key`` and return the one before, safe to change, or None. O(1)."""
         old = self.get(key)
         self._put(key, value)
         return old
 
-    def remove_and_get_old(self, key: Hashable) -> Stored:
+    def remove_and_get_old(self, key: Hashable) -> Any:
         """Remove ``key`` and return its value, safe to change, or None. O(1)."""
         old = self.get(key)
         self._remove(key)
         return old
 
-    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
+    def transform(self, key: Hashable, value: Any, function: StateTransformationFunction) -> None:
         """Set the value of ``key`` to ``function(what is stored, value)``. O(1)."""
         self._put(key, function(self.get(key), value))
 
-    def load(self, keys: list[Key], values: list[Stored]) -> None:
+    def load(self, keys: list[Any], values: list[Any]) -> None:
         """Put many entries at once; an empty map gets a table of the right length first. O(n)."""
         if self._size == 0 and self._rehash is None and not self._snapshot_versions:
             self._make_table(self._capacity_for(len(keys)))
@@ -269,7 +268,7 @@ class CopyOnWriteStateMap(StateMap):
             for key, value in zip(keys, values, strict=True):
                 self.put(key, value)
 
-    def items(self) -> Iterator[tuple[Hashable, Stored]]:
+    def items(self) -> Iterator[tuple[Hashable, Any]]:
         """Iterate over the entries, fail-fast. O(n)."""
         expected = self._mod_count
         for bucket in self._buckets():
@@ -312,7 +311,7 @@ class CopyOnWriteStateMap(StateMap):
             versions[index] = self._state_map_version
         return table[index]
 
-    def _replace_by_copy(self, key: Hashable, cell: StateCell) -> Stored:
+    def _replace_by_copy(self, key: Hashable, cell: StateCell) -> Any:
         copy_value = self._copy_value
         assert copy_value is not None
         mine = copy_value(cell.value)
@@ -333,7 +332,7 @@ class CopyOnWriteStateMap(StateMap):
             capacity *= 2
         return capacity
 
-    def _fill(self, keys: list[Key], values: list[Stored]) -> None:
+    def _fill(self, keys: list[Any], values: list[Any]) -> None:
         table, mask = self._primary, self._primary_mask
         plain, version = self._copy_value is None, self._state_map_version
         try:
@@ -509,7 +508,7 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
     def has_next(self) -> bool:
         return self._position < len(self._map._primary)
 
-    def next_entries(self) -> list[tuple[Hashable, Stored]]:
+    def next_entries(self) -> list[tuple[Hashable, Any]]:
         for _ in range(self._max_positions):
             if not self.has_next():
                 break
@@ -565,7 +564,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values. O(n), at the speed of C."""
         keys: list[Hashable] = []
-        values: list[Stored] = []
+        values: list[Any] = []
         for bucket in self._buckets or ():
             keys.extend(bucket)
             values.extend(bucket.values())
@@ -573,12 +572,12 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
             values = [value.value if type(value) is StateCell else value for value in values]
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
 
-    def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
+    def look_up(self, keys: Iterable[Hashable]) -> list[Any]:
         """Return the value of each key as it was, :data:`ABSENT` where there was none. O(keys)."""
         buckets = self._buckets
         if buckets is None:
             return [ABSENT for _ in keys]
-        values: list[Stored] = []
+        values: list[Any] = []
         half, moved = self._half, self._moved
         mask: i64 = half - 1
         both: i64 = 2 * half - 1

@@ -9,7 +9,7 @@ from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
+from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
 
 if TYPE_CHECKING:

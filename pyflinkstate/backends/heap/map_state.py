@@ -9,10 +9,10 @@ from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.isolation import is_immutable, isolated_from
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
-from pyflinkstate.backends.serializers import rebuilds
+from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:

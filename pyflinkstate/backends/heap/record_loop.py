@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pyflinkstate.backends.heap.isolation import take_isolated
 from pyflinkstate.backends.heap.key_context import KeyContext
+from pyflinkstate.backends.values import take_isolated
 
 
 class RecordLoop:

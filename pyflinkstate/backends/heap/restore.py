@@ -7,22 +7,32 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.format.state_file import MAGIC, READABLE_VERSIONS, StateCodec, StateFileHead
+from pyflinkstate.backends.format import (
+    STATE_FILE_MAGIC,
+    KeyGroupEntries,
+    KeyGroupsStateHandle,
+    Section,
+    StateCodec,
+    StateFileHead,
+    StateReader,
+    read_head,
+)
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.key_groups import key_group_of_hash
-from pyflinkstate.backends.key_hashing import KeyHasher, hash_has_changed
-from pyflinkstate.backends.migration import Convert, is_newer, migration
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.sealed import sealed
-from pyflinkstate.backends.section_reader import read_head
-from pyflinkstate.backends.serializers import NARROW_FLOAT
-from pyflinkstate.backends.state_entries import KeyGroupEntries
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
-from pyflinkstate.backends.streams import StateReader
+from pyflinkstate.backends.keys import KeyHasher, hash_has_changed, key_group_of_hash
+from pyflinkstate.backends.types import (
+    NARROW_FLOAT,
+    VOID_NAMESPACE,
+    Convert,
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    StateMeta,
+    is_newer,
+    sealed,
+    state_migration,
+)
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
 
 #: Sections that lie one behind the other are read at once, up to this size.
@@ -83,7 +93,7 @@ class HeapRestoreOperation:
                 self._load_table(meta, entries)
 
     def _read_head(self, handle: KeyGroupsStateHandle) -> StateFileHead:
-        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        head = read_head(self.reader, handle.stream, STATE_FILE_MAGIC)
         return StateFileHead.decode(head, self.reader.describe(handle.stream))
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
@@ -154,8 +164,8 @@ class HeapRestoreOperation:
         """
         try:
             if is_newer(meta.stored_type, table.meta.stored_type):
-                table.set_meta(meta, migration(table.meta, meta, self.backend.clock))
-            return migration(meta, table.meta, self.backend.clock)
+                table.set_meta(meta, state_migration(table.meta, meta, self.backend.clock))
+            return state_migration(meta, table.meta, self.backend.clock)
         except StateMigrationError as error:
             raise IncompatibleCheckpointError(
                 f"state {meta.name!r} is {meta} in one subtask's file and {table.meta} in another's",

@@ -9,20 +9,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM
-from pyflinkstate.backends.format.state_file import StateCodec, StateFileHead
+from pyflinkstate.backends.format import (
+    END_OF_STREAM,
+    CheckpointStreamFactory,
+    KeyedStateSnapshot,
+    KeyGroupEntries,
+    KeyGroupsStateHandle,
+    Section,
+    SectionWriter,
+    StateCodec,
+    StateFileHead,
+    write_file,
+)
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.increments import Changes
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
-from pyflinkstate.backends.section_writer import SectionWriter, write_file
-from pyflinkstate.backends.snapshot_strategy import (
-    SnapshotExecutionType,
-    SnapshotStrategyRunner,
-)
-from pyflinkstate.backends.state_entries import KeyedStateSnapshot, KeyGroupEntries
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, Section
-from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
 from pyflinkstate.errors import StateValueError
 
 #: Key groups that may wait for the compressor.

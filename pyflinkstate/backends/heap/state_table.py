@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import attrs
 
-from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
+from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
@@ -18,11 +19,8 @@ from pyflinkstate.backends.heap.state_map import (
     StateSnapshotTransformer,
 )
 from pyflinkstate.backends.internal_state import StateEntry
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.serializers import value_copier
-from pyflinkstate.backends.state_entries import KeyGroupEntries
-from pyflinkstate.backends.state_meta import RegisteredStateMeta, StateMeta
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredStateMeta, StateMeta, value_copier
 
 #: Makes the transformer of one snapshot, as a transformer must not be shared between snapshots.
 SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]
@@ -48,7 +46,7 @@ class StateTable(ABC):
     def set_meta(
         self,
         meta: RegisteredStateMeta,
-        convert: Callable[[Stored], Stored] | None = None,
+        convert: Callable[[Any], Any] | None = None,
         changes_values: bool = True,
     ) -> None:
         """Give all maps another type of values.
@@ -81,7 +79,7 @@ class StateTable(ABC):
         """Return the map of ``key_group``, which must be in the range."""
         return self.maps[key_group - self.key_group_range.start]
 
-    def items(self) -> Iterator[tuple[Hashable, Stored]]:
+    def items(self) -> Iterator[tuple[Hashable, Any]]:
         """Iterate over entry keys and values; see :meth:`StateMap.items`."""
         for state_map in self.maps:
             yield from state_map.items()
@@ -111,11 +109,11 @@ class StateTable(ABC):
         for state_map in self.maps:
             state_map.track_changes()
 
-    def take_changes(self) -> list[set[Hashable]]:
+    def take_changes(self) -> list[set[Any]]:
         """Return, for each key group, the entry keys that changed since the last call, and begin anew."""
         return [state_map.take_changes() for state_map in self.maps]
 
-    def increment(self, changes: list[set[Hashable]]) -> StateTableIncrement:
+    def increment(self, changes: list[set[Any]]) -> StateTableIncrement:
         """Return what the entries of ``changes``, one set for each key group, are now."""
         return StateTableIncrement(self, changes)
 
@@ -131,15 +129,15 @@ class StateTableEntry:
     _map: StateMap
     _entry_key: Hashable
 
-    def stored(self) -> Stored:
+    def stored(self) -> Any:
         """Return what is stored now, or None."""
         return self._map.peek(self._entry_key)
 
-    def writable(self) -> Stored:
+    def writable(self) -> Any:
         """Return what is stored now, shared with no snapshot, or None."""
         return self._map.get(self._entry_key)
 
-    def update(self, stored: Stored) -> None:
+    def update(self, stored: Any) -> None:
         """Store something else; None removes the entry."""
         if stored is None:
             self._map.remove(self._entry_key)
@@ -210,7 +208,7 @@ class StateTableSnapshot:
 class StateTableIncrement:
     """What the changed entries of a table were at one moment; maps without changes are not held."""
 
-    def __init__(self, table: StateTable, changes: list[set[Hashable]]) -> None:
+    def __init__(self, table: StateTable, changes: list[set[Any]]) -> None:
         self.meta: StateMeta = table.meta
         factory = table.snapshot_transformer_factory
         self._transformer = None if factory is None else factory()
@@ -247,7 +245,7 @@ class StateTableIncrement:
             snapshot.release()
 
 
-def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
+def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Any], list[Any] | None]:
     """Return keys and namespaces of entry keys; no namespaces where they are all the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

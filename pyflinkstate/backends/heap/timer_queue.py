@@ -17,10 +17,9 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE
-from pyflinkstate.backends.state_entries import KeyGroupEntries
-from pyflinkstate.backends.state_meta import RegisteredQueueMeta, StateMeta
+from pyflinkstate.backends.format import KeyGroupEntries
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, StateMeta
 
 #: Fewer timestamps without timers are never worth making the heap anew.
 MIN_EMPTY_TIMESTAMPS = 64

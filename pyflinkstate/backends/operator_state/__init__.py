@@ -1,1 +1,15 @@
 """Operator state: lists and maps of a subtask, not of a key, and how they are spread on a restore."""
+
+from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state.repartition import assign_state
+from pyflinkstate.backends.operator_state.snapshot import (
+    OperatorStateRestoreOperation,
+    OperatorStateSnapshotStrategy,
+)
+
+__all__ = [
+    "DefaultOperatorStateBackend",
+    "OperatorStateRestoreOperation",
+    "OperatorStateSnapshotStrategy",
+    "assign_state",
+]

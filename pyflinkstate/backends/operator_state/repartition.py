@@ -11,19 +11,18 @@ from typing import TypeVar
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.key_groups import KeyGroupRange, key_group_range
-from pyflinkstate.backends.key_hashing import hash_has_changed
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
     KeyGroupsStateHandle,
     OperatorStateEntry,
     OperatorStateHandle,
-    OperatorStateMode,
     OperatorSubtaskState,
     RawOperatorStateHandle,
     Section,
     StateAssignment,
     StreamStateHandle,
 )
+from pyflinkstate.backends.keys import KeyGroupRange, hash_has_changed, key_group_range
+from pyflinkstate.backends.types import OperatorStateMode
 
 T = TypeVar("T")
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 import attrs
 
-from pyflinkstate.api.values import StateValue
-from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message
-from pyflinkstate.backends.format.operator_file import (
-    MAGIC,
-    READABLE_VERSIONS,
+from pyflinkstate.backends.format import (
+    END_OF_STREAM,
+    OPERATOR_FILE_MAGIC,
+    CheckpointStreamFactory,
     OperatorStateCodec,
+    OperatorStateEntry,
+    OperatorStateHandle,
+    SectionWriter,
+    StateReader,
     decode_metas,
     encode_metas,
     float_type_of,
+    read_head,
+    schema_message,
+    write_file,
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.states import HeapOperatorState, RegisteredOperatorStateMeta
-from pyflinkstate.backends.sealed import sealed
-from pyflinkstate.backends.section_reader import read_head
-from pyflinkstate.backends.section_writer import SectionWriter, write_file
-from pyflinkstate.backends.state_handles import OperatorStateEntry, OperatorStateHandle
-from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
+from pyflinkstate.backends.operator_state.states import HeapOperatorState
+from pyflinkstate.backends.types import RegisteredOperatorStateMeta, sealed
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
 
 
@@ -31,7 +34,7 @@ from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointEr
 class OperatorStateResources:
     """Copies of all operator state: it is small, so it is copied in the synchronous part, as in Flink."""
 
-    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[StateValue], ...]], ...]
+    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[Any], ...]], ...]
 
     def release(self) -> None:
         """Nothing to be released."""
@@ -72,7 +75,7 @@ class OperatorStateSnapshotStrategy:
         return OperatorStateHandle(writer.close(), entries)
 
 
-def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -> bytes:
+def _encoded(codec: OperatorStateCodec, columns: tuple[list[Any], ...]) -> bytes:
     try:
         return codec.encode(columns)
     except StateValueError as error:
@@ -105,7 +108,7 @@ class OperatorStateRestoreOperation:
                 self._restore_state(handle, codecs[name], entry)
 
     def _codecs(self, handle: OperatorStateHandle) -> dict[str, OperatorStateCodec]:
-        head = read_head(self.reader, handle.stream, MAGIC, READABLE_VERSIONS)
+        head = read_head(self.reader, handle.stream, OPERATOR_FILE_MAGIC)
         metas = decode_metas(head, self.reader.describe(handle.stream))
         float_type = float_type_of(head)
         return {

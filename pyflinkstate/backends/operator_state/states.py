@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import SupportsIndex
-
-import attrs
+from typing import Any
 
 from pyflinkstate.api.state import BroadcastState, ListState
-from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
-from pyflinkstate.api.values import Reduced, StateValue
-from pyflinkstate.backends.heap.isolation import isolated, isolated_elements, isolated_from
-from pyflinkstate.backends.heap.list_iterator import changed_meanwhile
-from pyflinkstate.backends.serializers import rebuilds, value_copier
-from pyflinkstate.backends.state_handles import OperatorStateMode
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
+from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, rebuilds, value_copier
+from pyflinkstate.backends.values import changed_meanwhile, isolated, isolated_elements, isolated_from
 from pyflinkstate.errors import StateValueError
 
 
-@attrs.frozen
-class RegisteredOperatorStateMeta:
-    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
-
-    ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
-    """
-
-    name: str
-    mode: OperatorStateMode
-    stored_type: TypeInformation
-
-    @property
-    def columns(self) -> list[tuple[str, TypeInformation]]:
-        """The columns that the state is written as: name and type of each."""
-        if isinstance(self.stored_type, MapTypeInfo):
-            return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
-        assert isinstance(self.stored_type, ListTypeInfo)
-        return [("value", self.stored_type.element_type)]
-
-    def __str__(self) -> str:
-        return f"{self.mode.value} of {self.stored_type}"
-
-
-def _identity(value: StateValue) -> StateValue:
+def _identity(value: Any) -> Any:
     return value
 
 
-class _Elements(list[StateValue]):
+class _Elements(list[Any]):
     """The live list of an operator state, with fail-fast iterators. Copied or pickled it is a plain list."""
 
     __slots__ = ("name", "replacements")
@@ -54,7 +26,7 @@ class _Elements(list[StateValue]):
         self.name = name
         self.replacements = 0
 
-    def __iter__(self) -> Iterator[StateValue]:
+    def __iter__(self) -> Iterator[Any]:
         size, replacements, given = len(self), self.replacements, 0
         while given != len(self):
             if (size, replacements) != (len(self), self.replacements):
@@ -62,16 +34,16 @@ class _Elements(list[StateValue]):
             given += 1
             yield self[given - 1]
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return list, (list.copy(self),)
 
-    def replace(self, elements: list[StateValue]) -> None:
+    def replace(self, elements: list[Any]) -> None:
         """Hold ``elements`` instead, which ends what iterates, as ``clear`` and ``addAll`` do in Java."""
         self[:] = elements
         self.replacements += 1
 
 
-class PartitionableListState(ListState):
+class PartitionableListState(ListState[Any]):
     """A list of one subtask (Flink: ``PartitionableListState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -79,44 +51,42 @@ class PartitionableListState(ListState):
         self.meta = meta
         self._check = meta.stored_type.element_type.check
         self._isolates = not rebuilds(meta.stored_type.element_type)
-        self._copy: Callable[[StateValue], StateValue] = (
-            value_copier(meta.stored_type.element_type) or _identity
-        )
+        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.element_type) or _identity
         self._elements = _Elements(meta.name)
 
-    def get(self) -> Iterable[StateValue]:
+    def get(self) -> Iterable[Any]:
         return self._elements
 
-    def add(self, value: StateValue) -> None:
+    def add(self, value: Any) -> None:
         self._elements.append(self._isolated(self._checked(value)))
 
-    def add_all(self, values: list[StateValue]) -> None:
+    def add_all(self, values: list[Any]) -> None:
         self._elements.extend([self._isolated(value) for value in self._all_checked(values)])
 
-    def update(self, values: list[StateValue]) -> None:
+    def update(self, values: list[Any]) -> None:
         checked = self._all_checked(values)
         self._elements.replace(isolated_elements(checked, self._elements) if self._isolates else checked)
 
     def clear(self) -> None:
         self._elements.replace([])
 
-    def columns(self) -> tuple[list[StateValue], ...]:
+    def columns(self) -> tuple[list[Any], ...]:
         """Return copies of what a snapshot writes."""
         return ([self._copy(element) for element in self._elements],)
 
-    def load(self, columns: tuple[list[StateValue], ...]) -> None:
+    def load(self, columns: tuple[list[Any], ...]) -> None:
         """Add what was restored."""
         self._elements.extend(columns[0])
 
-    def _isolated(self, value: StateValue) -> StateValue:
+    def _isolated(self, value: Any) -> Any:
         return isolated(value) if self._isolates else value
 
-    def _all_checked(self, values: StateValue) -> list[StateValue]:
+    def _all_checked(self, values: Any) -> list[Any]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self._refusal(f"a ListState takes a list of values, not {values!r}")
         return [self._checked(value) for value in values]
 
-    def _checked(self, value: StateValue) -> StateValue:
+    def _checked(self, value: Any) -> Any:
         if value is None:
             raise self._refusal("None cannot be added to a ListState")
         try:
@@ -128,7 +98,7 @@ class PartitionableListState(ListState):
         return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
 
 
-class HeapBroadcastState(BroadcastState):
+class HeapBroadcastState(BroadcastState[Any, Any]):
     """A map of one subtask (Flink: ``HeapBroadcastState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -137,21 +107,19 @@ class HeapBroadcastState(BroadcastState):
         self._check_key = meta.stored_type.key_type_info.check_key
         self._check_value = meta.stored_type.value_type_info.check
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
-        self._copy: Callable[[StateValue], StateValue] = (
-            value_copier(meta.stored_type.value_type_info) or _identity
-        )
-        self._entries: dict[StateValue, StateValue] = {}
+        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
+        self._entries: dict[Any, Any] = {}
 
-    def get(self, key: StateValue) -> StateValue:
+    def get(self, key: Any) -> Any:
         return self._entries.get(self._checked_key(key))
 
-    def contains(self, key: StateValue) -> bool:
+    def contains(self, key: Any) -> bool:
         return self._checked_key(key) in self._entries
 
-    def put(self, key: StateValue, value: StateValue) -> None:
+    def put(self, key: Any, value: Any) -> None:
         self.put_all({self._checked_key(key): value})
 
-    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
         if not isinstance(dict_value, dict):
             raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
         checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
@@ -160,16 +128,16 @@ class HeapBroadcastState(BroadcastState):
             checked = {key: isolated_from(value, known(key)) for key, value in checked.items()}
         self._entries.update(checked)
 
-    def remove(self, key: StateValue) -> None:
+    def remove(self, key: Any) -> None:
         self._entries.pop(self._checked_key(key), None)
 
-    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
+    def items(self) -> Iterable[tuple[Any, Any]]:
         return self._entries.items()
 
-    def keys(self) -> Iterable[StateValue]:
+    def keys(self) -> Iterable[Any]:
         return self._entries.keys()
 
-    def values(self) -> Iterable[StateValue]:
+    def values(self) -> Iterable[Any]:
         return self._entries.values()
 
     def is_empty(self) -> bool:
@@ -178,23 +146,23 @@ class HeapBroadcastState(BroadcastState):
     def clear(self) -> None:
         self._entries.clear()
 
-    def columns(self) -> tuple[list[StateValue], ...]:
+    def columns(self) -> tuple[list[Any], ...]:
         """Return copies of what a snapshot writes."""
         values = [None if value is None else self._copy(value) for value in self._entries.values()]
         return list(self._entries), values
 
-    def load(self, columns: tuple[list[StateValue], ...]) -> None:
+    def load(self, columns: tuple[list[Any], ...]) -> None:
         """Add what was restored."""
         self._entries.update(zip(*columns, strict=True))
 
-    def _checked_key(self, key: StateValue) -> StateValue:
+    def _checked_key(self, key: Any) -> Any:
         try:
             hash(key)
             return self._check_key(key)
         except (ValueError, TypeError) as error:
             raise self._refusal(f"key: {error}") from None
 
-    def _checked(self, key: StateValue, value: StateValue) -> StateValue:
+    def _checked(self, key: Any, value: Any) -> Any:
         try:
             return None if value is None else self._check_value(value)
         except ValueError as error:

@@ -12,7 +12,7 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.internal_state import InternalState, StateEntry, StateVisitor
 from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.types import TtlValue
+from pyflinkstate.backends.types import TtlValue
 
 Filter = Callable[[Stored], Stored]
 

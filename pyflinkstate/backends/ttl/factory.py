@@ -25,7 +25,7 @@ from pyflinkstate.backends.ttl.states import (
     TtlReducingState,
     TtlValueState,
 )
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.backends.types import TtlTypeInfo
 
 
 def create_ttl_state(

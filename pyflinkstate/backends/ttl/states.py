@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
 
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import safe_repr
-from pyflinkstate.api.values import AnyState, StateValue, Stored
-from pyflinkstate.backends.heap.list_iterator import ListIterator
 from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.ttl.types import TtlValue
+from pyflinkstate.backends.types import TtlValue
+from pyflinkstate.backends.values import ListIterator
 from pyflinkstate.errors import NoCurrentKeyError
 
 
 class TtlState:
     """What the five share: the state inside, the rules, and what each access does beside."""
 
-    def __init__(self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, rules: TtlRules, on_access: Callable[[], None]) -> None:
         self._inner = inner
         self._rules = rules
         self._on_access = on_access
@@ -36,15 +36,15 @@ class TtlState:
         self._on_access()
         self._inner.clear()
 
-    def get_internal(self) -> Stored:
+    def get_internal(self) -> Any:
         """Return what is stored, with timestamps."""
         return self._inner.get_internal()
 
-    def update_internal(self, stored: Stored) -> None:
+    def update_internal(self, stored: Any) -> None:
         """Store values with timestamps."""
         self._inner.update_internal(stored)
 
-    def _read_single(self) -> StateValue:
+    def _read_single(self) -> Any:
         """Return the user's value where one is stored, as the rules say."""
         self._on_access()
         stored = self._inner.get_internal()
@@ -70,13 +70,13 @@ class TtlMergingState(TtlState):
         self._inner.merge_namespaces(target, sources)
 
 
-class TtlValueState(TtlState, ValueState):
+class TtlValueState(TtlState, ValueState[Any]):
     """A value state that expires. A default value is ignored, as in Flink."""
 
-    def value(self) -> StateValue:
+    def value(self) -> Any:
         return self._read_single()
 
-    def update(self, value: StateValue) -> None:
+    def update(self, value: Any) -> None:
         self._on_access()
         if value is None:
             self._inner.clear()
@@ -84,40 +84,40 @@ class TtlValueState(TtlState, ValueState):
             self._inner.update(self._rules.stamped(value))
 
 
-class TtlReducingState(TtlMergingState, ReducingState):
+class TtlReducingState(TtlMergingState, ReducingState[Any]):
     """A reducing state that expires as a whole; each ``add`` refreshes it."""
 
-    def get(self) -> StateValue:
+    def get(self) -> Any:
         return self._read_single()
 
-    def add(self, value: StateValue) -> None:
+    def add(self, value: Any) -> None:
         self._on_access()
         if value is not None or self._inner.get_internal() is not None:
             self._inner.add(self._rules.stamped(value))
 
 
-class TtlAggregatingState(TtlMergingState, AggregatingState):
+class TtlAggregatingState(TtlMergingState, AggregatingState[Any, Any]):
     """An aggregating state that expires as a whole; each ``add`` refreshes it."""
 
     def __init__(
-        self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
+        self, inner: Any, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
     ) -> None:
         super().__init__(inner, rules, on_access)
         self._function = function
 
-    def get(self) -> StateValue:
+    def get(self) -> Any:
         accumulator = self._read_single()
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: StateValue) -> None:
+    def add(self, value: Any) -> None:
         self._on_access()
         self._inner.add(value)
 
 
-class TtlListState(TtlMergingState, ListState):
+class TtlListState(TtlMergingState, ListState[Any]):
     """A list state whose elements expire one by one."""
 
-    def get(self) -> Iterable[StateValue]:
+    def get(self) -> Iterable[Any]:
         self._on_access()
         elements = self._inner.get_internal()
         if elements is None:
@@ -126,15 +126,15 @@ class TtlListState(TtlMergingState, ListState):
             elements = self._refreshed(elements)
         return TtlListView(self._inner, elements, self._rules)
 
-    def add(self, value: StateValue) -> None:
+    def add(self, value: Any) -> None:
         self._on_access()
         self._inner.add(self._stamped(value))
 
-    def add_all(self, values: list[StateValue]) -> None:
+    def add_all(self, values: list[Any]) -> None:
         self._on_access()
         self._inner.add_all(self._all_stamped(values, "added to"))
 
-    def update(self, values: list[StateValue]) -> None:
+    def update(self, values: list[Any]) -> None:
         self._on_access()
         self._inner.update(self._all_stamped(values, "put into"))
 
@@ -148,12 +148,12 @@ class TtlListState(TtlMergingState, ListState):
         self._inner.update_internal(kept)
         return refreshed
 
-    def _stamped(self, value: StateValue) -> TtlValue:
+    def _stamped(self, value: Any) -> TtlValue:
         if value is None:
             raise self._inner.refusal("None cannot be added to a ListState")
         return self._rules.stamped(value)
 
-    def _all_stamped(self, values: StateValue, verb: str) -> list[TtlValue]:
+    def _all_stamped(self, values: Any, verb: str) -> list[TtlValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self._inner.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
         return [self._stamped(value) for value in values]
@@ -166,12 +166,12 @@ class TtlListView:
     all were looked at, the list is removed.
     """
 
-    def __init__(self, inner: AnyState, elements: list[TtlValue], rules: TtlRules) -> None:
+    def __init__(self, inner: Any, elements: list[TtlValue], rules: TtlRules) -> None:
         self._inner = inner
         self._elements = elements
         self._rules = rules
 
-    def __iter__(self) -> Iterator[StateValue]:
+    def __iter__(self) -> Iterator[Any]:
         all_expired = True
         for element in ListIterator(self._elements, self._inner.name):
             expired = self._rules.is_expired(element)
@@ -185,18 +185,18 @@ class TtlListView:
                     self._inner.clear()
 
 
-class TtlMapState(TtlState, MapState):
+class TtlMapState(TtlState, MapState[Any, Any]):
     """A map state whose entries expire one by one. ``is_empty`` looks at what is stored, expired or not."""
 
-    def get(self, key: StateValue) -> StateValue:
+    def get(self, key: Any) -> Any:
         found = self._found(key)
         return None if found is None else found[1]
 
-    def put(self, key: StateValue, value: StateValue) -> None:
+    def put(self, key: Any, value: Any) -> None:
         self._on_access()
         self._inner.put(key, self._rules.stamped(value))
 
-    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
         self._on_access()
         if dict_value is None:
             return
@@ -204,31 +204,31 @@ class TtlMapState(TtlState, MapState):
             dict_value = {key: self._rules.stamped(value) for key, value in dict_value.items()}
         self._inner.put_all(dict_value)
 
-    def remove(self, key: StateValue) -> None:
+    def remove(self, key: Any) -> None:
         self._on_access()
         self._inner.remove(key)
 
-    def contains(self, key: StateValue) -> bool:
+    def contains(self, key: Any) -> bool:
         return self._found(key) is not None
 
-    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
+    def items(self) -> Iterable[tuple[Any, Any]]:
         return self._view(lambda key, value: (key, value))
 
-    def keys(self) -> Iterable[StateValue]:
+    def keys(self) -> Iterable[Any]:
         return self._view(lambda key, _: key)
 
-    def values(self) -> Iterable[StateValue]:
+    def values(self) -> Iterable[Any]:
         return self._view(lambda _, value: value)
 
     def is_empty(self) -> bool:
         self._on_access()
         return bool(self._inner.is_empty())
 
-    def _view(self, part: Callable[[StateValue, StateValue], StateValue]) -> TtlMapView:
+    def _view(self, part: Callable[[Any, Any], Any]) -> TtlMapView:
         self._on_access()
         return TtlMapView(self._inner.items(), self._rules, part)
 
-    def _found(self, key: StateValue) -> TtlValue | None:
+    def _found(self, key: Any) -> TtlValue | None:
         self._on_access()
         stored: TtlValue | None = self._inner.get(key)
         if stored is None:
@@ -244,9 +244,7 @@ class TtlMapState(TtlState, MapState):
 class TtlMapView:
     """The entries, keys or values of a map state with time to live."""
 
-    def __init__(
-        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
-    ) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -258,9 +256,7 @@ class TtlMapView:
 class TtlMapIterator:
     """Skips and removes entries that have expired; refreshes the others if reading does."""
 
-    def __init__(
-        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
-    ) -> None:
+    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -268,7 +264,7 @@ class TtlMapIterator:
     def __iter__(self) -> TtlMapIterator:
         return self
 
-    def __next__(self) -> StateValue:
+    def __next__(self) -> Any:
         while True:
             key, stored = next(self._pairs)
             if not self._rules.is_expired(stored):

@@ -15,26 +15,34 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata, OperatorState
-from pyflinkstate.backends.state_handles import OperatorSubtaskState
+from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointStorageError,
     JobSupersededError,
     PyFlinkStateError,
+    assert_never,
 )
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
+    BarrierAligned,
     CheckpointCoordinator,
     DiscardCheckpoint,
     DiscardState,
+    EpochCommitted,
+    Event,
     FailJob,
     Instruction,
+    MetadataNotPublished,
+    MetadataPublished,
     NotifyComplete,
+    PendingAborted,
     PendingCheckpoint,
+    RunEnded,
     SavepointTarget,
+    TimePassed,
     WriteMetadata,
 )
 from pyflinkstate.runtime.checkpoints.run_claim import RunClaim
@@ -183,7 +191,8 @@ class Checkpointing:
         self._has_claimed = False
         #: The slots have restored what the run began with, and what does not lie before it is set aside.
         self._has_taken_over = False
-        self._knows_all_files = True
+        #: Checkpoints that are there and cannot be read: what they share is not known.
+        self._unreadable: set[str] = set()
 
     # --- the life of the job -----------------------------------------------------------------------
 
@@ -204,11 +213,21 @@ class Checkpointing:
         return restore
 
     def _newest(self, restore: RestorePoint | None) -> RestorePoint | None:
-        """Return what an older driver may have completed before it heard of this one."""
+        """Return what an older driver may have completed before it heard of this one.
+
+        Raises:
+            CheckpointNotFoundError: it has ended the job, and its checkpoints are gone.
+        """
         if restore is None or not restore.is_latest:
             return restore
         metadata = self._storage.load_newest(self._job_id, self._job_name, fall_back=True)
-        if metadata is None or metadata.checkpoint_id <= restore.metadata.checkpoint_id:
+        if metadata is None:
+            raise CheckpointNotFoundError(
+                f"checkpoint {restore.metadata.checkpoint_id} of job {self._job_name!r} was the newest when "
+                f"this driver began, and is gone: another driver has ended the job, or goes on from an older "
+                f"checkpoint. See what has become of it before the program is started again"
+            )
+        if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
             return restore
         return RestorePoint(metadata, self._storage.uri_of(self._job_id, metadata.checkpoint_id), True)
 
@@ -227,10 +246,11 @@ class Checkpointing:
 
         One that cannot be read is told by its id.
         """
+        uri = self._storage.uri_of(self._job_id, checkpoint_id)
         try:
-            metadata = self._storage.load(self._storage.uri_of(self._job_id, checkpoint_id))
+            metadata = self._storage.load(uri)
         except CheckpointError as error:
-            self._knows_all_files = False
+            self._unreadable.add(uri)
             _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
             return checkpoint_id <= restored
         self._registry.register_restored(metadata)
@@ -256,6 +276,7 @@ class Checkpointing:
     def _set_aside(self, checkpoint_id: int) -> None:
         assert self._claim.run is not None
         uri = self._storage.set_aside(self._job_id, checkpoint_id, self._claim.run)
+        self._unreadable.discard(self._storage.uri_of(self._job_id, checkpoint_id))
         self._registry.unregister(checkpoint_id)
         _log.warning(
             "this run does not go on from checkpoint %d: set aside as %s, it stays there until somebody "
@@ -272,7 +293,7 @@ class Checkpointing:
             except CheckpointNotFoundError:
                 continue  # a move that was interrupted: it is still whole where it was
             except CheckpointError as error:
-                self._knows_all_files = False
+                self._unreadable.add(uri)
                 _log.warning("%s cannot be read, so no file that it may share is deleted: %s", uri, error)
 
     def check_run(self) -> None:
@@ -293,7 +314,7 @@ class Checkpointing:
         stay too, for the next run to fall back to.
         """
         if self._has_taken_over:
-            self.execute(self.coordinator.subsume())
+            self._tell(RunEnded())
         self.begin_attempt()
 
     def _sweep_quietly(self) -> None:
@@ -306,9 +327,9 @@ class Checkpointing:
         shared = self._storage.shared_paths(self._job_id)
         self.check_run()  # what is listed is not of a newer run
         for checkpoint_id in set(found) - set(self.coordinator.retained):
-            self._storage.discard(self._storage.uri_of(self._job_id, checkpoint_id))
+            self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
             self._registry.unregister(checkpoint_id)
-        if self._knows_all_files:
+        if not self._unreadable:
             self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
@@ -330,7 +351,7 @@ class Checkpointing:
 
     def abort_pending(self, error: PyFlinkStateError) -> None:
         """The attempt, or the job, is over."""
-        self.execute(self.coordinator.abort_pending(error))
+        self._tell(PendingAborted(error))
 
     def planned(self, restored: int) -> dict[int, Any]:
         """Return where the epochs after ``restored`` ended that an earlier run may not have completed.
@@ -384,7 +405,7 @@ class Checkpointing:
         try:
             uri = self._storage.begin(self._job_id, pending.checkpoint_id, self._settings.incremental)
         except CheckpointError as error:
-            self.execute(self.coordinator.not_completed(pending.checkpoint_id, error))
+            self._tell(MetadataNotPublished(pending.checkpoint_id, error))
             return None
         self._uris[pending.checkpoint_id] = uri
         base_id = self.coordinator.latest_completed if self._settings.incremental else None
@@ -441,26 +462,16 @@ class Checkpointing:
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
-        self.execute(self.coordinator.barrier_aligned(checkpoint_id, self._clock.monotonic_ms()))
+        self._tell(BarrierAligned(checkpoint_id, self._clock.monotonic_ms()))
 
     # --- events ------------------------------------------------------------------------------------
 
     def handle(self, event: object) -> None:
         """Handle what a slot tells of checkpoints; anything else is nothing to do with them."""
-        if isinstance(event, CheckpointAck):
-            self.acknowledge(event)
-        elif isinstance(event, CheckpointDecline):
-            self.decline(event)
+        if isinstance(event, (CheckpointAck, CheckpointDecline)):
+            self._tell(event)
         elif isinstance(event, StateMaterialized):
             self.materialized(event)
-
-    def acknowledge(self, ack: CheckpointAck) -> None:
-        """A slot has written its part."""
-        self.execute(self.coordinator.acknowledge(ack))
-
-    def decline(self, message: CheckpointDecline) -> None:
-        """A slot could not write its part."""
-        self.execute(self.coordinator.decline(message))
 
     def materialized(self, message: StateMaterialized) -> None:
         """A slot has written all of its state in the background; of an earlier attempt, that is nobody's."""
@@ -472,23 +483,28 @@ class Checkpointing:
     def tick(self) -> None:
         """Time has passed."""
         self._claim.check_now_and_then()
-        self.execute(self.coordinator.tick(self._clock.monotonic_ms()))
+        self._tell(TimePassed(self._clock.monotonic_ms()))
 
-    def execute(self, instructions: list[Instruction]) -> None:
-        """Carry out what the coordinator says."""
+    def _tell(self, event: Event) -> None:
+        self._carry_out(self.coordinator.handle(event))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, WriteMetadata):
-                self._complete(instruction.checkpoint)
-            elif isinstance(instruction, AbandonCheckpoint):
-                self._abandon(instruction)
-            elif isinstance(instruction, DiscardCheckpoint):
-                self._discard(instruction.checkpoint_id)
-            elif isinstance(instruction, DiscardState):
-                self._discard_late(instruction.ack)
-            elif isinstance(instruction, NotifyComplete):
-                self._tell_slots(NotifyCheckpointComplete(instruction.checkpoint_id))
-            elif isinstance(instruction, FailJob):
-                self._job.fail(instruction.error)
+            match instruction:
+                case WriteMetadata(checkpoint):
+                    self._complete(checkpoint)
+                case AbandonCheckpoint():
+                    self._abandon(instruction)
+                case DiscardCheckpoint(checkpoint_id):
+                    self._discard(checkpoint_id)
+                case DiscardState(ack):
+                    self._discard_late(ack)
+                case NotifyComplete(checkpoint_id):
+                    self._tell_slots(NotifyCheckpointComplete(checkpoint_id))
+                case FailJob(error):
+                    self._job.fail(error)
+                case _:
+                    assert_never(instruction)
 
     # --- completion --------------------------------------------------------------------------------
 
@@ -501,10 +517,10 @@ class Checkpointing:
             self.check_run()
             self._storage.complete(metadata, uri, bool(shared_files(states.values())))
         except CheckpointError as error:
-            self.execute(self.coordinator.not_completed(checkpoint_id, error))
+            self._tell(MetadataNotPublished(checkpoint_id, error))
             return
         del self._uris[checkpoint_id]
-        instructions = self.coordinator.completed(checkpoint_id, self._clock.monotonic_ms())
+        instructions = self.coordinator.handle(MetadataPublished(checkpoint_id, self._clock.monotonic_ms()))
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is None:
             self._registry.register(checkpoint_id, states)
@@ -517,10 +533,10 @@ class Checkpointing:
             if savepoint is None or savepoint.stops_job:
                 self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
         finally:
-            self.execute(instructions)
+            self._carry_out(instructions)
         self._tell_of(pending, states, uri)
         if savepoint is None:
-            self.execute(self.coordinator.committed(pending.epoch))
+            self._tell(EpochCommitted(pending.epoch))
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]
@@ -620,8 +636,13 @@ class Checkpointing:
     def _discard(self, checkpoint_id: int) -> None:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
         # Where the folder stays, the checkpoint does, and with it what it needs.
-        if self._quietly(lambda: self._storage.discard(uri)):
+        if self._quietly(lambda: self._delete(uri)):
             self._discard_shared(self._registry.unregister(checkpoint_id))
+
+    def _delete(self, uri: str) -> None:
+        """Delete a checkpoint; one that could not be read shares nothing any more."""
+        self._storage.discard(uri)
+        self._unreadable.discard(uri)
 
     def _discard_late(self, ack: CheckpointAck) -> None:
         own = self._storage.uri_of(self._job_id, ack.checkpoint_id)

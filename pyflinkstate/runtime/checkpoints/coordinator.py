@@ -4,9 +4,9 @@ The times that it is told are monotonic: nobody can set them.
 
 A checkpoint goes through these states::
 
-    TRIGGERED --barrier_aligned, all acknowledge--> COMPLETING --completed--> (completed)
+    TRIGGERED --BarrierAligned, all acknowledge--> COMPLETING --MetadataPublished--> (completed)
         |                                               |
-        +------- decline, timeout, abort ---------------+---- not_completed ---> (aborted)
+        +------- decline, timeout, abort ---------------+---- MetadataNotPublished ---> (aborted)
 
 A subtask may acknowledge before the epoch's job is known to have ended (its barrier aligned), and
 after: only both together make the checkpoint whole. An event about a checkpoint that is neither pending
@@ -27,7 +27,8 @@ back output which who returns to the savepoint would miss. If the checkpoint fai
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import attrs
 
@@ -35,6 +36,7 @@ from pyflinkstate.errors import (
     CheckpointError,
     CheckpointFailuresExceededError,
     CheckpointStorageError,
+    ImpossibleEventError,
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.settings import CheckpointSettings
@@ -126,6 +128,69 @@ class FailJob:
 Instruction = WriteMetadata | AbandonCheckpoint | DiscardCheckpoint | DiscardState | NotifyComplete | FailJob
 
 
+@attrs.frozen
+class BarrierAligned:
+    """Event: every subtask has reached the barrier, and the epoch's output is prepared."""
+
+    checkpoint_id: int
+    now_ms: int
+
+
+@attrs.frozen
+class TimePassed:
+    """Event: it is ``now_ms``."""
+
+    now_ms: int
+
+
+@attrs.frozen
+class MetadataPublished:
+    """Event: the checkpoint exists."""
+
+    checkpoint_id: int
+    now_ms: int
+
+
+@attrs.frozen
+class MetadataNotPublished:
+    """Event: the metadata could not be published."""
+
+    checkpoint_id: int
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class EpochCommitted:
+    """Event: the sinks have committed what a completed checkpoint covers, up to ``epoch``."""
+
+    epoch: int
+
+
+@attrs.frozen
+class PendingAborted:
+    """Event: the attempt, or the job, is over, and with it what is pending. No failure of the checkpoints."""
+
+    error: PyFlinkStateError
+
+
+@attrs.frozen
+class RunEnded:
+    """Event: the run is over, and as many checkpoints stay as shall be kept."""
+
+
+Event = (
+    BarrierAligned
+    | CheckpointAck
+    | CheckpointDecline
+    | TimePassed
+    | MetadataPublished
+    | MetadataNotPublished
+    | EpochCommitted
+    | PendingAborted
+    | RunEnded
+)
+
+
 class CheckpointCoordinator:
     """Decides when checkpoints begin, are complete, fail, and are deleted.
 
@@ -145,6 +210,14 @@ class CheckpointCoordinator:
         self._last_completion_ms: int | None = None
         self._committed_epoch = 0
         self._failures = 0
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in an event; returns what is to be done, in order.
+
+        Raises:
+            ImpossibleEventError: a checkpoint was published that is not pending.
+        """
+        return _HANDLERS[type(event)](self, event)
 
     @property
     def last_id(self) -> int:
@@ -197,18 +270,17 @@ class CheckpointCoordinator:
         self._pending[self._last_id] = pending
         return pending
 
-    def barrier_aligned(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
-        """Every subtask has reached the barrier, and the epoch's output is prepared."""
-        pending = self._pending.get(checkpoint_id)
+    def _barrier_aligned(self, event: BarrierAligned) -> list[Instruction]:
+        pending = self._pending.get(event.checkpoint_id)
         if pending is None:
             return []
         if pending.aligned_ms is None:
-            pending.aligned_ms = now_ms
+            pending.aligned_ms = event.now_ms
             if pending.savepoint is None:
-                self._last_trigger_ms = now_ms
+                self._last_trigger_ms = event.now_ms
         return self._try_to_complete(pending)
 
-    def acknowledge(self, ack: CheckpointAck) -> list[Instruction]:
+    def _acknowledged(self, ack: CheckpointAck) -> list[Instruction]:
         """A subtask has written its part."""
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
@@ -219,15 +291,14 @@ class CheckpointCoordinator:
             pending.acks[ack.slot] = ack
         return self._try_to_complete(pending)
 
-    def decline(self, message: CheckpointDecline) -> list[Instruction]:
+    def _declined(self, message: CheckpointDecline) -> list[Instruction]:
         """A subtask could not write its part."""
         return self._fail(message.checkpoint_id, message.error)
 
-    def tick(self, now_ms: int) -> list[Instruction]:
-        """Time has passed."""
+    def _time_passed(self, event: TimePassed) -> list[Instruction]:
         instructions: list[Instruction] = []
         for pending in self.pending:
-            if pending.aligned_ms is None or now_ms - pending.aligned_ms < self._settings.timeout_ms:
+            if pending.aligned_ms is None or event.now_ms - pending.aligned_ms < self._settings.timeout_ms:
                 continue
             missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that it comes with"
             error = CheckpointStorageError(
@@ -237,16 +308,19 @@ class CheckpointCoordinator:
             instructions += self._fail(pending.checkpoint_id, error)
         return instructions
 
-    def completed(self, checkpoint_id: int, now_ms: int) -> list[Instruction]:
-        """The metadata is published: older checkpoints are subsumed."""
-        done = self._pending.pop(checkpoint_id)
+    def _published(self, event: MetadataPublished) -> list[Instruction]:
+        """Older checkpoints are subsumed."""
+        checkpoint_id = event.checkpoint_id
+        done = self._pending.pop(checkpoint_id, None)
+        if done is None:
+            raise ImpossibleEventError(f"checkpoint {checkpoint_id} is not pending, and was published")
         self._failures = 0
-        self._last_completion_ms = now_ms
+        self._last_completion_ms = event.now_ms
         if done.savepoint is not None:
             self._savepoints.add(checkpoint_id)
             return [NotifyComplete(checkpoint_id)] if done.savepoint.stops_job else []
         self._completed.append(checkpoint_id)
-        surplus = self.subsume()
+        surplus = self._subsumed()
         older = [
             pending
             for pending in self.pending
@@ -261,28 +335,25 @@ class CheckpointCoordinator:
             NotifyComplete(checkpoint_id),
         ]
 
-    def committed(self, epoch: int) -> list[Instruction]:
-        """The sinks have committed what a completed checkpoint covers, up to ``epoch``."""
-        self._committed_epoch = epoch
-        instructions = []
+    def _committed(self, event: EpochCommitted) -> list[Instruction]:
+        self._committed_epoch = event.epoch
+        instructions: list[Instruction] = []
         for pending in self.pending:
             instructions += self._try_to_complete(pending)
         return instructions
 
-    def subsume(self) -> list[Instruction]:
+    def _subsumed(self, _: RunEnded | None = None) -> list[Instruction]:
         """Delete completed checkpoints that are more than shall be kept."""
         surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]
         return [DiscardCheckpoint(old) for old in surplus]
 
-    def not_completed(self, checkpoint_id: int, error: PyFlinkStateError) -> list[Instruction]:
-        """The metadata could not be published."""
-        return self._fail(checkpoint_id, error)
+    def _not_published(self, event: MetadataNotPublished) -> list[Instruction]:
+        return self._fail(event.checkpoint_id, event.error)
 
-    def abort_pending(self, error: PyFlinkStateError) -> list[Instruction]:
-        """The attempt is over; this is no failure of the checkpoints and is not counted."""
+    def _aborted(self, event: PendingAborted) -> list[Instruction]:
         pending, self._pending = self._pending, {}
-        return [AbandonCheckpoint(checkpoint, error) for checkpoint in pending.values()]
+        return [AbandonCheckpoint(checkpoint, event.error) for checkpoint in pending.values()]
 
     def forget(self, checkpoint_id: int) -> None:
         """A completed checkpoint is no longer there: it was damaged, and the job goes on from an older."""
@@ -323,6 +394,20 @@ class CheckpointCoordinator:
             instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
             self._failures = 0  # the restarted job counts anew
         return instructions
+
+
+#: What each event leads to.
+_HANDLERS: dict[type, Callable[[CheckpointCoordinator, Any], list[Instruction]]] = {
+    BarrierAligned: CheckpointCoordinator._barrier_aligned,
+    CheckpointAck: CheckpointCoordinator._acknowledged,
+    CheckpointDecline: CheckpointCoordinator._declined,
+    TimePassed: CheckpointCoordinator._time_passed,
+    MetadataPublished: CheckpointCoordinator._published,
+    MetadataNotPublished: CheckpointCoordinator._not_published,
+    EpochCommitted: CheckpointCoordinator._committed,
+    PendingAborted: CheckpointCoordinator._aborted,
+    RunEnded: CheckpointCoordinator._subsumed,
+}
 
 
 def _too_many(failures: int, settings: CheckpointSettings, error: PyFlinkStateError) -> CheckpointError:

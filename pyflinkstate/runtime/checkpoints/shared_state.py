@@ -13,9 +13,12 @@ from collections.abc import Iterable
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import SHARED_PREFIX
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
+    CheckpointMetadata,
+    KeyGroupsStateHandle,
+    OperatorSubtaskState,
+)
 from pyflinkstate.errors import CheckpointError
 from pyflinkstate.runtime.wire import CheckpointAck, SlotId
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
+from pyflinkstate.backends.format import CheckpointMetadata, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import check_parallelism, key_group_range
-from pyflinkstate.backends.key_hashing import hash_has_changed
-from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.backends.state_handles import StateAssignment
+from pyflinkstate.backends.keys import check_parallelism, hash_has_changed, key_group_range
+from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.plan import JobPlan, KeyedOperator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
 from pyflinkstate.api.connected import (
@@ -15,16 +16,12 @@ from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
 from pyflinkstate.api.timers import TimeDomain, TimerService
-from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
-from pyflinkstate.backends.heap.timer_queue import Timer
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
-
-#: What of a function is called with a record and a context.
-Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
 
 
 class _Context(KeyedProcessFunction.OnTimerContext):
@@ -37,7 +34,7 @@ class _Context(KeyedProcessFunction.OnTimerContext):
         self.current_timestamp: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
-    def get_current_key(self) -> Key:
+    def get_current_key(self) -> Any:
         if self._key_context.map_index < 0:
             raise NoCurrentKeyError("no key is set: a record of an input without keys is being processed")
         return self._key_context.key
@@ -61,7 +58,7 @@ class _Context(KeyedProcessFunction.OnTimerContext):
 class FunctionOperator(StatefulOperator):
     """Runs a function with one input (Flink: ``KeyedProcessOperator``)."""
 
-    def __init__(self, function: UserFunction) -> None:
+    def __init__(self, function: Any) -> None:
         self.function = function
 
     def open(self, setup: OperatorSetup) -> None:
@@ -71,17 +68,17 @@ class FunctionOperator(StatefulOperator):
         self._first = self._process_first()
         self._on_timer = getattr(self.function, "on_timer", None)
 
-    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
+    def _make_context(self, setup: OperatorSetup) -> Any:
         return _Context(setup, self.timers)
 
-    def _process_first(self) -> Process:
-        process: Process = self.function.process_element
+    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
+        process: Callable[[Any, Any], Iterable[Any] | None] = self.function.process_element
         return process
 
     def close(self) -> None:
         close_function(self.function)
 
-    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
+    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
         output.collect(self._first(value, self.context), timestamp)
 
@@ -109,16 +106,16 @@ class FunctionOperator(StatefulOperator):
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``)."""
 
-    def _process_first(self) -> Process:
+    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
         self._second = _with_context(self.function, 2)
         return _with_context(self.function, 1)
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
         output.collect(self._second(value, self.context), timestamp)
 
 
-def _with_context(function: UserFunction, number: int) -> Process:
+def _with_context(function: Any, number: int) -> Callable[[Any, Any], Iterable[Any] | None]:
     """Return what processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         map_one = getattr(function, f"map{number}")
@@ -126,7 +123,7 @@ def _with_context(function: UserFunction, number: int) -> Process:
     if isinstance(function, CoFlatMapFunction):
         flat_map = getattr(function, f"flat_map{number}")
         return lambda value, _: flat_map(value)
-    process: Process = getattr(function, f"process_element{number}")
+    process: Callable[[Any, Any], Iterable[Any] | None] = getattr(function, f"process_element{number}")
     return process
 
 
@@ -138,11 +135,11 @@ class BroadcastOperator(FunctionOperator):
         descriptors: of the broadcast states.
     """
 
-    def __init__(self, function: UserFunction, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+    def __init__(self, function: Any, descriptors: tuple[MapStateDescriptor, ...]) -> None:
         super().__init__(function)
         self._descriptors = descriptors
 
-    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
+    def _make_context(self, setup: OperatorSetup) -> Any:
         assert setup.operator_state is not None
         states = {
             descriptor.name: setup.operator_state.get_broadcast_state(descriptor)
@@ -151,19 +148,19 @@ class BroadcastOperator(FunctionOperator):
         self._writable = _WritableContext(setup, self.timers, states)
         return _ReadOnlyContext(setup, self.timers, states)
 
-    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
         self._writable.current_timestamp = timestamp
         output.collect(self.function.process_broadcast_element(value, self._writable), timestamp)
 
 
 class _BroadcastContext(_Context):
     def __init__(
-        self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState]
+        self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState[Any, Any]]
     ) -> None:
         super().__init__(setup, timers)
         self._states = states
 
-    def _state_of(self, descriptor: MapStateDescriptor) -> BroadcastState:
+    def _state_of(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         name = getattr(descriptor, "name", descriptor)
         if name not in self._states:
             raise StateAccessError(
@@ -175,46 +172,46 @@ class _BroadcastContext(_Context):
 
 
 class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context):
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         return self._state_of(state_descriptor)
 
     def apply_to_keyed_state(
-        self, state_descriptor: StateDescriptor, function: Callable[[Key, AnyState], None]
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
     ) -> None:
         self._backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
 
 
 class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
         return _ReadOnlyView(state_descriptor.name, self._state_of(state_descriptor))
 
 
-class _ReadOnlyView(ReadOnlyBroadcastState):
+class _ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
     """A broadcast state as the records of the other input see it."""
 
-    def __init__(self, name: str, state: BroadcastState) -> None:
+    def __init__(self, name: str, state: BroadcastState[Any, Any]) -> None:
         self._name = name
         self._state = state
 
-    def get(self, key: StateValue) -> StateValue:
+    def get(self, key: Any) -> Any:
         return self._state.get(key)
 
-    def contains(self, key: StateValue) -> bool:
+    def contains(self, key: Any) -> bool:
         return self._state.contains(key)
 
-    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
+    def items(self) -> Iterable[tuple[Any, Any]]:
         return self._state.items()
 
-    def keys(self) -> Iterable[StateValue]:
+    def keys(self) -> Iterable[Any]:
         return self._state.keys()
 
-    def values(self) -> Iterable[StateValue]:
+    def values(self) -> Iterable[Any]:
         return self._state.values()
 
     def is_empty(self) -> bool:
         return self._state.is_empty()
 
-    def put(self, *_: object) -> None:
+    def put(self, *_: Any) -> None:
         """Refuse: only records of the broadcast stream may change the state."""
         raise StateAccessError(
             f"broadcast state {self._name!r} may only be changed in process_broadcast_element(): else the "
@@ -228,7 +225,7 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
         self.put()
 
 
-def operator_of(function: UserFunction) -> StatefulOperator:
+def operator_of(function: Any) -> StatefulOperator:
     """Return what runs ``function``: it is one already, or one is put around it."""
     if isinstance(function, StatefulOperator):
         return function

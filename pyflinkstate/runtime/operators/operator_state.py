@@ -17,29 +17,30 @@ from pyflinkstate.api.checkpointed import (
     RawOperatorStateOutput,
 )
 from pyflinkstate.api.context import KeyedStateStore
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
-from pyflinkstate.backends.heap.increments import ChangeHistory, Changes
-from pyflinkstate.backends.heap.restore import HeapRestoreOperation
-from pyflinkstate.backends.heap.snapshot import snapshot_runner
-from pyflinkstate.backends.operator_snapshot import OperatorSnapshotFutures
-from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
-from pyflinkstate.backends.operator_state.snapshot import (
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
+    KeyGroupsStateHandle,
+    StateAssignment,
+    StateReader,
+)
+from pyflinkstate.backends.heap import HeapKeyedStateBackend, HeapRestoreOperation, snapshot_runner
+from pyflinkstate.backends.operator_state import (
+    DefaultOperatorStateBackend,
     OperatorStateRestoreOperation,
     OperatorStateSnapshotStrategy,
 )
-from pyflinkstate.backends.raw_state import (
+from pyflinkstate.backends.snapshots import (
+    ChangeHistory,
+    Changes,
+    OperatorSnapshotFutures,
     RawKeyedStateBuffer,
     RawOperatorStateBuffer,
-    read_raw_keyed_state,
-    read_raw_operator_state,
-)
-from pyflinkstate.backends.snapshot_strategy import (
     SnapshotExecutionType,
     SnapshotStrategyRunner,
     SnapshotTask,
+    read_raw_keyed_state,
+    read_raw_operator_state,
 )
-from pyflinkstate.backends.state_handles import KeyGroupsStateHandle, StateAssignment
-from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.wire import CheckpointTrigger
 

@@ -8,9 +8,8 @@ import attrs
 
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
-from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
+from pyflinkstate.backends.heap import TIMER_STATE_PREFIX, HeapKeyedStateBackend, Timer, TimerQueue
+from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, shorten
 

@@ -11,11 +11,8 @@ import attrs
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
-from pyflinkstate.backends.key_groups import (
-    check_parallelism,
-    default_max_parallelism,
-)
-from pyflinkstate.backends.serializers import rebuilds
+from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
+from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.partitioners import CustomPartition

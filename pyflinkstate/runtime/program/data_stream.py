@@ -22,7 +22,7 @@ from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import SparkObject, SparkSchema, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
-from pyflinkstate.backends.key_groups import check_max_parallelism
+from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import (

@@ -9,7 +9,7 @@ import attrs
 
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of

@@ -10,7 +10,7 @@ from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Offset, SparkObject, TypedValue
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.backends.serializers import rebuilds
+from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream

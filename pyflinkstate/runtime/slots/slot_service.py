@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.backends.format import CheckpointStreamFactory
 from pyflinkstate.errors import (
     BadRecordError,
     PyFlinkStateError,

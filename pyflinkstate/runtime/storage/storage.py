@@ -17,19 +17,21 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
 
-from pyflinkstate.api.values import ArrowObject, JsonObject, Offset
-from pyflinkstate.backends.format.metadata import CheckpointMetadata
-from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
     ByteStreamStateHandle,
+    CheckpointMetadata,
     FileStateHandle,
     StreamStateHandle,
+    is_file_name,
+    is_job_id,
+    is_state_path,
 )
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -257,14 +259,14 @@ class CheckpointStorage:
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
-    def write_history(self, job_id: str, history: list[JsonObject]) -> None:
+    def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
         with _storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
-    def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
+    def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
         """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
 
         When this returns the note outlasts a power cut.
@@ -275,13 +277,13 @@ class CheckpointStorage:
             write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
             flush_folder(self._fs, folder)
 
-    def read_planned(self, job_id: str) -> dict[int, Offset]:
+    def read_planned(self, job_id: str) -> dict[int, Any]:
         """Return the ends of epochs that :meth:`write_planned` was given.
 
         A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
         epoch was never run.
         """
-        planned: dict[int, Offset] = {}
+        planned: dict[int, Any] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
             with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
@@ -352,9 +354,10 @@ class CheckpointStorage:
         for checkpoint_id in reversed(completed):
             try:
                 found = self.load(self.uri_of(job_id, checkpoint_id))
-            except CorruptCheckpointError:
+            except CorruptCheckpointError as error:
                 if not fall_back:
                     raise
+                _log.warning("checkpoint %d is passed over: %s", checkpoint_id, error)
                 continue
             if found.job_name != job_name:
                 return None
@@ -425,10 +428,12 @@ class CheckpointStorage:
             flush_folder(self._fs, folder)
 
     def forget_runs(self, job_id: str, before: str) -> None:
-        """Delete the claims of runs that are older than one that has taken the job over."""
-        for run in sorted_runs(self.runs(job_id)):
-            if run == before:
-                return
+        """Delete the claims of runs that are older than one that has taken the job over.
+
+        Its own claim may be gone already: a newer run has deleted it, whose claim has to stay.
+        """
+        runs = sorted_runs([*self.runs(job_id), before])
+        for run in runs[: runs.index(before)]:
             with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
                 self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
 
@@ -547,7 +552,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _end_of_epoch(data: bytes) -> Offset:
+def _end_of_epoch(data: bytes) -> Any:
     """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
@@ -621,7 +626,7 @@ class CheckpointFolder:
         return path
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``; see ``backends.streams.StateReader``."""
+        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
         what = self.describe(handle)
         if isinstance(handle, ByteStreamStateHandle):
             data = handle.data[offset : offset + length]
@@ -660,7 +665,7 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        open_file: Callable[[], ArrowObject],
+        open_file: Callable[[], Any],
         delete_file: Callable[[], None],
         name: str,
         inline_threshold_bytes: int,
@@ -674,7 +679,7 @@ class FsCheckpointStateOutputStream:
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
         self._buffer = bytearray()
-        self._file: ArrowObject = None
+        self._file: Any = None
         self._size = 0
 
     def write(self, data: bytes) -> None:

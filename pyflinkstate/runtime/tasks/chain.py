@@ -21,7 +21,7 @@ from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
-from pyflinkstate.backends.heap.isolation import isolated
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.plan import CHECK, WATERMARKS, ChainedOperator

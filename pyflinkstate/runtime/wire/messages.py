@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record
+from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.state_handles import (
-    KeyGroupsStateHandle,
-    OperatorSubtaskState,
-    StateAssignment,
-)
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues
@@ -82,7 +79,7 @@ class TaskReport:
     epoch: int
     task: str
     counts: dict[str, int] = attrs.Factory(dict)
-    rejected: tuple[Record, ...] = ()
+    rejected: tuple[Any, ...] = ()
     error: PyFlinkStateError | None = None
     #: What the task's metrics stood at when it ended.
     metrics: MetricValues = attrs.Factory(dict)

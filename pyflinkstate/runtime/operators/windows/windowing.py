@@ -29,8 +29,8 @@ from pyflinkstate.api.window_functions import (
     WindowFunction,
 )
 from pyflinkstate.api.windows import MAX_LONG_VALUE
-from pyflinkstate.backends.heap.isolation import isolated
-from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator

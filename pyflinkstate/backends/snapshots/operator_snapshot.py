@@ -7,14 +7,14 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.snapshot_strategy import SnapshotTask
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
+    CheckpointStreamFactory,
     KeyGroupsStateHandle,
     OperatorStateHandle,
     OperatorSubtaskState,
     RawOperatorStateHandle,
 )
-from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotTask
 from pyflinkstate.errors import CheckpointError
 
 

@@ -8,18 +8,26 @@ needs no undoing that way: its changes are simply part of the next increment.
 
 from __future__ import annotations
 
-from typing import Any
-
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
+from typing import Any, Protocol
 
 #: For each state, and there for each key group, a set of the entry keys (or timers, in order) that changed.
 Changes = dict[str, list[Any]]
 
 
+class TracksChanges(Protocol):
+    """What is asked of a backend that can write increments."""
+
+    def track_changes(self) -> None:
+        """Note from now on what changes."""
+
+    def take_changes(self) -> Changes:
+        """Return what changed since the last call, and begin anew."""
+
+
 class ChangeHistory:
     """The changes of a backend, cut at every barrier."""
 
-    def __init__(self, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, backend: TracksChanges) -> None:
         self._backend = backend
         #: By checkpoint, in order: what changed between the barrier before it and its own.
         self._cuts: dict[int, Changes] = {}

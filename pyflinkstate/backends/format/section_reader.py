@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from pyflinkstate.backends.format.framing import PREFIX_SIZE, check_section, head_size
-from pyflinkstate.backends.state_handles import Section, StreamStateHandle
-from pyflinkstate.backends.streams import StateReader
+from pyflinkstate.backends.format.state_handles import Section, StreamStateHandle
+from pyflinkstate.backends.format.streams import StateReader
 
 
-def read_head(
-    reader: StateReader, stream: StreamStateHandle, magic: bytes, versions: Collection[int]
-) -> bytes:
+def read_head(reader: StateReader, stream: StreamStateHandle, magic: bytes) -> bytes:
     """Return the bytes of a file's head; see :func:`head_size` for errors."""
     prefix = reader.read(stream, 0, PREFIX_SIZE)
-    return reader.read(stream, 0, head_size(prefix, magic, versions, reader.describe(stream)))
+    return reader.read(stream, 0, head_size(prefix, magic, reader.describe(stream)))
 
 
 def read_section(reader: StateReader, stream: StreamStateHandle, section: Section, what: str) -> bytes:

@@ -7,12 +7,12 @@ costs nothing: the key alone finds the entry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import AnyWindow, Namespace
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,
@@ -22,6 +22,7 @@ from pyflinkstate.api.windows import (
     TimeWindowSerializer,
     WindowSerializer,
 )
+from pyflinkstate.backends.types.codec import Codec, Convert
 
 
 class VoidNamespace:
@@ -56,37 +57,42 @@ class VoidNamespaceTypeInfo(TypeInformation):
 VOID_NAMESPACE_TYPE = VoidNamespaceTypeInfo()
 
 
-@attrs.frozen
-class WindowColumn:
-    """How windows of one type become an Arrow column: one of integers, or of structs of integers."""
+def _window(
+    make: type[WindowSerializer],
+    arrow: pa.DataType,
+    to_arrow: Convert,
+    window: Callable[..., Any],
+) -> Codec:
+    """Return the row of windows that become a column of integers, or of structs of integers."""
 
-    type_info: WindowSerializer
-    arrow_type: pa.DataType
-    to_arrow: Callable[[AnyWindow], object]
-    from_arrow: Callable[..., Namespace]
-
-    def decode(self, array: pa.Array) -> list[Namespace]:
-        """Return the windows of a column; what stands for a null is not to be looked at."""
+    def windows(array: pa.Array) -> list[Any]:
         columns = array.flatten() if isinstance(array, pa.StructArray) else [array]
-        return list(map(self.from_arrow, *(column.to_pylist() for column in columns)))
+        return list(map(window, *(column.to_pylist() for column in columns)))
+
+    return Codec(
+        name=make().name,
+        arrow=lambda _, parts: arrow,
+        to_arrow=lambda _, parts: to_arrow,
+        from_arrow=lambda _, parts: windows,
+        copier=lambda parts: None,
+        make=make,
+    )
 
 
 def _struct(*names: str) -> pa.DataType:
     return pa.struct([pa.field(name, pa.int64(), nullable=False) for name in names])
 
 
-#: By the type's name, which is also what a checkpoint calls it.
-WINDOW_COLUMNS: dict[str, WindowColumn] = {
-    column.type_info.name: column
-    for column in (
-        WindowColumn(
-            TimeWindowSerializer(),
-            _struct("start", "end"),
-            lambda window: (window.start, window.end),
-            TimeWindow,
-        ),
-        WindowColumn(CountWindowSerializer(), pa.int64(), lambda window: window.id, CountWindow),
-        # Flink writes a zero for it, too.
-        WindowColumn(GlobalWindowSerializer(), pa.int8(), lambda _: 0, lambda _: GlobalWindow.get()),
-    )
+WINDOWS: dict[type[TypeInformation], Codec] = {
+    TimeWindowSerializer: _window(
+        TimeWindowSerializer,
+        _struct("start", "end"),
+        lambda window: (window.start, window.end),
+        TimeWindow,
+    ),
+    CountWindowSerializer: _window(CountWindowSerializer, pa.int64(), lambda window: window.id, CountWindow),
+    # Flink writes a zero for it, too.
+    GlobalWindowSerializer: _window(
+        GlobalWindowSerializer, pa.int8(), lambda _: 0, lambda _: GlobalWindow.get()
+    ),
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import StateValue
 
 #: ``(timestamp in ms, user value)``, a tuple so that it costs little.
-TtlValue = tuple[int, StateValue]
+TtlValue = tuple[int, Any]
 
 
 @attrs.frozen
@@ -17,9 +19,16 @@ class TtlTypeInfo(TypeInformation):
 
     value_type: TypeInformation
 
-    def check(self, value: StateValue) -> StateValue:
+    def check(self, value: Any) -> Any:
         timestamp_ms, user_value = value
         return timestamp_ms, None if user_value is None else self.value_type.check(user_value)
+
+    def parts(self) -> tuple[TypeInformation, ...]:
+        return (self.value_type,)
+
+    def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
+        (value_type,) = parts
+        return TtlTypeInfo(value_type)
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
-from pyflinkstate.backends.streams import CheckpointStreamFactory
+from pyflinkstate.backends.format import CheckpointStreamFactory
 from pyflinkstate.errors import SnapshotCancelledError
 
 R = TypeVar("R", bound="SnapshotResources")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+
 import attrs
 
 from pyflinkstate.api.descriptors import StateKind
-from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.backends.namespaces import VOID_NAMESPACE_TYPE
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE_TYPE
 
 
 @attrs.frozen
@@ -57,3 +59,37 @@ class RegisteredQueueMeta:
 
 
 StateMeta = RegisteredStateMeta | RegisteredQueueMeta
+
+
+class OperatorStateMode(enum.Enum):
+    """How operator state is spread over subtasks on a restore (Flink: ``OperatorStateHandle.Mode``)."""
+
+    #: The elements of all subtasks are dealt out.
+    SPLIT_DISTRIBUTE = "SPLIT_DISTRIBUTE"
+    #: Every subtask gets all elements of all subtasks.
+    UNION = "UNION"
+    #: Every subtask gets what one of them had: they all have the same.
+    BROADCAST = "BROADCAST"
+
+
+@attrs.frozen
+class RegisteredOperatorStateMeta:
+    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
+
+    ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
+    """
+
+    name: str
+    mode: OperatorStateMode
+    stored_type: TypeInformation
+
+    @property
+    def columns(self) -> list[tuple[str, TypeInformation]]:
+        """The columns that the state is written as: name and type of each."""
+        if isinstance(self.stored_type, MapTypeInfo):
+            return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
+        assert isinstance(self.stored_type, ListTypeInfo)
+        return [("value", self.stored_type.element_type)]
+
+    def __str__(self) -> str:
+        return f"{self.mode.value} of {self.stored_type}"

@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyflinkstate.backends.state_handles import Section, StreamStateHandle
-from pyflinkstate.backends.streams import CheckpointStateOutputStream, CheckpointStreamFactory
+from pyflinkstate.backends.format.state_handles import Section, StreamStateHandle
+from pyflinkstate.backends.format.streams import CheckpointStateOutputStream, CheckpointStreamFactory
 from pyflinkstate.errors import SnapshotCancelledError
 
 T = TypeVar("T")

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.section_reader import read_section
-from pyflinkstate.backends.section_writer import SectionWriter, write_file
-from pyflinkstate.backends.state_handles import (
+from pyflinkstate.backends.format import (
     RAW_KEYED_STATE,
+    CheckpointStreamFactory,
     KeyGroupsStateHandle,
     RawOperatorStateHandle,
     Section,
+    SectionWriter,
+    StateReader,
     StreamStateHandle,
+    read_section,
+    write_file,
 )
-from pyflinkstate.backends.streams import CheckpointStreamFactory, StateReader
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import CheckpointError
 
 

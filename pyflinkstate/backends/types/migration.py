@@ -14,29 +14,20 @@ is asked for only where it is compatible. Compatible are:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from pyflinkstate.api.row import row_of
-from pyflinkstate.api.types import (
-    ArrayTypeInfo,
-    ExternalTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    PickledBytesTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-)
-from pyflinkstate.api.values import StateValue
-from pyflinkstate.backends.sealed import SealedPickles, sealed
-from pyflinkstate.backends.serializers import load_pickle
-from pyflinkstate.backends.state_meta import RegisteredStateMeta
-from pyflinkstate.backends.ttl.types import TtlTypeInfo
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.types.codec import Codec, Convert, walk
+from pyflinkstate.backends.types.pickles import sealed
+from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
+from pyflinkstate.backends.types.table import find_codec
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
 
-Convert = Callable[[StateValue], StateValue]
 
-
-def migration(was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]) -> Convert | None:
+def state_migration(
+    was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]
+) -> Convert | None:
     """Return what turns a stored value of ``was`` into one of ``now``; None if it is one already.
 
     Args:
@@ -66,11 +57,7 @@ def unsealing(was: TypeInformation, now: TypeInformation) -> Convert | None:
 
 def has_ttl(type_info: TypeInformation) -> bool:
     """Return whether values of a stored type, or their elements or entries, have timestamps."""
-    if isinstance(type_info, ListTypeInfo):
-        return has_ttl(type_info.element_type)
-    if isinstance(type_info, MapTypeInfo):
-        return has_ttl(type_info.value_type_info)
-    return isinstance(type_info, TtlTypeInfo)
+    return walk(type_info, lambda part, inside: isinstance(part, TtlTypeInfo) or any(inside))
 
 
 def is_newer(one: TypeInformation, other: TypeInformation) -> bool:
@@ -86,26 +73,33 @@ def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], 
         return _same
     if isinstance(was, TtlTypeInfo) or isinstance(now, TtlTypeInfo):
         return _conversion_of_ttl(was, now, clock)
-    if isinstance(was, SealedPickles):
-        return load_pickle if isinstance(now, PickledBytesTypeInfo) else None
-    if isinstance(was, ExternalTypeInfo) and isinstance(now, ExternalTypeInfo):
-        return _conversion(was.type_info, now.type_info, clock)
-    if isinstance(was, MapTypeInfo) and isinstance(now, MapTypeInfo):
-        return _conversion_of_maps(was, now, clock)
-    if isinstance(was, (ListTypeInfo, ArrayTypeInfo)) and isinstance(now, (ListTypeInfo, ArrayTypeInfo)):
-        return _conversion_of_lists(was, now, clock)
-    fields = (TupleTypeInfo, RowTypeInfo)
-    if isinstance(was, fields) and isinstance(now, fields) and type(was) is type(now):
-        return _conversion_of_fields(was, now, clock)
-    return None
+    codec = find_codec(was)
+    if codec is None or codec.converted is None or not _may_become(codec, find_codec(now)):
+        return None
+    parts = _conversions_of_parts(was, now, codec.fixed_parts, clock)
+    return None if parts is None else codec.converted(now, parts)
 
 
-def _same(value: StateValue) -> StateValue:
+def _same(value: Any) -> Any:
     return value
 
 
-def _unless_none(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
+def _may_become(was: Codec, now: Codec | None) -> bool:
+    return now is not None and (now.name == was.name or now.name in was.may_become)
+
+
+def _conversions_of_parts(
+    was: TypeInformation, now: TypeInformation, fixed_parts: int, clock: Callable[[], int]
+) -> list[Convert] | None:
+    """Return what converts each part, or None where one cannot be, or there are more than there were."""
+    before, after = was.parts(), now.parts()
+    if len(before) != len(after):
+        return None
+    fixed = map(unsealing, before[:fixed_parts], after[:fixed_parts])
+    others = zip(before[fixed_parts:], after[fixed_parts:], strict=True)
+    found = [*fixed, *(_conversion(*types, clock) for types in others)]
+    parts = [part for part in found if part is not None]
+    return parts if len(parts) == len(found) else None
 
 
 def _conversion_of_ttl(
@@ -121,44 +115,6 @@ def _conversion_of_ttl(
     if isinstance(was, TtlTypeInfo):
         return lambda value: (value[0], convert(value[1]))
     return lambda value: (clock(), convert(value))
-
-
-def _conversion_of_maps(was: MapTypeInfo, now: MapTypeInfo, clock: Callable[[], int]) -> Convert | None:
-    item = _conversion(was.value_type_info, now.value_type_info, clock)
-    name = unsealing(was.key_type_info, now.key_type_info)
-    if item is None or name is None:
-        return None
-    return _unless_none(lambda value: {name(key): item(entry) for key, entry in value.items()})
-
-
-def _conversion_of_lists(
-    was: ListTypeInfo | ArrayTypeInfo, now: ListTypeInfo | ArrayTypeInfo, clock: Callable[[], int]
-) -> Convert | None:
-    element = _conversion(was.element_type, now.element_type, clock)
-    if element is None or not (type(was) is type(now) or isinstance(was, ListTypeInfo)):
-        return None
-    if was.kind or now.kind:  # bytes are no list
-        return None
-    return _unless_none(lambda value: [element(item) for item in value])
-
-
-def _conversion_of_fields(
-    was: TupleTypeInfo | RowTypeInfo, now: TupleTypeInfo | RowTypeInfo, clock: Callable[[], int]
-) -> Convert | None:
-    if len(was.field_types) != len(now.field_types):
-        return None
-    parts = [_conversion(*types, clock) for types in zip(was.field_types, now.field_types, strict=True)]
-    fields = [part for part in parts if part is not None]
-    if len(fields) != len(parts):
-        return None
-
-    def converted(value: StateValue) -> list[StateValue]:
-        return [field(item) for field, item in zip(fields, value, strict=True)]
-
-    if not isinstance(now, RowTypeInfo):
-        return _unless_none(lambda value: tuple(converted(value)))
-    names = now.field_names
-    return _unless_none(lambda value: row_of(converted(value), names, value.get_row_kind()))
 
 
 def _incompatible(was: RegisteredStateMeta, now: RegisteredStateMeta, rule: str) -> StateMigrationError:

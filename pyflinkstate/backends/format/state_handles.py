@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 
 import attrs
 
-from pyflinkstate.backends.key_groups import KeyGroupRange
-from pyflinkstate.backends.key_hashing import KEY_HASH_VERSION
+from pyflinkstate.backends.keys import KEY_HASH_VERSION, KeyGroupRange
+from pyflinkstate.backends.types import OperatorStateMode
 
 
 @attrs.frozen
@@ -71,17 +70,6 @@ class KeyGroupsStateHandle:
         for handle in (self, *self.increments):
             if isinstance(handle.stream, FileStateHandle):
                 yield handle.stream
-
-
-class OperatorStateMode(enum.Enum):
-    """How operator state is spread over subtasks on a restore (Flink: ``OperatorStateHandle.Mode``)."""
-
-    #: The elements of all subtasks are dealt out.
-    SPLIT_DISTRIBUTE = "SPLIT_DISTRIBUTE"
-    #: Every subtask gets all elements of all subtasks.
-    UNION = "UNION"
-    #: Every subtask gets what one of them had: they all have the same.
-    BROADCAST = "BROADCAST"
 
 
 @attrs.frozen

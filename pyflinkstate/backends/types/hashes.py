@@ -1,6 +1,6 @@
-"""Java hash codes of Python keys.
+"""Java hash codes of Python values: of those of a declared type, and of any others.
 
-Placement must obey two laws: equal keys always meet, and a hash never depends on the process (Python
+Two laws must be obeyed: equal keys always meet, and a hash never depends on the process (Python
 salts ``hash(str)``). Two ways of hashing obey both:
 
 * with a declared key type, the hash is the one that Java gives the corresponding object, so that key
@@ -8,11 +8,6 @@ salts ``hash(str)``). Two ways of hashing obey both:
 * without one, the Python value decides. Numbers that Python calls equal (``1``, ``1.0``, ``True``,
   ``Decimal(1)``, numpy's 1) hash as one Java ``Long``, other numbers as a ``Double``; tuples combine
   what they hold. A type without such a rule is refused: a pickle of it would differ between equal keys.
-
-None and NaN are refused: None is Flink's rule, and NaN does not equal itself.
-
-What a key hashes to is a promise to checkpoints, whose state lies by key group. ``KEY_HASH_VERSION`` counts
-its changes: state of an earlier version is spread anew when it is restored.
 """
 
 from __future__ import annotations
@@ -23,32 +18,20 @@ import enum
 import numbers
 import struct
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from pyflinkstate.api.row import Row, RowKind, fields_to_hash
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.types import (
-    ExternalTypeInfo,
-    PickledBytesTypeInfo,
-    RowTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    safe_repr,
-)
-from pyflinkstate.api.values import TypedValue
-from pyflinkstate.errors import ConfigurationError, InvalidKeyError
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.backends.types.codec import JavaHash
+from pyflinkstate.errors import ConfigurationError
 
 _MASK = 0xFFFFFFFF
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
-
-#: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
-KEY_HASH_VERSION = 2
-
-JavaHash = Callable[[TypedValue], int]
 
 
 def _signed(code: int) -> int:
@@ -88,7 +71,7 @@ def java_hashes_of_strings(texts: Sequence[str]) -> list[int]:
     return hashes
 
 
-def _powers_of_31(count: int) -> npt.NDArray[np.uint32]:
+def _powers_of_31(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
     powers = np.full(max(count, 1), 31, dtype=np.uint32)
     powers[0] = 1
     return np.cumprod(powers, dtype=np.uint32)
@@ -205,18 +188,18 @@ def java_hash_of_big_decimal(value: decimal.Decimal) -> int:
     return _signed(31 * java_hash_of_big_integer(unscaled) - exponent)
 
 
-def _java_hash_of_date(value: datetime.date) -> int:
+def java_hash_of_date(value: datetime.date) -> int:
     """``java.sql.Date.hashCode``, where the virtual machine's time zone is UTC."""
     return java_hash_of_long((value.toordinal() - _EPOCH.toordinal()) * 86_400_000)
 
 
-def _java_hash_of_time(value: datetime.time) -> int:
+def java_hash_of_time(value: datetime.time) -> int:
     """``java.sql.Time.hashCode``, where the virtual machine's time zone is UTC; it has milliseconds."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return java_hash_of_long(seconds * 1000 + value.microsecond // 1000)
 
 
-def _java_hash_of_timestamp(value: datetime.datetime) -> int:
+def java_hash_of_timestamp(value: datetime.datetime) -> int:
     """``java.sql.Timestamp.hashCode``, where the virtual machine's time zone is UTC: that of its ms."""
     return java_hash_of_long((value - _EPOCH) // datetime.timedelta(milliseconds=1))
 
@@ -224,34 +207,14 @@ def _java_hash_of_timestamp(value: datetime.datetime) -> int:
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def _java_hash_of_boolean(value: bool) -> int:
+def java_hash_of_boolean(value: bool) -> int:
     return 1231 if value else 1237
-
-
-_HASH_OF_KIND: dict[str, JavaHash] = {
-    "BOOLEAN": _java_hash_of_boolean,
-    "BYTE": int,
-    "SHORT": int,
-    "INT": int,
-    "LONG": java_hash_of_long,
-    "FLOAT": java_hash_of_float,
-    "DOUBLE": java_hash_of_double,
-    "CHAR": ord,
-    "STRING": java_hash_of_string,
-    "BIG_INT": java_hash_of_big_integer,
-    "BYTES": java_hash_of_bytes,
-    "INSTANT": java_hash_of_instant,
-    "BIG_DEC": java_hash_of_big_decimal,
-    "SQL_DATE": _java_hash_of_date,
-    "SQL_TIME": _java_hash_of_time,
-    "SQL_TIMESTAMP": _java_hash_of_timestamp,
-}
 
 
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: TypedValue) -> int:
+def _hash_number(value: Any) -> int:
     if value != value:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
@@ -276,7 +239,7 @@ def _hash_enum(value: enum.Enum) -> int:
     return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
 
 
-def _hash_tuple(value: tuple[TypedValue, ...]) -> int:
+def _hash_tuple(value: tuple[Any, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
 
@@ -300,7 +263,7 @@ _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
 )
 
 
-def java_hash(value: TypedValue) -> int:
+def java_hash(value: Any) -> int:
     """Return the hash of a key without a declared type.
 
     Raises:
@@ -318,107 +281,22 @@ def java_hash(value: TypedValue) -> int:
     )
 
 
-def _field_names(value: TypedValue) -> list[str]:
+def _field_names(value: Any) -> list[str]:
     if attrs.has(type(value)):
         return [field.name for field in attrs.fields(type(value)) if field.eq]
     return [name for name, field in value.__dataclass_fields__.items() if field.compare]
 
 
-def _is_frozen_record(value: TypedValue) -> bool:
+def _is_frozen_record(value: Any) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)
     return attrs.has(type(value)) and any("__eq__" in vars(base) for base in type(value).__mro__[:-1])
 
 
-# --- the door ------------------------------------------------------------------------------------
-
-
-def _refuse_nan(key: TypedValue) -> None:
-    """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
-    if key != key:
-        raise ValueError("NaN does not equal itself, so its records would never meet")
-    if isinstance(key, (tuple, Row)):
-        for part in key:
-            _refuse_nan(part)
-
-
-def _hash_of_type(key_type: TypeInformation) -> JavaHash:
-    if isinstance(key_type, PickledBytesTypeInfo):
-        return java_hash
-    if key_type.kind in _HASH_OF_KIND:
-        return _HASH_OF_KIND[key_type.kind]
-    if isinstance(key_type, ExternalTypeInfo):
-        return _hash_of_type(key_type.type_info)
-    if isinstance(key_type, RowTypeInfo):
-        return _hash_of_row_type(key_type)
-    if isinstance(key_type, TupleTypeInfo):
-        parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
-        return lambda key: java_hash_of_tuple(
-            [0 if item is None else part(item) for part, item in zip(parts, key, strict=True)]
-        )
-    raise ConfigurationError(
-        f"{key_type} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, SQL_DATE, SQL_TIME, "
+def cannot_be_key(type_info: TypeInformation) -> ConfigurationError:
+    """Return the error for a type whose values are no keys."""
+    return ConfigurationError(
+        f"{type_info} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, SQL_DATE, SQL_TIME, "
         f"SQL_TIMESTAMP, bytes (PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"
     )
-
-
-def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
-    """Return whether keys of ``key_type`` may have hashed to something else in an earlier version."""
-    return since_version < KEY_HASH_VERSION and _has_tuples(key_type)
-
-
-def _has_tuples(key_type: TypeInformation) -> bool:
-    if isinstance(key_type, ExternalTypeInfo):
-        return _has_tuples(key_type.type_info)
-    if isinstance(key_type, RowTypeInfo):
-        return any(map(_has_tuples, key_type.field_types))
-    return isinstance(key_type, TupleTypeInfo)
-
-
-def _hash_of_row_type(key_type: RowTypeInfo) -> JavaHash:
-    parts = [_hash_of_type(field_type) for field_type in key_type.field_types]
-
-    def java_hash_of(key: Row) -> int:
-        codes = [None if item is None else part(item) for part, item in zip(parts, key, strict=True)]
-        return java_hash_of_row(key.get_row_kind(), codes)
-
-    return java_hash_of
-
-
-@attrs.frozen
-class KeyHasher:
-    """Checks keys against their declared type and hashes them."""
-
-    key_type: TypeInformation
-    _hash: JavaHash = attrs.field(init=False, eq=False, repr=False)
-
-    @_hash.default
-    def _hash_for_type(self) -> JavaHash:
-        return _hash_of_type(self.key_type)
-
-    def hashes(self, keys: Sequence[TypedValue]) -> list[int]:
-        """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
-        if keys and all(type(key) is str for key in keys):
-            return java_hashes_of_strings(keys)
-        return [self._hash(key) for key in keys]
-
-    def check(self, key: TypedValue) -> TypedValue:
-        """Return ``key`` as its declared type keeps it.
-
-        Raises:
-            InvalidKeyError: None, NaN, unhashable, of the wrong type, or without a stable hash.
-        """
-        try:
-            if key is None:
-                raise ValueError("None cannot be a key")
-            if isinstance(key, list):
-                raise ValueError("a list can change, so it cannot be a key; make it a tuple")
-            hash(key)
-            key = self.key_type.check_key(key)
-            _refuse_nan(key)
-            self._hash(key)
-        except (ValueError, TypeError, OverflowError) as error:
-            shown = safe_repr(key)
-            raise InvalidKeyError(f"invalid key {shown}: {error}", key=shown) from None
-        return key

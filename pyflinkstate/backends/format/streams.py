@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pyflinkstate.backends.state_handles import StreamStateHandle
+from pyflinkstate.backends.format.state_handles import StreamStateHandle
 
 
 class CheckpointStateOutputStream(Protocol):

@@ -1,0 +1,30 @@
+"""Snapshots of any backend: how one is run, cancelled and put together, and what an increment has in it."""
+
+from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
+from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures
+from pyflinkstate.backends.snapshots.raw_state import (
+    RawKeyedStateBuffer,
+    RawOperatorStateBuffer,
+    read_raw_keyed_state,
+    read_raw_operator_state,
+)
+from pyflinkstate.backends.snapshots.snapshot_strategy import (
+    SnapshotExecutionType,
+    SnapshotRegistry,
+    SnapshotStrategyRunner,
+    SnapshotTask,
+)
+
+__all__ = [
+    "ChangeHistory",
+    "Changes",
+    "OperatorSnapshotFutures",
+    "RawKeyedStateBuffer",
+    "RawOperatorStateBuffer",
+    "SnapshotExecutionType",
+    "SnapshotRegistry",
+    "SnapshotStrategyRunner",
+    "SnapshotTask",
+    "read_raw_keyed_state",
+    "read_raw_operator_state",
+]

@@ -1,0 +1,121 @@
+"""The types without parts: numbers, texts, bytes, dates and moments, by what a checkpoint calls them."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+
+from pyflinkstate.api.basic_types import type_of_kind
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.backends.types import hashes, texts
+from pyflinkstate.backends.types.codec import Codec, Convert, FromArrow, JavaHash, Show, column_values
+
+#: What ``FLOAT`` numbers have in files: state keeps them as they are.
+WIDE_FLOAT = pa.float64()
+#: What they have in state files up to version 3, and in operator state files of version 1.
+NARROW_FLOAT = pa.float32()
+
+#: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
+_DECIMAL_BITS = 14_000
+
+
+def _big_int_to_text(value: int) -> str:
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
+def _atom(
+    name: str,
+    arrow: pa.DataType,
+    java_hash: JavaHash | None = None,
+    text: Show = str,
+    to_arrow: Convert | None = None,
+    from_arrow: Convert | None = None,
+) -> Codec:
+    """Return the row of a type whose values cannot change.
+
+    Args:
+        name: its kind.
+        arrow: the type of its columns.
+        java_hash: the hash of its values; None if they cannot be keys.
+        text: what prints one.
+        to_arrow: what makes one into what Arrow takes, where Arrow has no such type.
+        from_arrow: what makes it anew.
+    """
+    return Codec(
+        name=name,
+        arrow=lambda _, parts: arrow,
+        to_arrow=lambda _, parts: to_arrow,
+        from_arrow=lambda _, parts: column_values if from_arrow is None else _converted(from_arrow),
+        copier=lambda parts: None,
+        java_hash=lambda _, parts: java_hash,
+        text=lambda _, parts: text,
+        make=lambda: _made(name),
+    )
+
+
+def _converted(convert: Convert) -> FromArrow:
+    return lambda array: [None if value is None else convert(value) for value in column_values(array)]
+
+
+def _made(name: str) -> TypeInformation:
+    made = Types.PRIMITIVE_ARRAY(Types.BYTE()) if name == "BYTES" else type_of_kind(name)
+    assert made is not None
+    return made
+
+
+def _instant_parts(instant: Instant) -> tuple[int, int]:
+    return instant.seconds, instant.nanos
+
+
+def _instant_of(parts: dict[str, Any]) -> Instant:
+    return Instant(**parts)
+
+
+_TEXT, _MOMENT = pa.large_string(), pa.timestamp("us")
+#: Two numbers: one of 64 bits cannot hold all moments to the nanosecond.
+_INSTANT = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
+
+ATOMS: tuple[Codec, ...] = (
+    _atom("BOOLEAN", pa.bool_(), hashes.java_hash_of_boolean, texts.show_bool),
+    _atom("BYTE", pa.int8(), int),
+    _atom("SHORT", pa.int16(), int),
+    _atom("INT", pa.int32(), int),
+    _atom("LONG", pa.int64(), hashes.java_hash_of_long),
+    _atom("FLOAT", WIDE_FLOAT, hashes.java_hash_of_float, texts.show_float),
+    _atom("DOUBLE", pa.float64(), hashes.java_hash_of_double, texts.show_double),
+    _atom("CHAR", _TEXT, ord),
+    _atom("STRING", _TEXT, hashes.java_hash_of_string),
+    _atom(
+        "BIG_INT",
+        _TEXT,
+        hashes.java_hash_of_big_integer,
+        to_arrow=_big_int_to_text,
+        from_arrow=lambda text: int(text, 0),
+    ),
+    _atom(
+        "BIG_DEC",
+        _TEXT,
+        hashes.java_hash_of_big_decimal,
+        texts.show_big_decimal,
+        to_arrow=str,
+        from_arrow=decimal.Decimal,
+    ),
+    _atom("BYTES", pa.large_binary(), hashes.java_hash_of_bytes, texts.show_bytes),
+    _atom("SQL_DATE", pa.date32(), hashes.java_hash_of_date),
+    _atom("SQL_TIME", pa.time64("us"), hashes.java_hash_of_time, texts.show_sql_time),
+    _atom("SQL_TIMESTAMP", _MOMENT, hashes.java_hash_of_timestamp, texts.show_timestamp),
+    _atom("LOCAL_DATE", pa.date32()),
+    _atom("LOCAL_TIME", pa.time64("us"), text=texts.show_local_time),
+    _atom("LOCAL_DATE_TIME", _MOMENT, text=texts.show_local_date_time),
+    _atom(
+        "INSTANT",
+        _INSTANT,
+        hashes.java_hash_of_instant,
+        texts.show_instant,
+        to_arrow=_instant_parts,
+        from_arrow=_instant_of,
+    ),
+)

@@ -1,0 +1,330 @@
+"""The types with parts: lists, arrays, maps, tuples, rows, and what is around another type."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pyflinkstate.api.row import Row, RowKind, row_of
+from pyflinkstate.api.types import (
+    BasicArrayTypeInfo,
+    ExternalTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
+from pyflinkstate.backends.types.codec import (
+    Codec,
+    Convert,
+    Copy,
+    FromArrow,
+    JavaHash,
+    Show,
+    ToArrow,
+    column_values,
+)
+from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
+from pyflinkstate.backends.types.pickles import dump_pickle
+from pyflinkstate.backends.types.texts import show_row
+from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
+
+
+def _optional(convert: ToArrow) -> Convert:
+    if convert is None:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
+
+
+def _optional_unless_pickled(convert: ToArrow) -> Convert:
+    """None in a map is null under a declared type, and its pickle without one: a key cannot be null."""
+    return dump_pickle if convert is dump_pickle else _optional(convert)
+
+
+def _unless_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _or_null(show: Show) -> Show:
+    return lambda value: "null" if value is None else show(value)
+
+
+def _hashes_of_parts(type_info: TypeInformation, parts: Sequence[JavaHash | None]) -> list[JavaHash]:
+    for part, found in zip(type_info.parts(), parts, strict=True):
+        if found is None:
+            raise cannot_be_key(part)
+    return [found for found in parts if found is not None]
+
+
+# --- lists and arrays ------------------------------------------------------------------------------
+
+
+def _list_to_arrow(_: ListTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
+    (element,) = parts
+    return None if element is None else lambda value: [element(item) for item in value]
+
+
+def _array_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> ToArrow:
+    element = _optional(parts[0])
+    return lambda value: [element(item) for item in value]
+
+
+def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArrow:
+    (part,) = parts
+
+    def lists(array: pa.LargeListArray) -> list[Any]:
+        elements = part(array.values)
+        return [elements[start:end] for start, end in itertools.pairwise(array.offsets.to_pylist())]
+
+    return lists
+
+
+def _list_copier(parts: Sequence[Copy]) -> Copy:
+    return list if parts[0] is None else copy.deepcopy
+
+
+def _list_text(_: TypeInformation, parts: Sequence[Show]) -> Show:
+    element = _or_null(parts[0])
+    return lambda value: f"[{', '.join(map(element, value))}]"
+
+
+def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
+    (element,) = parts
+    return _unless_none(lambda value: [element(item) for item in value])
+
+
+def _sequence(
+    name: str,
+    make: Callable[[TypeInformation], TypeInformation],
+    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
+    may_become: frozenset[str] = frozenset(),
+) -> Codec:
+    return Codec(
+        name=name,
+        arrow=lambda _, parts: pa.large_list(parts[0]),
+        to_arrow=to_arrow,
+        from_arrow=_lists_from_arrow,
+        copier=_list_copier,
+        text=_list_text,
+        is_composite=True,
+        make=make,
+        may_become=may_become,
+        converted=_converted_list,
+    )
+
+
+# --- maps ------------------------------------------------------------------------------------------
+
+
+def _map_to_arrow(_: MapTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
+    key, item = map(_optional_unless_pickled, parts)
+    return lambda value: [(key(name), item(entry)) for name, entry in value.items()]
+
+
+def _maps_from_arrow(_: MapTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
+    of_keys, of_items = parts
+
+    def maps(array: pa.MapArray) -> list[Any]:
+        keys, items = of_keys(array.keys), of_items(array.items)
+        return [
+            dict(zip(keys[start:end], items[start:end], strict=True))
+            for start, end in itertools.pairwise(array.offsets.to_pylist())
+        ]
+
+    return maps
+
+
+def _map_text(_: MapTypeInfo, parts: Sequence[Show]) -> Show:
+    key, item = map(_or_null, parts)
+    return lambda value: f"{{{', '.join([f'{key(k)}={item(v)}' for k, v in value.items()])}}}"
+
+
+def _converted_map(_: MapTypeInfo, parts: Sequence[Convert]) -> Convert:
+    name, item = parts
+    return _unless_none(lambda value: {name(key): item(entry) for key, entry in value.items()})
+
+
+# --- tuples and rows -------------------------------------------------------------------------------
+
+
+def _tuple_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> Convert:
+    fields = [_optional(part) for part in parts]
+    return lambda value: tuple([field(item) for field, item in zip(fields, value, strict=True)])
+
+
+def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
+    if not parts:
+        return [()] * len(array)
+    # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
+    return list(zip(*[part(field) for part, field in zip(parts, array.flatten(), strict=True)], strict=True))
+
+
+def _tuple_hash(type_info: TupleTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
+    fields = _hashes_of_parts(type_info, parts)
+    return lambda key: java_hash_of_tuple(
+        [0 if item is None else field(item) for field, item in zip(fields, key, strict=True)]
+    )
+
+
+def _tuple_text(_: TupleTypeInfo, parts: Sequence[Show]) -> Show:
+    fields = [_or_null(part) for part in parts]
+    return lambda value: f"({','.join([show(item) for show, item in zip(fields, value, strict=True)])})"
+
+
+def _converted_fields(parts: Sequence[Convert], value: Any) -> list[Any]:
+    return [field(item) for field, item in zip(parts, value, strict=True)]
+
+
+def _converted_tuple(_: TupleTypeInfo, parts: Sequence[Convert]) -> Convert:
+    return _unless_none(lambda value: tuple(_converted_fields(parts, value)))
+
+
+def _row_arrow(type_info: RowTypeInfo, parts: Sequence[pa.DataType]) -> pa.DataType:
+    names = type_info.field_names
+    fields = [pa.field(name, part) for name, part in zip(names, parts, strict=True)]
+    return pa.struct([pa.field(_row_kind_name(names), pa.int8()), *fields])
+
+
+def _row_kind_name(names: Sequence[str]) -> str:
+    """Return what the column of a row's kind is called: no field has that name."""
+    name = "row_kind"
+    while name in names:
+        name += "_"
+    return name
+
+
+def _row_to_arrow(type_info: RowTypeInfo, parts: Sequence[ToArrow]) -> Convert:
+    fields = _tuple_to_arrow(type_info, parts)
+    return lambda row: (row.get_row_kind().value, *fields(row))
+
+
+_ROW_KINDS = tuple(RowKind)
+
+
+def _rows_from_arrow(type_info: RowTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
+    names, columns = type_info.field_names, [column_values, *parts]
+    return lambda array: [
+        row_of(values, names, _ROW_KINDS[row_kind or 0])  # no kind is under a null
+        for row_kind, *values in _structs(columns, array)
+    ]
+
+
+def _row_hash(type_info: RowTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
+    fields = _hashes_of_parts(type_info, parts)
+
+    def java_hash_of(key: Row) -> int:
+        codes = [None if item is None else field(item) for field, item in zip(fields, key, strict=True)]
+        return java_hash_of_row(key.get_row_kind(), codes)
+
+    return java_hash_of
+
+
+def _converted_row(type_info: RowTypeInfo, parts: Sequence[Convert]) -> Convert:
+    names = type_info.field_names
+    return _unless_none(lambda value: row_of(_converted_fields(parts, value), names, value.get_row_kind()))
+
+
+# --- around another type ---------------------------------------------------------------------------
+
+
+def _only(_: TypeInformation, parts: Sequence[Any]) -> Any:
+    """What is known of the one part is known of the type."""
+    (part,) = parts
+    return part
+
+
+def _external_hash(type_info: ExternalTypeInfo, parts: Sequence[JavaHash | None]) -> JavaHash:
+    (part,) = _hashes_of_parts(type_info, parts)
+    return part
+
+
+def _ttl_to_arrow(_: TtlTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
+    (stored,) = parts
+    if stored is None:
+        return None
+    # Inside a map, None without a declared type is its pickle, as it is without TTL.
+    user_value = _optional_unless_pickled(stored)
+    return lambda value: (value[0], user_value(value[1]))
+
+
+COMPOSITES: dict[type[TypeInformation], Codec] = {
+    ListTypeInfo: _sequence(
+        "LIST",
+        ListTypeInfo,
+        _list_to_arrow,
+        # Earlier releases wrote arrays as lists. Not the other way: an array may hold None.
+        may_become=frozenset({"PRIMITIVE_ARRAY", "BASIC_ARRAY", "OBJECT_ARRAY"}),
+    ),
+    PrimitiveArrayTypeInfo: _sequence("PRIMITIVE_ARRAY", PrimitiveArrayTypeInfo),
+    BasicArrayTypeInfo: _sequence("BASIC_ARRAY", BasicArrayTypeInfo),
+    ObjectArrayTypeInfo: _sequence("OBJECT_ARRAY", ObjectArrayTypeInfo),
+    MapTypeInfo: Codec(
+        name="MAP",
+        arrow=lambda _, parts: pa.map_(*parts),
+        to_arrow=_map_to_arrow,
+        from_arrow=_maps_from_arrow,
+        copier=lambda parts: dict if parts[1] is None else copy.deepcopy,
+        text=_map_text,
+        is_composite=True,
+        make=MapTypeInfo,
+        converted=_converted_map,
+        fixed_parts=1,
+    ),
+    TupleTypeInfo: Codec(
+        name="TUPLE",
+        arrow=lambda _, parts: pa.struct([pa.field(f"f{n}", part) for n, part in enumerate(parts)]),
+        to_arrow=_tuple_to_arrow,
+        from_arrow=lambda _, parts: lambda array: _structs(parts, array),
+        copier=lambda parts: copy.deepcopy if any(parts) else None,
+        java_hash=_tuple_hash,
+        hash_version=2,
+        text=_tuple_text,
+        is_composite=True,
+        make=lambda *parts: TupleTypeInfo(parts),
+        converted=_converted_tuple,
+    ),
+    RowTypeInfo: Codec(
+        name="ROW",
+        arrow=_row_arrow,
+        to_arrow=_row_to_arrow,
+        from_arrow=_rows_from_arrow,
+        copier=lambda parts: copy.deepcopy if any(parts) else copy.copy,
+        java_hash=_row_hash,
+        text=lambda _, parts: show_row,
+        is_composite=True,
+        details=lambda type_info: (type_info.get_field_names(),),
+        detail_count=1,
+        make=lambda names, *parts: RowTypeInfo(parts, names),
+        converted=_converted_row,
+    ),
+    ExternalTypeInfo: Codec(
+        name="EXTERNAL",
+        arrow=_only,
+        to_arrow=_only,
+        from_arrow=_only,
+        copier=lambda parts: parts[0],
+        java_hash=_external_hash,
+        text=_only,
+        is_composite=True,
+        make=ExternalTypeInfo,
+        converted=_only,
+    ),
+    TtlTypeInfo: Codec(
+        name="TTL",
+        arrow=lambda _, parts: pa.struct(
+            [pa.field("timestamp_ms", pa.int64(), nullable=False), pa.field("value", parts[0])]
+        ),
+        to_arrow=_ttl_to_arrow,
+        from_arrow=lambda _, parts: lambda array: _structs([column_values, *parts], array),
+        copier=lambda parts: copy.deepcopy if any(parts) else None,
+        is_composite=True,
+        make=TtlTypeInfo,
+    ),
+}

@@ -1,0 +1,81 @@
+"""Values without a declared type: pickles, and pickles that nobody has asked for yet.
+
+A file says with which type a state was written. Would restored values be loaded by that alone, a forged
+file could have a state unpickled that the program has declared a type for. So what a file calls pickled
+is restored as bytes, under a type of its own, and loaded when the program asks for it as pickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, Types
+from pyflinkstate.backends.types.codec import Codec, column_values, walk
+from pyflinkstate.backends.types.hashes import java_hash
+from pyflinkstate.errors import StateMigrationError, StateValueError
+
+#: Fixed, so that a checkpoint taken by one Python version is readable by an older one.
+PICKLE_PROTOCOL = 5
+
+
+@attrs.frozen(repr=False)
+class SealedPickles(PickledBytesTypeInfo):
+    """Values are the bytes of pickles."""
+
+
+def sealed(type_info: TypeInformation) -> TypeInformation:
+    """Return the type under which values of a file's ``type_info`` are restored."""
+    return walk(type_info, _sealed)
+
+
+def _sealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
+    return SealedPickles() if isinstance(type_info, PickledBytesTypeInfo) else type_info.with_parts(parts)
+
+
+def dump_pickle(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
+    except Exception as error:
+        raise StateValueError(
+            f"a value of {type(value).__module__}.{type(value).__qualname__} cannot be stored: {error}; "
+            f"declare a type, or define the class in a module that can be imported, which a restored "
+            f"program finds again"
+        ) from error
+
+
+def load_pickle(data: bytes | None) -> Any:
+    """Return what is in a pickle of state without a declared type, of the user's own checkpoint.
+
+    Raises:
+        StateMigrationError: the program has no such class any more, or it does not take what was written.
+    """
+    try:
+        return None if data is None else pickle.loads(data)  # noqa: S301
+    except Exception as error:
+        raise StateMigrationError(
+            f"a pickled value cannot be loaded: {type(error).__name__}: {error}; keep its class where it was "
+            f"when the checkpoint was written, and able to take what it had then"
+        ) from error
+
+
+PICKLED = Codec(
+    name="PICKLED",
+    arrow=lambda _, parts: pa.large_binary(),
+    to_arrow=lambda _, parts: dump_pickle,
+    from_arrow=lambda _, parts: lambda array: [load_pickle(value) for value in column_values(array)],
+    makes_new=False,
+    java_hash=lambda _, parts: java_hash,
+    make=Types.PICKLED_BYTE_ARRAY,
+)
+
+#: The bytes are written as they are, and loaded when they become what the program asks for.
+SEALED = Codec(
+    name="PICKLED",
+    arrow=lambda _, parts: pa.large_binary(),
+    copier=lambda parts: None,
+    converted=lambda _, parts: load_pickle,
+)

@@ -1,0 +1,79 @@
+"""The table of all types: one row for each, where all that a backend knows of it is found."""
+
+from __future__ import annotations
+
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.backends.types.atoms import ATOMS
+from pyflinkstate.backends.types.codec import Codec, JavaHash, Show, walk
+from pyflinkstate.backends.types.composites import COMPOSITES
+from pyflinkstate.backends.types.hashes import cannot_be_key
+from pyflinkstate.backends.types.namespaces import WINDOWS
+from pyflinkstate.backends.types.pickles import PICKLED, SEALED, SealedPickles
+from pyflinkstate.errors import ConfigurationError
+
+_OF_CLASS: dict[type, Codec] = {
+    **COMPOSITES,
+    **WINDOWS,
+    PickledBytesTypeInfo: PICKLED,
+    SealedPickles: SEALED,
+}
+_OF_KIND = {codec.name: codec for codec in ATOMS}
+
+#: By what a checkpoint calls the type. What is sealed has no name of its own.
+OF_NAME = {codec.name: codec for codec in (*_OF_CLASS.values(), *ATOMS) if codec.make is not None}
+
+
+def find_codec(type_info: TypeInformation) -> Codec | None:
+    """Return the row of a type, or of the one that it is derived from; None of a type of the user's own."""
+    if type_info.kind in _OF_KIND:
+        return _OF_KIND[type_info.kind]
+    return next((_OF_CLASS[cls] for cls in type(type_info).__mro__ if cls in _OF_CLASS), None)
+
+
+def codec_of(type_info: TypeInformation) -> Codec:
+    """Return the row of a type; raises ``ConfigurationError`` where it has none."""
+    codec = find_codec(type_info)
+    if codec is None:
+        raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+    return codec
+
+
+def has_own_codec(type_info: TypeInformation) -> bool:
+    """Return whether the row is of just this type, and not of one that it is derived from."""
+    return type_info.kind in _OF_KIND or type(type_info) in _OF_CLASS
+
+
+def java_hash_of_type(key_type: TypeInformation) -> JavaHash:
+    """Return what hashes keys of a type; raises ``ConfigurationError`` where values cannot be keys."""
+    found = walk(key_type, _java_hash)
+    if found is None:
+        raise cannot_be_key(key_type)
+    return found
+
+
+def _java_hash(type_info: TypeInformation, parts: list[JavaHash | None]) -> JavaHash | None:
+    codec = find_codec(type_info)
+    return None if codec is None else codec.java_hash(type_info, parts)
+
+
+def hash_version(key_type: TypeInformation) -> int:
+    """Return since which version keys of a type have had the hash that they have."""
+    return walk(key_type, _hash_version)
+
+
+def _hash_version(type_info: TypeInformation, parts: list[int]) -> int:
+    codec = find_codec(type_info)
+    return max([1 if codec is None else codec.hash_version, *parts])
+
+
+def text_of_type(type_info: TypeInformation) -> Show:
+    """Return what prints values of a type, but None.
+
+    Those of a type of the user's own are printed by Python.
+    """
+    return walk(type_info, _text)
+
+
+def _text(type_info: TypeInformation, parts: list[Show]) -> Show:
+    codec = find_codec(type_info)
+    return str if codec is None else codec.text(type_info, parts)

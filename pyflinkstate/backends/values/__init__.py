@@ -1,0 +1,23 @@
+"""Values without regard to their types: what can change in place, and how it is kept apart.
+
+The lists that state hands out are here, because copies of them are plain lists.
+"""
+
+from pyflinkstate.backends.values.isolation import (
+    RecordCounter,
+    isolated,
+    isolated_elements,
+    isolated_from,
+    take_isolated,
+)
+from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
+
+__all__ = [
+    "ListIterator",
+    "RecordCounter",
+    "changed_meanwhile",
+    "isolated",
+    "isolated_elements",
+    "isolated_from",
+    "take_isolated",
+]
