@@ -20,6 +20,7 @@ from pyflinkstate.runtime.plan.plan import (
     UnionNode,
     functions_of,
     make_plan,
+    stateful_node,
     upstream_of,
 )
 
@@ -52,5 +53,6 @@ __all__ = [
     "rebalance",
     "rescale",
     "shuffle",
+    "stateful_node",
     "upstream_of",
 ]

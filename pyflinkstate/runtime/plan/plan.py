@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError, ParallelismError
@@ -40,7 +40,7 @@ class ChainNode:
 
     parent: Node
     kind: str
-    function: Any
+    function: UserFunction
     name: str
     output_type: TypeInformation | None = None
     #: Of one that assigns watermarks: what checkpoints know it by.
@@ -82,8 +82,8 @@ class PartitionNode:
     partitioning: Partitioning
     name: str
     #: Of ``partition_custom``: see :class:`CustomPartition`.
-    partitioner: Any = None
-    key_selector: Any = None
+    partitioner: UserFunction = None
+    key_selector: UserFunction = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
         """Return what a chain runs last, before records go to so many subtasks."""
@@ -103,7 +103,7 @@ class SideOutputNode:
     output_type: TypeInformation | None = None
 
 
-def _no_key(_: Any) -> None:
+def _no_key(_: Record) -> None:
     return None
 
 
@@ -113,7 +113,7 @@ class Input:
 
     parent: Node
     partitioning: Partitioning = Partitioning.KEY
-    select_key: Callable[[Any], Any] = _no_key
+    select_key: SelectKey = _no_key
     key_type: TypeInformation = attrs.Factory(PickledBytesTypeInfo)
 
 
@@ -122,9 +122,9 @@ class KeyedNode:
     """An operator with state; its subtasks live in state slots. ``others`` are inputs after the first."""
 
     parent: Node
-    select_key: Callable[[Any], Any]
+    select_key: SelectKey
     key_type: TypeInformation
-    function: Any
+    function: UserFunction
     name: str
     output_type: TypeInformation | None = None
     uid: str | None = None
@@ -146,6 +146,28 @@ class KeyedNode:
     def inputs(self) -> tuple[Input, ...]:
         """Return all inputs, in order."""
         return Input(self.parent, self.partitioning, self.select_key, self.key_type), *self.others
+
+
+def stateful_node(
+    first: Input,
+    others: tuple[Input, ...],
+    function: UserFunction,
+    name: str,
+    output_type: TypeInformation | None,
+    uses_event_time: bool = False,
+) -> KeyedNode:
+    """Return the node of a stateful operator."""
+    return KeyedNode(
+        first.parent,
+        first.select_key,
+        first.key_type,
+        function,
+        name,
+        output_type,
+        partitioning=first.partitioning,
+        others=others,
+        uses_event_time=uses_event_time,
+    )
 
 
 @attrs.define(eq=False)
@@ -337,7 +359,7 @@ class JobPlan:
             yield Branch(node, None, (*node.operators(), *after))
 
 
-def _may_have_timers(function: Any) -> bool:
+def _may_have_timers(function: UserFunction) -> bool:
     if not isinstance(function, KeyedProcessFunction):
         return hasattr(function, "on_timer") or hasattr(function, "on_processing_time")
     return type(function).on_timer is not KeyedProcessFunction.on_timer
@@ -349,7 +371,7 @@ def _output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedO
     return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
 
 
-def functions_of(plan: JobPlan) -> Iterator[tuple[str, Any]]:
+def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
     """Yield name and function of everything of the user's that runs inside Spark tasks."""
     for head in plan.heads():
         for branch in plan.branches(head):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyflinkstate.api.types import (
     RowTypeInfo,
@@ -11,6 +10,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, KeyedNode, Node, PartitionNode, UnionNode
@@ -62,7 +62,7 @@ def check_same_type(nodes: tuple[Node, ...]) -> None:
 # --- what a source does to records -------------------------------------------------------------------
 
 
-def converted_at_source(records: Iterable[Any], type_info: TypeInformation, operator: str) -> list[Any]:
+def converted_at_source(records: Iterable[Record], type_info: TypeInformation, operator: str) -> list[Record]:
     """Return records as the type has them; a ``FLOAT`` gets 32 bits here.
 
     Raises:
