@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
@@ -79,7 +79,7 @@ def _array_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> ToArrow:
 def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArrow:
     (part,) = parts
 
-    def lists(array: pa.LargeListArray) -> list[Any]:
+    def lists(array: pa.LargeListArray) -> list[TypedValue]:
         elements = part(array.values)
         return [elements[start:end] for start, end in itertools.pairwise(array.offsets.to_pylist())]
 
@@ -103,7 +103,7 @@ def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
 def _sequence(
     name: str,
     make: Callable[[TypeInformation], TypeInformation],
-    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
+    to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
     may_become: frozenset[str] = frozenset(),
 ) -> Codec:
     return Codec(
@@ -131,7 +131,7 @@ def _map_to_arrow(_: MapTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
 def _maps_from_arrow(_: MapTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
     of_keys, of_items = parts
 
-    def maps(array: pa.MapArray) -> list[Any]:
+    def maps(array: pa.MapArray) -> list[TypedValue]:
         keys, items = of_keys(array.keys), of_items(array.items)
         return [
             dict(zip(keys[start:end], items[start:end], strict=True))
@@ -159,7 +159,7 @@ def _tuple_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> Convert:
     return lambda value: tuple([field(item) for field, item in zip(fields, value, strict=True)])
 
 
-def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
+def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[TypedValue]:
     if not parts:
         return [()] * len(array)
     # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
@@ -178,7 +178,7 @@ def _tuple_text(_: TupleTypeInfo, parts: Sequence[Show]) -> Show:
     return lambda value: f"({','.join([show(item) for show, item in zip(fields, value, strict=True)])})"
 
 
-def _converted_fields(parts: Sequence[Convert], value: Any) -> list[Any]:
+def _converted_fields(parts: Sequence[Convert], value: TypedValue) -> list[TypedValue]:
     return [field(item) for field, item in zip(parts, value, strict=True)]
 
 
@@ -234,7 +234,7 @@ def _converted_row(type_info: RowTypeInfo, parts: Sequence[Convert]) -> Convert:
 # --- around another type ---------------------------------------------------------------------------
 
 
-def _only(_: TypeInformation, parts: Sequence[Any]) -> Any:
+def _only(_: TypeInformation, parts: Sequence[TypedValue]) -> TypedValue:
     """What is known of the one part is known of the type."""
     (part,) = parts
     return part
