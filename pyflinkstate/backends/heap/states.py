@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -290,7 +290,7 @@ for _interface, _view in (
 ):
     _interface.register(_view)
 
-HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], AnyState]] = {
+HEAP_STATES: dict[StateKind, Callable[[StateValue, KeyContext, StateValue], AnyState]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

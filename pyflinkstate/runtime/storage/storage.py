@@ -17,12 +17,13 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
 
+from pyflinkstate.api.values import ArrowObject, JsonObject, Offset
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
     ByteStreamStateHandle,
@@ -259,14 +260,14 @@ class CheckpointStorage:
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
-    def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
+    def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
         with _storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
-    def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
+    def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
         """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
 
         When this returns the note outlasts a power cut.
@@ -277,13 +278,13 @@ class CheckpointStorage:
             write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
             flush_folder(self._fs, folder)
 
-    def read_planned(self, job_id: str) -> dict[int, Any]:
+    def read_planned(self, job_id: str) -> dict[int, Offset]:
         """Return the ends of epochs that :meth:`write_planned` was given.
 
         A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
         epoch was never run.
         """
-        planned: dict[int, Any] = {}
+        planned: dict[int, Offset] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
             with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
@@ -552,7 +553,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _end_of_epoch(data: bytes) -> Any:
+def _end_of_epoch(data: bytes) -> Offset:
     """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
@@ -665,7 +666,7 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        open_file: Callable[[], Any],
+        open_file: Callable[[], ArrowObject],
         delete_file: Callable[[], None],
         name: str,
         inline_threshold_bytes: int,
@@ -679,7 +680,7 @@ class FsCheckpointStateOutputStream:
         self._inline_threshold_bytes = inline_threshold_bytes
         self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
         self._buffer = bytearray()
-        self._file: Any = None
+        self._file: ArrowObject = None
         self._size = 0
 
     def write(self, data: bytes) -> None:
