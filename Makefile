@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
-PURE_TESTS := $(foreach what,c* heap_* k* map_* snapshot_* state_ma* table_* w*,tests/backends/test_$(what).py)
+PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py
 
 .PHONY: help demo test lint typecheck pytest pytest-spark-1 pytest-spark-2 pytest-pure soak bench docs clean
 

@@ -1,4 +1,4 @@
-"""Kill rounds, many of them; see ``tests/spark/kill_rounds.py``.
+"""Kill rounds, many of them; see ``tests/support/kill_rounds.py``.
 
     python tests/soak/soak_kills.py [--rounds 200] [--first 1000] [--at-once 1]
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import attrs
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from fast_jvm import make_archive
 from kill_plan import CLUSTER_KINDS, LOCAL_KINDS, Plan

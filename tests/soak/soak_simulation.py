@@ -1,4 +1,4 @@
-"""More histories of the simulated runtime; see ``tests/runtime/simulation.py``.
+"""More histories of the simulated runtime; see ``tests/simulation/simulation.py``.
 
     python tests/soak/soak_simulation.py [--histories 10000] [--first 10000]
 
@@ -12,7 +12,8 @@ import logging
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
 from simulation import Simulation
 

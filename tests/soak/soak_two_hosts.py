@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyspark
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from kill_plan import SECOND_DRIVER, Plan
 from kill_rounds import KillRound

@@ -11,6 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.spark
 
+SUPPORT = Path(__file__).parents[1] / "support"
 PROGRAM = """
 import os, signal, sys
 from processes import family
@@ -47,7 +48,7 @@ def test_an_executor_that_is_killed(tmp_path: Path) -> None:
         timeout=240,
         env={
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(SUPPORT)]),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         },

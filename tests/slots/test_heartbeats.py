@@ -61,7 +61,7 @@ class OtherDriver:
 
 @contextmanager
 def other_driver(heartbeat: HeartbeatSettings, forks: str = "none", told: str = "") -> Iterator[OtherDriver]:
-    program = Path(__file__).with_name("driver_program.py")
+    program = Path(__file__).parents[1] / "support" / "driver_program.py"
     settings = [str(heartbeat.interval_ms), str(heartbeat.timeout_ms)]
     process = subprocess.Popen([sys.executable, program, forks, *settings, told], stdout=subprocess.PIPE)
     assert process.stdout is not None

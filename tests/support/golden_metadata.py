@@ -1,6 +1,6 @@
 """What the golden ``_metadata`` files hold, by format version. Each was written once, when it was new:
 
-    python tests/runtime/golden_metadata.py
+    python tests/support/golden_metadata.py
 
 Never write one again under the same name: a later release must read what an earlier one wrote. A new
 format version gets a file of its own beside the others.
@@ -26,7 +26,7 @@ from pyflinkstate.backends.format.state_handles import (
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.state_meta import OperatorStateMode
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "storage" / "golden"
 GOLDEN = {version: FOLDER / f"metadata_v{version}" for version in (1, 2, 3, 4)}
 
 #: All of these were written when a handle did not say by which hash its keys are placed.

@@ -1,6 +1,6 @@
 """What the golden checkpoint of tuple keys holds: written when a ``TUPLE`` hashed as a Java ``List``.
 
-Written once, by the release that did so, and never again: ``python tests/backends/golden_tuple_keys.py``. Two
+Written once, by the release that did so, and never again: ``python tests/support/golden_tuple_keys.py``. Two
 subtasks of four key groups, each a file of everything and an increment with changes, removals and timers.
 """
 
@@ -23,7 +23,7 @@ from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.backends.snapshots.increments import ChangeHistory
 from pyflinkstate.errors import KeyGroupRangeError
 
-PATH = Path(__file__).parent / "golden" / "tuple_keys_v1"
+PATH = Path(__file__).parents[1] / "keys" / "golden" / "tuple_keys_v1"
 
 #: A tuple in a tuple.
 KEY_TYPE = Types.TUPLE([Types.STRING(), Types.TUPLE([Types.LONG(), Types.LONG()])])

@@ -5,7 +5,7 @@ knew no increments, and up to version 3 a ``FLOAT`` had 32 bits. The full files 
 same, and from version 3 on there is an increment to be put on top as well. The files of the version that is
 current now are written by
 
-    python tests/backends/golden_content.py
+    python tests/support/golden_content.py
 
 Never write one again under the same name: a later release must read what an earlier one wrote. A new
 format version gets a file of its own beside those that are there.
@@ -45,7 +45,7 @@ from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "format" / "golden"
 KEYS = ["flink", "été", "\U0001f600", ""]
 
 # --- version 1 ---------------------------------------------------------------------------------------
