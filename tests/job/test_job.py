@@ -20,7 +20,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.plan.plan import ChainNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink

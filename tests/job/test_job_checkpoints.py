@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.job.observe import EpochStats
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus

@@ -27,7 +27,7 @@ from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, Savepoi
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus

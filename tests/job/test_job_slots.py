@@ -43,7 +43,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.plan import KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import KeyedNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink

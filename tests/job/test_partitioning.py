@@ -26,8 +26,8 @@ from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_o
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink

@@ -9,7 +9,7 @@ import pytest
 
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
-from pyflinkstate.runtime.plan.plan import SourceNode, UnionNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig

@@ -42,7 +42,8 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
-from pyflinkstate.runtime.plan.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
+from pyflinkstate.runtime.plan.nodes import KeyedNode, Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import (

@@ -15,7 +15,7 @@ from support_sinks import history
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
-from pyflinkstate.runtime.plan.plan import ChainNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner

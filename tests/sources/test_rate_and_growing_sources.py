@@ -14,7 +14,7 @@ from support_runtime import ManualClock
 from test_sources import as_kept, epochs, numbers, records
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError, SourceError
-from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources import seen_files

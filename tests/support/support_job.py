@@ -25,7 +25,8 @@ from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRu
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
 from pyflinkstate.runtime.job.observe import EpochStats, JobListener
-from pyflinkstate.runtime.plan.plan import Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan.job_plan import make_plan
+from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus

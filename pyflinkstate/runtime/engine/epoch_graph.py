@@ -102,9 +102,12 @@ class EpochGraph(ABC, Generic[D]):
         return parts[0] if len(parts) == 1 else self.concatenate(parts)
 
     def _stage(self, node: Stage) -> D:
+        """Return what a stage gives; those before it are made first, however long the way is."""
         if node not in self._stages:
-            made = self._made(node)
-            self._stages[node] = self.keep(made) if self._read.count(node) > 1 else made
+            for stage in self._plan.stages[: self._plan.stages.index(node) + 1]:
+                if stage not in self._stages:
+                    made = self._made(stage)
+                    self._stages[stage] = self.keep(made) if self._read.count(stage) > 1 else made
         return self._stages[node]
 
     def _made(self, node: Stage) -> D:
