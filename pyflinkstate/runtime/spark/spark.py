@@ -30,7 +30,15 @@ from pyflinkstate.errors import (
     SparkUnavailableError,
     UnsupportedSessionError,
 )
-from pyflinkstate.runtime.engine import EpochEnded, EpochGraph, EpochRequest, EpochRunner, SlotsRequest, Task
+from pyflinkstate.runtime.engine import (
+    CodeBook,
+    EpochEnded,
+    EpochGraph,
+    EpochRequest,
+    EpochRunner,
+    SlotsRequest,
+    Task,
+)
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
@@ -183,6 +191,8 @@ class SparkRunner(EpochRunner):
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context = context
         self._group = group
+        #: What the last request came with, and where Spark has it.
+        self._code: CodeBook | None = None
         self._codes: SparkObject = None
         self._description = ""
         self._thread: threading.Thread | None = None
@@ -253,8 +263,8 @@ class SparkRunner(EpochRunner):
             return EpochEnded(None, self._failure(description, error))
 
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
-        if self._codes is None:
-            self._codes = self._context.broadcast(request.code.codes)
+        if self._code is not request.code:
+            self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
         with closing(_SparkGraph(self._context, request, self._codes)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
