@@ -7,16 +7,19 @@ SETUP := $(VENV)/.ready
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
 PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py
+FULL := full and not slow
 
-.PHONY: help demo test lint typecheck pytest pytest-spark-1 pytest-spark-2 pytest-pure soak bench docs clean
+.PHONY: help demo test test-full lint typecheck quick quick-on-spark full full-on-spark full-interpreted soak bench docs clean
 
 help:
-	@echo "make demo   run the main job, kill it, restore it, compare"
-	@echo "make test   ruff, mypy (strict) and pytest, state tests compiled and interpreted"
-	@echo "make soak   ten million operations on the state map, long simulations, faults put in, kill rounds, two hosts"
-	@echo "make bench  state and records/s against a dict, snapshots, epochs over much state, recovery"
-	@echo "make docs   build the documentation into build/site"
-	@echo "make clean  remove the virtual environment and caches"
+	@echo "make demo       run the main job, kill it, restore it, compare"
+	@echo "make test       the quick tier, minutes: ruff, mypy (strict), every room's tests, some jobs on Spark"
+	@echo "make test-full  all that the quick tier leaves out: every job on Spark, many more simulated histories and"
+	@echo "                modes, state tests with the interpreted core; most of an hour"
+	@echo "make soak       ten million operations on the state map, long simulations, faults put in, kill rounds, two hosts"
+	@echo "make bench      state and records/s against a dict, snapshots, epochs over much state, recovery"
+	@echo "make docs       build the documentation into build/site"
+	@echo "make clean      remove the virtual environment and caches"
 
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py)
 	@sh scripts/ensure_java.sh
@@ -27,9 +30,12 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py
 
-# Spark leaves much of a core to what goes on beside it; the four runs of pytest share no file.
-test: lint typecheck
-	@$(MAKE) --no-print-directory -j3 --output-sync=target pytest-spark-1 pytest-spark-2 pytest pytest-pure
+# Spark leaves much of a core to what goes on beside it; runs of pytest share no file.
+test: $(SETUP)
+	@$(MAKE) --no-print-directory -j3 --output-sync=target quick-on-spark quick lint typecheck
+
+test-full: $(SETUP)
+	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-interpreted
 
 lint: $(SETUP)
 	$(BIN)/ruff check .
@@ -38,19 +44,22 @@ lint: $(SETUP)
 typecheck: $(SETUP)
 	$(BIN)/mypy
 
-pytest: $(SETUP)
-	$(BIN)/python -m pytest --ignore tests/spark
+quick: $(SETUP)
+	$(BIN)/python -m pytest -m "not spark and not full and not slow"
 
-pytest-spark-1: $(SETUP)
-	$(BIN)/python -m pytest tests/spark/test_[a-k]*.py
+quick-on-spark: $(SETUP)
+	$(BIN)/python -m pytest -m "spark and not full and not slow"
 
-pytest-spark-2: $(SETUP)
-	$(BIN)/python -m pytest tests/spark/test_[l-z]*.py
+full: $(SETUP)
+	$(BIN)/python -m pytest -m "not spark and $(FULL)"
 
-pytest-pure: $(SETUP)
+full-on-spark: $(SETUP)
+	$(BIN)/python -m pytest -m "spark and $(FULL)"
+
+full-interpreted: $(SETUP)
 	@rm -rf $(PURE) && mkdir -p $(PURE) && cp -R pyflinkstate $(PURE)/
 	@find $(PURE) -name '*.so' -delete
-	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest $(PURE_TESTS)
+	PYFLINKSTATE_PURE=1 PYTHONPATH=$(PURE) $(BIN)/pytest -m "not slow" $(PURE_TESTS)
 
 soak: $(SETUP)
 	$(BIN)/python -m pytest -m slow

@@ -15,6 +15,7 @@ from collections import Counter
 import attrs
 import pytest
 from support_runtime import ack, decline
+from tiers import cases
 
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.checkpoints.coordinator import (
@@ -335,7 +336,7 @@ class Simulation:
             self.ended.add(item.checkpoint_id)
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", cases(range(BLOCKS), quick=range(2)))
 def test_the_invariants_hold_in_every_order_of_events(block: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(block * SEEDS_PER_BLOCK, (block + 1) * SEEDS_PER_BLOCK):

@@ -14,6 +14,7 @@ import attrs
 import pytest
 from simulation_storage import Killed, Operation, Process, Verdict
 from support_sinks import BOTH, JOB, FailingDisk, MakeSink, Seen, run_id, seen, seen_files, write
+from tiers import cases
 
 from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime.storage.runs import RunHistory
@@ -183,7 +184,7 @@ class Job:
 
 
 @pytest.mark.parametrize("make", BOTH, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", cases(range(60), quick=range(10)))
 def test_any_history_of_a_job(make: MakeSink, seed: int) -> None:
     job = Job(make, seed)
     job.start(None)

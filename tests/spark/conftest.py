@@ -15,16 +15,23 @@ import pytest
 from processes import slot_pids
 from pyspark import cloudpickle as cloudpickle_of_spark
 
+HERE = Path(__file__).parent
 # Read by each JVM that a test starts.
-os.environ["SPARK_CONF_DIR"] = str(Path(__file__).with_name("conf"))
+os.environ["SPARK_CONF_DIR"] = str(HERE / "conf")
 
-SHARED_DATA = Path(__file__).parents[3] / "shared" / "data" / "online_retail"
+SHARED_DATA = HERE.parents[2] / "shared" / "data" / "online_retail"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test on Spark takes seconds, so it belongs to the full tier unless it is marked as quick."""
+    for item in items:
+        if item.path.parent == HERE and not item.get_closest_marker("quick"):
+            item.add_marker(pytest.mark.full)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Ship what test files define by value: a worker that imported one would import pytest and PySpark."""
-    here = Path(__file__).parent
-    for name in {item.path.stem for item in session.items if item.path.parent == here}:
+    for name in {item.path.stem for item in session.items if item.path.parent == HERE}:
         for pickler in (cloudpickle, cloudpickle_of_spark):
             pickler.register_pickle_by_value(sys.modules[name])
 

@@ -70,6 +70,7 @@ def runs(spark: Any, tmp_path: Path) -> Runs:
     return Runs(spark, tmp_path)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("parallelism", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("example", ALL, ids=str)
 def test_its_output_is_that_of_plain_python(spark: Any, example: Example, parallelism: int) -> None:

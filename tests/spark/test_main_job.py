@@ -78,7 +78,7 @@ class MainJob:
         return demo.rows_of(self.folder / "out")
 
 
-@pytest.mark.slow
+@pytest.mark.quick
 def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()

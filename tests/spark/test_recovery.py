@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from operators import Failing, RunningSum, running_sums
 from processes import slot_pids
+from tiers import cases
 
 from pyflinkstate import (
     CheckpointStats,
@@ -180,7 +181,8 @@ def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: 
     assert runs.rows() == EXPECTED
 
 
-@pytest.mark.parametrize("parallelism", [1, 3, 5])
+@pytest.mark.quick
+@pytest.mark.parametrize("parallelism", cases([1, 3, 5], quick=[3]))
 def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
     with pytest.raises(errors.JobFailedError):
         runs.run(function=Failing(fatal=720), restarts=1)

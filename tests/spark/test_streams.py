@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from operators import History, RunningSum, running_sums
+from tiers import cases
 
 from pyflinkstate import (
     FilterFunction,
@@ -42,7 +43,8 @@ def test_what_changes_nothing_is_accepted_and_told_again(env: StreamExecutionEnv
     assert env.get_parallelism() == 3
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.quick
+@pytest.mark.parametrize("parallelism", cases([1, 2, 5], quick=[2]))
 def test_results_do_not_depend_on_parallelism(env: StreamExecutionEnvironment, parallelism: int) -> None:
     env.set_parallelism(parallelism)
     with env.from_collection(RECORDS).key_by(by_key).process(RunningSum()).execute_and_collect() as results:

@@ -4,6 +4,7 @@ import backend_support
 import contract_backends
 import pytest
 from hypothesis import settings
+from tiers import cases
 
 from pyflinkstate.api.types import Types
 
@@ -28,14 +29,14 @@ def declared(request):
     return lambda type_info: Types.PICKLED_BYTE_ARRAY()
 
 
-@pytest.fixture(params=contract_backends.EVERYWHERE)
+@pytest.fixture(params=cases(contract_backends.EVERYWHERE, contract_backends.QUICK))
 def everywhere(request):
     """Keyed state: copy-on-write, plain, both with snapshots open, and inside an operator."""
     with contract_backends.opened(request.param) as contract:
         yield contract
 
 
-@pytest.fixture(params=contract_backends.BARE)
+@pytest.fixture(params=cases(contract_backends.BARE, contract_backends.QUICK))
 def bare(request):
     """As ``everywhere``, without the operator."""
     with contract_backends.opened(request.param) as contract:

@@ -64,6 +64,8 @@ MODES = {
 EVERYWHERE = list(MODES)
 #: Without the operator: where namespaces, and more than one key at a time, can be reached.
 BARE = [name for name, mode in MODES.items() if not mode.in_operator]
+#: Both tables, with snapshots and without, and the operator: what the quick tier runs.
+QUICK = ("copy-on-write, snapshots open", "plain", "operator")
 
 
 class ScriptFunction(KeyedProcessFunction):

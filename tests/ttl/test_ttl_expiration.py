@@ -1,13 +1,15 @@
 """When state expires, over all kinds of state: the properties of Flink's ``TtlStateTestBase``.
 
-Each test runs for every context, with declared and pickled types, on both kinds of table, and with and
-without a snapshot and a restore between all steps.
+Each test runs for every context; and with declared and pickled types, on both kinds of table, with and
+without a snapshot and a restore between all steps, so that each two of these three meet.
 """
 
 import pytest
+from tiers import cases
 from ttl_contract import CONTEXTS, MAX_LONG, TTL_MS, Arena, ttl_config
 
 from pyflinkstate.api.ttl import StateTtlConfigBuilder, StateVisibility, UpdateType
+from pyflinkstate.api.types import Types
 
 ON_WRITE, ON_READ = UpdateType.OnCreateAndWrite, UpdateType.OnReadAndWrite
 NEVER, RELAXED = StateVisibility.NeverReturnExpired, StateVisibility.ReturnExpiredIfNotCleanedUp
@@ -32,14 +34,21 @@ def context(request):
     return request.param
 
 
-@pytest.fixture(params=[True, False], ids=["copy on write", "nested maps"])
-def async_snapshots(request):
-    return request.param
+#: Types, kind of table, and whether each step restores: each pair of these comes once.
+WAYS = {
+    "declared, copy on write, one run": (True, True, False),
+    "declared, nested maps, restored": (True, False, True),
+    "pickled, copy on write, restored": (False, True, True),
+    "pickled, nested maps, one run": (False, False, False),
+}
+QUICK_WAYS = ("declared, nested maps, restored", "pickled, copy on write, restored")
 
 
-@pytest.fixture(params=[False, True], ids=["one run", "restored"])
-def arena(request, context, declared, async_snapshots):
-    return Arena(context, declared, async_snapshots, restores=request.param)
+@pytest.fixture(params=cases(WAYS, QUICK_WAYS))
+def arena(request, context):
+    is_declared, async_snapshots, restores = WAYS[request.param]
+    declared = (lambda type_info: type_info) if is_declared else (lambda _: Types.PICKLED_BYTE_ARRAY())
+    return Arena(context, declared, async_snapshots, restores)
 
 
 @every_rule
