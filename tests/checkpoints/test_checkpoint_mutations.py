@@ -29,7 +29,7 @@ from support_runtime import tree
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import pickles
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 OTHER_JOB = "f" * 32
 

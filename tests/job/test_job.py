@@ -27,7 +27,7 @@ from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -50,7 +50,8 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import TaskReport
 
 pytestmark = pytest.mark.timeout(60)

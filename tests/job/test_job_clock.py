@@ -25,7 +25,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import RateSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.clock import SystemClock, steady
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 

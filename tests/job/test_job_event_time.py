@@ -24,7 +24,7 @@ from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire import frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)

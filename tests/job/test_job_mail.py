@@ -29,7 +29,7 @@ from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CancelJob, WakeUp
 
 pytestmark = pytest.mark.timeout(60)

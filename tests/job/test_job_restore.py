@@ -26,7 +26,7 @@ from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -34,7 +34,8 @@ from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.messages import AbortCheckpoint, NotifyCheckpointComplete
 
 pytestmark = pytest.mark.timeout(60)

@@ -50,7 +50,7 @@ from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.sources import Available
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CloseSlot,

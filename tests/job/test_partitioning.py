@@ -32,7 +32,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
 from pyflinkstate.runtime.wire import frames as frames_module

@@ -50,9 +50,10 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage import storage as storage_module
+from pyflinkstate.runtime.storage import checkpoints as storage_module
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.storage.runs import RunHistory
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -54,7 +54,8 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import ForeachEpochSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import tasks
 from pyflinkstate.runtime.wire.frames import decode_values
 

@@ -18,7 +18,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner, RowFormatFileSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 FIRST = history((1, 0))
 OTHER_JOB = "b" * 32

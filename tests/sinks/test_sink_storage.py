@@ -20,7 +20,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner
 from pyflinkstate.runtime.storage import durable
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 JOB = "a" * 32
 SMALL_BYTES = 512 * 1024

@@ -20,7 +20,7 @@ from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources import seen_files
 from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources.sources import Available, DirectorySource, RateSource, SplitEpoch
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 BEGAN_MS = 1_700_000_000_000
 

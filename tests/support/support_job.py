@@ -41,7 +41,7 @@ from pyflinkstate.runtime.sources.sources import (
     Source,
     SplitEpoch,
 )
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.tasks.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
