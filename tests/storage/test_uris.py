@@ -106,7 +106,8 @@ def stream_source(uri: str) -> FileSource:
 
 
 def default_savepoints(uri: str) -> object:
-    environment = cast(StreamExecutionEnvironment, SimpleNamespace(_settings=EnvironmentSettings()))
+    settings = EnvironmentSettings(lambda: 1)
+    environment = cast(StreamExecutionEnvironment, SimpleNamespace(_settings=settings))
     return StreamExecutionEnvironment.set_default_savepoint_directory(environment, uri)
 
 
