@@ -28,7 +28,8 @@ from pyflinkstate import HashMapStateBackend, RestartStrategies, StreamExecution
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.backends.operator_state.repartition import assign_state
-from pyflinkstate.runtime.storage.storage import CheckpointFolder, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
+from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_checkpoint
 
 
 @attrs.define

@@ -42,7 +42,7 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy, snapshot_runner
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
-from pyflinkstate.runtime.storage.storage import CheckpointFolder
+from pyflinkstate.runtime.storage.streams import CheckpointFolder
 
 CHANGES_BETWEEN = 50_000
 

@@ -22,21 +22,27 @@ BEGIN, END = "<!-- rooms: begin, drawn by scripts/draw_rooms.py -->", "<!-- room
 #: The floors of the house, from the top down; those of one line do not know each other.
 FLOORS = [["testing", "datastream", "common"], ["runtime"], ["backends"], ["api"], ["errors"]]
 
-ROW, WIDTH, LEFT, TOP = 30, 200, 230, 20
+ROW, WIDTH, LEFT, TOP = 30, 230, 260, 20
 
 
 def rooms_below(floor: Path) -> list[Path]:
-    """Return the packages of a floor, each above all that it imports."""
+    """Return the packages of a floor from the top down, in the order that the rule test holds."""
+    order = _orders().get(floor.name, [])
     rooms = [path for path in floor.iterdir() if (path / "__init__.py").exists()]
-    needs = {path.name: imports_of(path, floor.name) for path in rooms}
-    ordered: list[str] = []
-    while len(ordered) < len(rooms):
-        free = [name for name in needs if name not in ordered and needs[name] - {name} <= set(ordered)]
-        ordered.append(max(free, key=lambda name: (len(depth_of(name, needs)), name)))
-    return [floor / name for name in reversed(ordered)]
+    return sorted(rooms, key=lambda path: (order.index(path.name) if path.name in order else -1, path.name))
 
 
-def depth_of(name: str, needs: dict[str, set[str]]) -> set[str]:
+def _orders() -> dict[str, list[str]]:
+    rules = ast.parse((ROOT / "tests" / "test_rules.py").read_text(encoding="utf-8"))
+    found = {}
+    for node in rules.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_ORDER"):
+            name = ast.unparse(node.targets[0]).removesuffix("_ORDER").lower()
+            found[name] = ast.literal_eval(node.value)
+    return found
+
+
+def reached_from(name: str, needs: dict[str, set[str]]) -> set[str]:
     """Return all the rooms that ``name`` stands on."""
     found: set[str] = set()
     ahead = [*needs[name] - {name}]
@@ -99,7 +105,7 @@ def _room(room: Path) -> Iterator[str]:
 def drawn() -> str:
     """Return the picture: the rooms one above the other, and on the right who imports whom."""
     rows = [(floor, room) for floor in ("runtime", "backends") for room in rooms_below(PACKAGE / floor)]
-    height = TOP * 2 + ROW * (len(rows) + 5)
+    height = TOP * 2 + ROW * (len(rows) + 6)
     places = {}
     parts = [_box("testing, datastream, common", 0)]
     row = 1
@@ -111,7 +117,7 @@ def drawn() -> str:
                 places[f"{floor}.{room.name}"] = row
                 parts.append(_box(f"{room.name}/", row))
                 row += 1
-    parts += [_box("api/", row), _box("errors.py", row + 1)]
+    parts += [_label("below them", row), _box("api/", row + 1), _box("errors.py", row + 2)]
     for floor, room in rows:
         for other in sorted(_nearest(room, floor)):
             parts.append(_arc(places[f"{floor}.{room.name}"], places[f"{floor}.{other}"]))
@@ -128,7 +134,9 @@ def _nearest(room: Path, floor: str) -> set[str]:
     """Return what a room imports and does not reach through another one that it imports."""
     needs = {path.name: imports_of(path, floor) for path in rooms_below(PACKAGE / floor)}
     direct = needs[room.name] - {room.name}
-    return {name for name in direct if not any(name in depth_of(other, needs) for other in direct - {name})}
+    return {
+        name for name in direct if not any(name in reached_from(other, needs) for other in direct - {name})
+    }
 
 
 def _y(row: int) -> int:

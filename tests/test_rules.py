@@ -53,14 +53,11 @@ BACKENDS_ORDER = [
 HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
 #: These name each other's files: the doors are not compiled, so a call through one would not be native.
 COMPILED = {f"pyflinkstate.backends.{name}" for name in (*COMPILED_MODULES, "values.state_list")}
-#: Only these may name each other, and only to type checkers: a method of each returns another one.
+#: Only these may name each other: a method of each returns another one.
 FLUENT = {
     "pyflinkstate.runtime.program.connected_streams",
     "pyflinkstate.runtime.program.data_stream",
-    "pyflinkstate.runtime.program.environment",
-    "pyflinkstate.runtime.program.environment_options",
-    "pyflinkstate.runtime.program.environment_settings",
-    "pyflinkstate.runtime.program.execution_config",
+    "pyflinkstate.runtime.program.keyed_stream",
     "pyflinkstate.runtime.program.windowed_stream",
 }
 TYPE_CIRCLES = [
@@ -175,10 +172,12 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         for path in FILES
         if any(name.split(".")[0] == "pyspark" for name in imports(path))
     }
-    # The two of `program` name Spark's types in signatures only, under TYPE_CHECKING.
+    # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
         "runtime/spark/spark.py",
         "runtime/program/environment.py",
+        "runtime/program/environment_sources.py",
+        "runtime/program/stream_environment.py",
         "runtime/program/dataframes.py",
     }
 

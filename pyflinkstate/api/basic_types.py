@@ -10,23 +10,28 @@ import numbers
 import operator
 import struct
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
+from pyflinkstate.api.type_variables import T_co
+from pyflinkstate.api.values import InternalValue, Reduced, TypedValue
 from pyflinkstate.errors import ConfigurationError
+
+#: Returns a value in the form in which state keeps it, or raises ``ValueError``.
+Check: TypeAlias = Callable[[TypedValue], TypedValue]
 
 
 def _bounds(bits: int) -> tuple[int, int]:
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
-def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
+def _check_integer(name: str, bits: int) -> Check:
     low, high = _bounds(bits)
 
-    def check(value: Any) -> Any:
+    def check(value: TypedValue) -> TypedValue:
         if type(value) is not int:
             if isinstance(value, bool) or not isinstance(value, numbers.Integral):
                 raise misfit(value, name)
@@ -38,14 +43,14 @@ def _check_integer(name: str, bits: int) -> Callable[[Any], Any]:
     return check
 
 
-def _check_big_integer(value: Any) -> Any:
+def _check_big_integer(value: TypedValue) -> TypedValue:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise misfit(value, "BIG_INT")
     return operator.index(value)
 
 
-def _check_real(name: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
+def _check_real(name: str) -> Check:
+    def check(value: TypedValue) -> TypedValue:
         if type(value) is float:
             return value
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -67,7 +72,7 @@ def _to_32_bits(value: float) -> float:
     return rounded
 
 
-def _check_string(value: Any) -> Any:
+def _check_string(value: TypedValue) -> TypedValue:
     if type(value) is not str:
         if not isinstance(value, str):
             raise misfit(value, "STRING")
@@ -80,22 +85,22 @@ def _check_string(value: Any) -> Any:
     return value
 
 
-def _check_char(value: Any) -> Any:
+def _check_char(value: TypedValue) -> TypedValue:
     value = _check_string(value)
     if len(value) != 1:
         raise ValueError(f"{value!r} is not one character, as CHAR must be")
     return value
 
 
-def check_bytes(value: Any) -> Any:
+def check_bytes(value: TypedValue) -> TypedValue:
     """Return bytes, or what can be read as bytes, as ``bytes``."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise misfit(value, "PRIMITIVE_ARRAY(BYTE)")
     return bytes(value)
 
 
-def _check_instance(name: str, cls: type, but_not: tuple[type, ...] = ()) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
+def _check_instance(name: str, cls: type, but_not: tuple[type, ...] = ()) -> Check:
+    def check(value: TypedValue) -> TypedValue:
         if not isinstance(value, cls) or isinstance(value, but_not):
             raise misfit(value, name)
         return value
@@ -103,15 +108,15 @@ def _check_instance(name: str, cls: type, but_not: tuple[type, ...] = ()) -> Cal
     return check
 
 
-def _check_naive(name: str, cls: type) -> Callable[[Any], Any]:
+def _check_naive(name: str, cls: type) -> Check:
     fits = _check_instance(name, cls)
 
-    def check(value: Any) -> Any:
+    def check(value: TypedValue) -> TypedValue:
         if fits(value).tzinfo is not None:
             raise ValueError(f"{value!r} has a time zone, and {name} has none; convert it first")
         return value if type(value) is cls else _plain(value)
 
-    def _plain(value: Any) -> Any:
+    def _plain(value: TypedValue) -> TypedValue:
         """A subclass may hold what a restore would not give back: pandas' nanoseconds, or NaT."""
         if value != value or getattr(value, "nanosecond", 0):
             raise misfit(value, name)
@@ -122,7 +127,7 @@ def _check_naive(name: str, cls: type) -> Callable[[Any], Any]:
 
 _INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
+_CHECKS: dict[str, Check] = {
     "BOOLEAN": _check_instance("BOOLEAN", bool),
     **{name: _check_integer(name, bits) for name, bits in _INTEGER_BITS.items()},
     "FLOAT": _check_real("FLOAT"),
@@ -142,15 +147,15 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 @attrs.frozen(repr=False, eq=False)
-class AtomicTypeInfo(TypeInformation):
+class AtomicTypeInfo(TypeInformation[T_co]):
     """The base of types without parts. ``kind`` is the name in ``Types`` and in checkpoints."""
 
     kind: str
     #: An instance attribute, so that a hot path can bind the checking function itself.
-    check: Callable[[Any], Any] = attrs.field(init=False)  # type: ignore[assignment]
+    check: Check = attrs.field(init=False)  # type: ignore[assignment]
 
     @check.default
-    def _check_of_kind(self) -> Callable[[Any], Any]:
+    def _check_of_kind(self) -> Check:
         if self.kind not in _CHECKS:
             raise ConfigurationError(f"no basic type {self.kind!r}; choose one of {', '.join(_CHECKS)}")
         return _CHECKS[self.kind]
@@ -162,7 +167,7 @@ class AtomicTypeInfo(TypeInformation):
     def has_floats(self) -> bool:
         return self.kind == "FLOAT"
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> TypedValue:
         return _to_32_bits(value) if self.kind == "FLOAT" else value
 
     def __eq__(self, other: object) -> bool:
@@ -171,7 +176,7 @@ class AtomicTypeInfo(TypeInformation):
     def __hash__(self) -> int:
         return hash(self.kind)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return type(self), ()
 
 
@@ -193,7 +198,7 @@ class BasicType(enum.Enum):
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
-class BasicTypeInfo(AtomicTypeInfo):
+class BasicTypeInfo(AtomicTypeInfo[T_co]):
     """A :class:`BasicType`, given by itself or by name.
 
     Raises:
@@ -211,61 +216,61 @@ class BasicTypeInfo(AtomicTypeInfo):
     def __repr__(self) -> str:
         return BasicType[self.kind].value
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return type(self), (self.kind,)
 
     @staticmethod
-    def STRING_TYPE_INFO() -> BasicTypeInfo:
+    def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
         """``Types.STRING()``."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
         """``Types.BOOLEAN()``."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
         """``Types.BYTE()``."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+    def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
         """``Types.SHORT()``."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT_TYPE_INFO() -> BasicTypeInfo:
+    def INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """``Types.INT()``."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG_TYPE_INFO() -> BasicTypeInfo:
+    def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
         """``Types.LONG()``."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
         """``Types.FLOAT()``."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
         """``Types.DOUBLE()``."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+    def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
         """``Types.CHAR()``."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """``Types.BIG_INT()``."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[decimal.Decimal]:
         """``Types.BIG_DEC()``."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
@@ -276,7 +281,7 @@ class BasicTypeInfo(AtomicTypeInfo):
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
-class InstantTypeInfo(BasicTypeInfo):
+class InstantTypeInfo(BasicTypeInfo[Instant]):
     """An :class:`~pyflinkstate.api.time.Instant`."""
 
     def __init__(self, basic_type: BasicType | str = BasicType.INSTANT) -> None:
@@ -287,11 +292,11 @@ class InstantTypeInfo(BasicTypeInfo):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, obj: Any) -> Any:
+    def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return microseconds since 1970."""
         return obj.to_epoch_milli() * 1000
 
-    def from_internal_type(self, obj: Any) -> Any:
+    def from_internal_type(self, obj: InternalValue) -> TypedValue:
         """Return the moment of microseconds since 1970, to the millisecond."""
         return Instant.of_epoch_milli(obj // 1000)
 
@@ -301,7 +306,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
-class DateTypeInfo(AtomicTypeInfo):
+class DateTypeInfo(AtomicTypeInfo[datetime.date]):
     """``datetime.date``."""
 
     EPOCH_ORDINAL: ClassVar[int] = datetime.date(1970, 1, 1).toordinal()
@@ -312,17 +317,17 @@ class DateTypeInfo(AtomicTypeInfo):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, d: Any) -> Any:
+    def to_internal_type(self, d: TypedValue) -> InternalValue:
         """Return days since 1970; None stays."""
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
 
-    def from_internal_type(self, v: Any) -> Any:
+    def from_internal_type(self, v: InternalValue) -> TypedValue:
         """Return the date of days since 1970; None stays."""
         return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
-class TimeTypeInfo(AtomicTypeInfo):
+class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
     """``datetime.time`` without time zone, to the microsecond."""
 
     EPOCH_ORDINAL: ClassVar[int] = 0
@@ -333,7 +338,7 @@ class TimeTypeInfo(AtomicTypeInfo):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, t: Any) -> Any:
+    def to_internal_type(self, t: TypedValue) -> InternalValue:
         """Return microseconds since midnight, of UTC where ``t`` has a time zone; None stays."""
         if t is None:
             return None
@@ -342,13 +347,13 @@ class TimeTypeInfo(AtomicTypeInfo):
         )
         return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
 
-    def from_internal_type(self, t: Any) -> Any:
+    def from_internal_type(self, t: InternalValue) -> TypedValue:
         """Return the time of microseconds since midnight; None stays."""
         return None if t is None else (_EPOCH + t * _MICROSECOND).time()
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
-class TimestampTypeInfo(AtomicTypeInfo):
+class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
     """``datetime.datetime`` without time zone, to the microsecond."""
 
     def __init__(self) -> None:
@@ -357,11 +362,11 @@ class TimestampTypeInfo(AtomicTypeInfo):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, dt: Any) -> Any:
+    def to_internal_type(self, dt: TypedValue) -> InternalValue:
         """Return microseconds since 1970, of local time where ``dt`` has no time zone; None stays."""
         return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
 
-    def from_internal_type(self, ts: Any) -> Any:
+    def from_internal_type(self, ts: InternalValue) -> TypedValue:
         """Return the local time of microseconds since 1970; None stays."""
         return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
 
@@ -402,7 +407,7 @@ class LocalTimeTypeInfo(AtomicTypeInfo):
     def __repr__(self) -> str:
         return f"LocalTimeTypeInfo<{self.kind}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return LocalTimeTypeInfo, (self.TimeType[self.kind],)
 
 

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.basic_types import check_bytes
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
+from pyflinkstate.api.type_variables import K, T, T_co, V
+from pyflinkstate.api.values import InternalValue, TypedValue
 from pyflinkstate.errors import ConfigurationError
 
+#: The fields of a tuple.
+Fields: TypeAlias = tuple[TypedValue, ...]
 
-def _rounded(type_info: TypeInformation, value: Any) -> Any:
+
+def _rounded(type_info: TypeInformation, value: TypedValue) -> TypedValue:
     return None if value is None else type_info.rounded(value)
 
 
-def _refuse_none(value: Iterable[Any], name: str) -> None:
+def _refuse_none(value: Iterable[TypedValue], name: str) -> None:
     if any(element is None for element in value):
         raise ValueError(f"None does not fit {name} as an element")
 
 
-def _as_list(value: Any, name: str) -> Any:
+def _as_list(value: TypedValue, name: str) -> TypedValue:
     if not isinstance(value, (list, tuple)):
         raise misfit(value, name)
     return value
 
 
 @attrs.frozen(repr=False)
-class _SequenceTypeInfo(TypeInformation):
+class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
     """What lists and arrays share: elements of one type."""
 
-    element_type: TypeInformation
+    element_type: TypeInformation[T]
 
     def parts(self) -> tuple[TypeInformation, ...]:
         return (self.element_type,)
@@ -41,15 +46,15 @@ class _SequenceTypeInfo(TypeInformation):
         (element_type,) = parts
         return attrs.evolve(self, element_type=element_type)
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> list[T]:
         return [_rounded(self.element_type, element) for element in value] if self.has_floats() else value
 
 
 @attrs.frozen(repr=False)
-class ListTypeInfo(_SequenceTypeInfo):
+class ListTypeInfo(_SequenceTypeInfo[T]):
     """A list, each element of one type; None elements are refused, as in Flink's ListSerializer."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> list[T]:
         _refuse_none(_as_list(value, self.name), self.name)
         check = self.element_type.check
         return [check(element) for element in value]
@@ -69,7 +74,7 @@ _BASIC_ARRAY_KINDS = _PRIMITIVE_KINDS | {"STRING"}
 
 
 @attrs.frozen(repr=False)
-class ArrayTypeInfo(_SequenceTypeInfo):
+class ArrayTypeInfo(_SequenceTypeInfo[T]):
     """The base of arrays: a list, each element of one type; None is a legal element."""
 
     #: The name in ``Types``.
@@ -77,19 +82,22 @@ class ArrayTypeInfo(_SequenceTypeInfo):
     #: The kinds of elements that there are; None says any type.
     element_kinds: ClassVar[frozenset[str] | None] = None
 
-    element_type: TypeInformation = attrs.field()
+    element_type: TypeInformation[T] = attrs.field()
 
     @element_type.validator
-    def _check_element_type(self, attribute: object, value: TypeInformation) -> None:
+    def _check_element_type(self, attribute: object, value: TypeInformation[T]) -> None:
         if self.element_kinds is not None and value.kind not in self.element_kinds:
             kinds = ", ".join(sorted(self.element_kinds))
             raise ConfigurationError(
                 f"{self.maker} has no elements of {value}, only {kinds}; use Types.OBJECT_ARRAY or Types.LIST"
             )
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> list[T]:
         check = self.element_type.check
-        return [None if element is None else check(element) for element in _as_list(value, self.name)]
+        checked: list[TypedValue] = [
+            None if element is None else check(element) for element in _as_list(value, self.name)
+        ]
+        return checked
 
     @property
     def name(self) -> str:
@@ -100,7 +108,7 @@ class ArrayTypeInfo(_SequenceTypeInfo):
 
 
 @attrs.frozen(repr=False)
-class PrimitiveArrayTypeInfo(ArrayTypeInfo):
+class PrimitiveArrayTypeInfo(ArrayTypeInfo[T]):
     """``bytes`` for ``Types.BYTE()``, else a list of numbers, truth values or characters without None.
 
     Raises:
@@ -110,7 +118,7 @@ class PrimitiveArrayTypeInfo(ArrayTypeInfo):
     maker: ClassVar[str] = "PRIMITIVE_ARRAY"
     element_kinds: ClassVar[frozenset[str] | None] = _PRIMITIVE_KINDS
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> TypedValue:
         if self.kind:
             return check_bytes(value)
         _refuse_none(_as_list(value, self.name), self.name)
@@ -122,7 +130,7 @@ class PrimitiveArrayTypeInfo(ArrayTypeInfo):
 
 
 @attrs.frozen(repr=False)
-class BasicArrayTypeInfo(ArrayTypeInfo):
+class BasicArrayTypeInfo(ArrayTypeInfo[T]):
     """A list of numbers, truth values, characters or texts; None is a legal element.
 
     Raises:
@@ -134,7 +142,7 @@ class BasicArrayTypeInfo(ArrayTypeInfo):
 
 
 @attrs.frozen(repr=False)
-class ObjectArrayTypeInfo(ArrayTypeInfo):
+class ObjectArrayTypeInfo(ArrayTypeInfo[T]):
     """A list of elements of any type; None is a legal element."""
 
     maker: ClassVar[str] = "OBJECT_ARRAY"
@@ -144,22 +152,23 @@ class ObjectArrayTypeInfo(ArrayTypeInfo):
 
 
 @attrs.frozen(repr=False)
-class MapTypeInfo(TypeInformation):
+class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
     """A dict with keys of one type and values of another; None is a legal value."""
 
-    key_type_info: TypeInformation
-    value_type_info: TypeInformation
+    key_type_info: TypeInformation[K]
+    value_type_info: TypeInformation[V]
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> dict[K, V]:
         if not isinstance(value, dict):
             raise misfit(value, self.name)
         check_key, check_value = self.key_type_info.check, self.value_type_info.check
         try:
-            return {
+            checked: dict[K, TypedValue] = {
                 check_key(key): None if item is None else check_value(item) for key, item in value.items()
             }
         except TypeError as error:
             raise ValueError(f"a key of {self.name}: {error}") from error
+        return checked
 
     def parts(self) -> tuple[TypeInformation, ...]:
         return self.key_type_info, self.value_type_info
@@ -168,7 +177,7 @@ class MapTypeInfo(TypeInformation):
         key_type_info, value_type_info = parts
         return attrs.evolve(self, key_type_info=key_type_info, value_type_info=value_type_info)
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> dict[K, V]:
         keys, items = self.key_type_info, self.value_type_info
         return {keys.rounded(key): _rounded(items, item) for key, item in value.items()}
 
@@ -186,30 +195,30 @@ def _types(field_types: Iterable[TypeInformation]) -> tuple[TypeInformation, ...
 
 def _converted(
     field_types: Sequence[TypeInformation],
-    values: Sequence[Any],
-    convert: Callable[[TypeInformation, Any], Any],
-) -> tuple[Any, ...]:
+    values: Sequence[TypedValue],
+    convert: Callable[[TypeInformation, TypedValue], TypedValue],
+) -> Fields:
     return tuple(
         convert(field_type, value) if field_type.need_conversion() else value
         for field_type, value in zip(field_types, values, strict=True)
     )
 
 
-def _to_internal(field_type: TypeInformation, value: Any) -> Any:
+def _to_internal(field_type: TypeInformation, value: TypedValue) -> InternalValue:
     return None if value is None else field_type.to_internal_type(value)
 
 
-def _from_internal(field_type: TypeInformation, value: Any) -> Any:
+def _from_internal(field_type: TypeInformation, value: InternalValue) -> TypedValue:
     return None if value is None else field_type.from_internal_type(value)
 
 
 @attrs.frozen(repr=False)
-class TupleTypeInfo(TypeInformation):
+class TupleTypeInfo(TypeInformation[Fields]):
     """A tuple with a fixed number of typed fields; None is a legal field."""
 
     field_types: tuple[TypeInformation, ...] = attrs.field(converter=_types)
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> Fields:
         if not isinstance(value, (tuple, list)):
             raise misfit(value, self.name)
         if len(value) != len(self.field_types):
@@ -227,7 +236,7 @@ class TupleTypeInfo(TypeInformation):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return attrs.evolve(self, field_types=parts)
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> Fields:
         return tuple(map(_rounded, self.field_types, value))
 
     def get_field_types(self) -> list[TypeInformation]:
@@ -237,18 +246,18 @@ class TupleTypeInfo(TypeInformation):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, obj: Any) -> Any:
+    def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return the fields, each in the form in which the JVM gets it; None stays."""
         if obj is None:
             return None
         fields = tuple(obj) if isinstance(obj, Row) else obj
         return _converted(self.field_types, self._of_right_length(fields), _to_internal)
 
-    def from_internal_type(self, obj: Any) -> Any:
+    def from_internal_type(self, obj: InternalValue) -> TypedValue:
         """Return the tuple that :meth:`to_internal_type` was given."""
         return None if obj is None else _converted(self.field_types, obj, _from_internal)
 
-    def _of_right_length(self, fields: Any) -> Any:
+    def _of_right_length(self, fields: TypedValue) -> TypedValue:
         if not isinstance(fields, (tuple, list)) or len(fields) != len(self.field_types):
             raise misfit(fields, self.name)
         return fields
@@ -262,7 +271,7 @@ class TupleTypeInfo(TypeInformation):
 
 
 @attrs.frozen(init=False, repr=False)
-class RowTypeInfo(TypeInformation):
+class RowTypeInfo(TypeInformation[Row]):
     """A :class:`~pyflinkstate.api.row.Row` with typed fields; None is a legal field.
 
     Takes a ``Row`` by its names where it has names, a tuple or list by position, a dict by name. What is
@@ -293,7 +302,7 @@ class RowTypeInfo(TypeInformation):
         if len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
             raise ConfigurationError(f"the fields of a row need a different name each, not {list(names)}")
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> Row:
         kind = RowKind.INSERT
         if isinstance(value, Row):
             kind = value.get_row_kind()
@@ -311,16 +320,16 @@ class RowTypeInfo(TypeInformation):
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
         return RowTypeInfo(parts, self.field_names)
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> Row:
         return row_of(map(_rounded, self.field_types, value), self.field_names, value.get_row_kind())
 
-    def _check_field(self, name: str, field_type: TypeInformation, field: Any) -> Any:
+    def _check_field(self, name: str, field_type: TypeInformation, field: TypedValue) -> TypedValue:
         try:
             return field_type.check(field)
         except ValueError as error:
             raise ValueError(f"field {name!r}: {error}") from None
 
-    def _in_order(self, value: Any) -> Sequence[Any]:
+    def _in_order(self, value: TypedValue) -> Sequence[TypedValue]:
         """Return the fields of what stands for a row, in the order of the type."""
         if isinstance(value, Row):
             names = names_of(value)
@@ -333,7 +342,7 @@ class RowTypeInfo(TypeInformation):
             return self._of_right_length(value)
         raise misfit(value, self.name)
 
-    def _by_name(self, fields: Mapping[Any, Any]) -> list[Any]:
+    def _by_name(self, fields: Mapping[TypedValue, TypedValue]) -> list[TypedValue]:
         for name in self.field_names:
             if name not in fields:
                 raise ValueError(f"{safe_repr(fields)} has no field {name!r}, which {self.name} has")
@@ -342,7 +351,7 @@ class RowTypeInfo(TypeInformation):
             raise ValueError(f"{safe_repr(fields)} has a field {unknown!r}, which {self.name} has not")
         return [fields[name] for name in self.field_names]
 
-    def _of_right_length(self, fields: Sequence[Any]) -> Sequence[Any]:
+    def _of_right_length(self, fields: Sequence[TypedValue]) -> Sequence[TypedValue]:
         if len(fields) == len(self.field_names):
             return fields
         missing = self.field_names[len(fields) :]
@@ -367,14 +376,14 @@ class RowTypeInfo(TypeInformation):
     def need_conversion(self) -> bool:
         return True
 
-    def to_internal_type(self, obj: Any) -> Any:
+    def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return the number of the row's kind and the fields in the form in which the JVM gets them."""
         if obj is None:
             return None
         kind = obj.get_row_kind() if isinstance(obj, Row) else RowKind.INSERT
         return kind.value, *_converted(self.field_types, self._in_order(obj), _to_internal)
 
-    def from_internal_type(self, obj: Any) -> Any:
+    def from_internal_type(self, obj: InternalValue) -> TypedValue:
         """Return the row that :meth:`to_internal_type` was given."""
         if obj is None:
             return None
@@ -399,12 +408,12 @@ def _default_names(count: int) -> tuple[str, ...]:
 
 
 @attrs.frozen(repr=False)
-class ExternalTypeInfo(TypeInformation):
+class ExternalTypeInfo(TypeInformation[T_co]):
     """What Flink's tables call a type of theirs: values are those of ``type_info``."""
 
-    type_info: TypeInformation
+    type_info: TypeInformation[T_co]
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> T_co:
         return self.type_info.check(value)
 
     def parts(self) -> tuple[TypeInformation, ...]:
@@ -414,7 +423,7 @@ class ExternalTypeInfo(TypeInformation):
         (type_info,) = parts
         return ExternalTypeInfo(type_info)
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> T_co:
         return self.type_info.rounded(value)
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from pyflinkstate.api.values import Setting
 from pyflinkstate.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -19,10 +20,10 @@ class Configuration:
     """
 
     def __init__(self, other: Configuration | None = None) -> None:
-        self._values: dict[str, Any] = {} if other is None else dict(other._values)
+        self._values: dict[str, Setting] = {} if other is None else dict(other._values)
 
     @staticmethod
-    def from_dict(map: dict[str, Any]) -> Configuration:
+    def from_dict(map: dict[str, Setting]) -> Configuration:
         """Return a configuration of the entries of a dict."""
         configuration = Configuration()
         configuration._values.update(map)
@@ -98,7 +99,7 @@ class Configuration:
         """Set bytes."""
         return self._set(key, bytearray(value), bytearray)
 
-    def _get(self, key: str, default_value: T, convert: Callable[[Any], T]) -> T:
+    def _get(self, key: str, default_value: T, convert: Callable[[Setting], T]) -> T:
         if key not in self._values:
             return default_value
         try:
@@ -106,7 +107,7 @@ class Configuration:
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"setting {key!r} is {self._values[key]!r}: {error}") from error
 
-    def _set(self, key: str, value: Any, expected: type) -> Configuration:
+    def _set(self, key: str, value: Setting, expected: type) -> Configuration:
         fits = isinstance(value, (int, float)) if expected is float else isinstance(value, expected)
         if not fits or (isinstance(value, bool) and expected is not bool):
             raise ConfigurationError(f"setting {key!r} takes a {expected.__name__} here, not {value!r}")
@@ -132,7 +133,7 @@ class Configuration:
         self._values.update({f"{prefix or ''}{key}": value for key, value in other._values.items()})
         return self
 
-    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+    def add_all_to_dict(self, target_dict: dict[str, Setting]) -> None:
         """Put all settings into a dict, as they were set."""
         target_dict.update(self._values)
 
@@ -148,12 +149,12 @@ class Configuration:
         return f"Configuration({self._values})"
 
 
-def as_text(value: Any) -> str:
+def as_text(value: Setting) -> str:
     """Return a setting as configuration files write it: ``true``, not ``True``."""
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-def _as_bool(value: Any) -> bool:
+def _as_bool(value: Setting) -> bool:
     if isinstance(value, bool):
         return value
     known = {"true": True, "false": False}.get(str(value).strip().lower())

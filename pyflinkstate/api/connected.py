@@ -4,67 +4,69 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from pyflinkstate.api.functions import Function, KeyedProcessFunction, ProcessFunction
+from pyflinkstate.api.output_tag import SideOutput
+from pyflinkstate.api.type_variables import IN1, IN2, KEY, OUT, K_co
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """One result for each record of either stream."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: IN1) -> OUT:
         """Return the result for a record of the first stream."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: IN2) -> OUT:
         """Return the result for a record of the second stream."""
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each record of either stream."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+    def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the first stream; None is none."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+    def flat_map2(self, value: IN2) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the second stream; None is none."""
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each record of two streams without keys."""
 
     class Context(ProcessFunction.Context, ABC):
         """What the function knows of the record beside its value."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: Context) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the first stream; None is none."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: Context) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the second stream; None is none."""
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """Any number of results for each record of two streams with keys, which share state and timers."""
 
-    class Context(KeyedProcessFunction.Context, ABC):
+    class Context(KeyedProcessFunction.Context[K_co], ABC):
         """What the function knows of the record beside its value."""
 
-    class OnTimerContext(KeyedProcessFunction.OnTimerContext, Context, ABC):
+    class OnTimerContext(KeyedProcessFunction.OnTimerContext[K_co], Context[K_co], ABC):
         """What ``on_timer`` knows beside the timer's timestamp."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the first stream; None is none."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for a record of the second stream; None is none."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
         """A timer of the current key is due: return or yield results; None is none."""
         return None

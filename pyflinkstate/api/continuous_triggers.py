@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.descriptors import ReducingStateDescriptor
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.state import ReducingState
 from pyflinkstate.api.triggers import QuietTrigger, Trigger, TriggerResult
 from pyflinkstate.api.types import Types
+from pyflinkstate.api.values import Record
 from pyflinkstate.api.windows import Length, Window, length_ms
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 
@@ -16,11 +15,11 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 class Min(ReduceFunction):
     """The lesser of two."""
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: int, value2: int) -> int:
         return min(value1, value2)
 
 
-class _ContinuousTrigger(QuietTrigger):
+class _ContinuousTrigger(QuietTrigger[Window]):
     """What the two continuous triggers share: the time of the next firing is state."""
 
     def __init__(self, interval: Length) -> None:
@@ -94,7 +93,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         return ContinuousEventTimeTrigger(interval)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -138,7 +137,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         return ContinuousProcessingTimeTrigger(interval)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         fire_time = self._fire_time(ctx)
         if fire_time.get() is None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeAlias
 
 import attrs
 
 from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
+from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.type_variables import ACC, IN, OUT, K, S, T, V
 from pyflinkstate.api.types import ArrayTypeInfo, ListTypeInfo, MapTypeInfo, TypeInformation, Types
 from pyflinkstate.errors import DescriptorTypeError
 
@@ -28,14 +30,18 @@ class StateKind(enum.Enum):
     MAP = "MAP"
 
 
-def _check_name(descriptor: StateDescriptor, _: Any, name: Any) -> None:
+#: A field of a descriptor, as attrs shows it to what checks it.
+_Field: TypeAlias = "attrs.Attribute[object]"
+
+
+def _check_name(descriptor: StateDescriptor, _: attrs.Attribute[str], name: str) -> None:
     if not isinstance(name, str):
         raise DescriptorTypeError(
             f"{type(descriptor).__name__}: the name must be a str, not {name!r}", name=repr(name)
         )
 
 
-def _check_type(descriptor: StateDescriptor, attribute: Any, type_info: Any) -> None:
+def _check_type(descriptor: StateDescriptor, attribute: _Field, type_info: object) -> None:
     if not isinstance(type_info, TypeInformation):
         raise DescriptorTypeError(
             f"{type(descriptor).__name__} {descriptor.name!r}: {attribute.name} must be made by "
@@ -53,8 +59,8 @@ def _type_field() -> Any:
 
 
 @attrs.frozen
-class StateDescriptor:
-    """The base of the five descriptors."""
+class StateDescriptor(Generic[S]):
+    """The base of the five descriptors; the parameter is the kind of state."""
 
     kind: ClassVar[StateKind]
 
@@ -91,7 +97,7 @@ class StateDescriptor:
 
 
 @attrs.frozen
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
     """Describes a :class:`~pyflinkstate.api.state.ValueState`.
 
     ``default_value`` is what ``value()`` returns, as a copy, where nothing is stored; PyFlink has none,
@@ -100,8 +106,8 @@ class ValueStateDescriptor(StateDescriptor):
 
     kind: ClassVar[StateKind] = StateKind.VALUE
 
-    value_type_info: TypeInformation = _type_field()
-    default_value: Any = attrs.field(default=None, kw_only=True, hash=False)
+    value_type_info: TypeInformation[T] = _type_field()
+    default_value: T | None = attrs.field(default=None, kw_only=True, hash=False)
 
     def __attrs_post_init__(self) -> None:
         if self.default_value is None:
@@ -120,12 +126,12 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 @attrs.frozen
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor[ListState[T]], Generic[T]):
     """Describes a :class:`~pyflinkstate.api.state.ListState`."""
 
     kind: ClassVar[StateKind] = StateKind.LIST
 
-    elem_type_info: TypeInformation = _type_field()
+    elem_type_info: TypeInformation[T] = _type_field()
 
     @property
     def stored_type(self) -> TypeInformation:
@@ -133,13 +139,13 @@ class ListStateDescriptor(StateDescriptor):
 
 
 @attrs.frozen
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
     """Describes a :class:`~pyflinkstate.api.state.MapState`."""
 
     kind: ClassVar[StateKind] = StateKind.MAP
 
-    key_type_info: TypeInformation = _type_field()
-    value_type_info: TypeInformation = _type_field()
+    key_type_info: TypeInformation[K] = _type_field()
+    value_type_info: TypeInformation[V] = _type_field()
 
     def __attrs_post_init__(self) -> None:
         unhashable = isinstance(self.key_type_info, (ListTypeInfo, MapTypeInfo, ArrayTypeInfo))
@@ -155,23 +161,23 @@ class MapStateDescriptor(StateDescriptor):
 
 
 @attrs.frozen
-class _PlainReduceFunction(ReduceFunction):
+class _PlainReduceFunction(ReduceFunction[T]):
     """A plain callable as a reduce function."""
 
-    _func: Callable[[Any, Any], Any]
+    _func: Callable[[T, T], T]
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T) -> T:
         return self._func(value1, value2)
 
 
-def _as_reduce_function(func: Any) -> Any:
+def _as_reduce_function(func: ReduceFunction[T] | Callable[[T, T], T]) -> ReduceFunction[T]:
     if isinstance(func, (ReduceFunction, type)) or not callable(func):
-        return func
+        return func  # type: ignore[return-value]  # the validator refuses a class
     return _PlainReduceFunction(func)
 
 
-def _check_function(cls: type, what: str) -> Callable[[Any, Any, Any], None]:
-    def check(descriptor: StateDescriptor, attribute: Any, func: Any) -> None:
+def _check_function(cls: type, what: str) -> Callable[[StateDescriptor, _Field, object], None]:
+    def check(descriptor: StateDescriptor, attribute: _Field, func: object) -> None:
         if not isinstance(func, cls):
             raise DescriptorTypeError(
                 f"{type(descriptor).__name__} {descriptor.name!r}: {attribute.name} must be {what},"
@@ -183,7 +189,7 @@ def _check_function(cls: type, what: str) -> Callable[[Any, Any, Any], None]:
 
 
 @attrs.frozen
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor[ReducingState[T]], Generic[T]):
     """Describes a :class:`~pyflinkstate.api.state.ReducingState`.
 
     ``reduce_function`` is a :class:`ReduceFunction` or any callable of two values.
@@ -191,13 +197,13 @@ class ReducingStateDescriptor(StateDescriptor):
 
     kind: ClassVar[StateKind] = StateKind.REDUCING
 
-    reduce_function: ReduceFunction = attrs.field(
+    reduce_function: ReduceFunction[T] = attrs.field(
         converter=_as_reduce_function,
         validator=_check_function(ReduceFunction, "a ReduceFunction or a callable"),
     )
-    type_info: TypeInformation = _type_field()
+    type_info: TypeInformation[T] = _type_field()
 
-    def get_reduce_function(self) -> ReduceFunction:
+    def get_reduce_function(self) -> ReduceFunction[T]:
         """Return the reduce function."""
         return self.reduce_function
 
@@ -207,7 +213,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
 
 @attrs.frozen
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
     """Describes a :class:`~pyflinkstate.api.state.AggregatingState`.
 
     ``state_type_info`` is the type of the accumulator.
@@ -215,12 +221,12 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     kind: ClassVar[StateKind] = StateKind.AGGREGATING
 
-    agg_function: AggregateFunction = attrs.field(
+    agg_function: AggregateFunction[IN, ACC, OUT] = attrs.field(
         validator=_check_function(AggregateFunction, "an AggregateFunction"),
     )
-    state_type_info: TypeInformation = _type_field()
+    state_type_info: TypeInformation[ACC] = _type_field()
 
-    def get_agg_function(self) -> AggregateFunction:
+    def get_agg_function(self) -> AggregateFunction[IN, ACC, OUT]:
         """Return the aggregate function."""
         return self.agg_function
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar, Generic
 
 from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.output_tag import SideOutput
 from pyflinkstate.api.timers import TimeDomain, TimerService
+from pyflinkstate.api.type_variables import ACC, IN, KEY, OUT, K_co, T
 from pyflinkstate.errors import StateAccessError
 
 
@@ -43,75 +45,75 @@ class Function(ABC):  # noqa: B024 - the base of all functions, abstract by inte
         self.__dict__["_runtime_context"] = runtime_context
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     """One result for each record."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: IN) -> OUT:
         """Return the result for ``value``."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     """Any number of results for each record."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any] | None:
+    def flat_map(self, value: IN) -> Iterable[OUT] | None:
         """Return or yield the results for ``value``; None is none."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     """Keeps or drops each record."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: IN) -> bool:
         """Return whether ``value`` is kept."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[IN, K_co]):
     """Gives the key of each record."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: IN) -> K_co:
         """Return the key of ``value``."""
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[KEY]):
     """Says which partition the records of a key go to."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int) -> int:
         """Return a partition, from 0 to before ``num_partitions``."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     """Combines two values into one of the same kind."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T) -> T:
         """Combine what is stored (``value1``) with what is new (``value2``)."""
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     """Feeds values into an accumulator."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN, accumulator: ACC) -> ACC:
         """Return ``accumulator`` with ``value`` in it; changing it in place is allowed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> OUT:
         """Return the result of ``accumulator``."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
         """Return one accumulator out of two."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Any number of results for each record of a stream that is not keyed."""
 
     class Context(ABC):
@@ -126,18 +128,18 @@ class ProcessFunction(Function):
             """Return what tells the time; timers are for streams with keys."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: Context) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for ``value``; None is none."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Any number of results for each record of a keyed stream, with keyed state."""
 
-    class Context(ABC):
+    class Context(ABC, Generic[K_co]):
         """What ``process_element`` knows of the record beside its value."""
 
         @abstractmethod
-        def get_current_key(self) -> Any:
+        def get_current_key(self) -> K_co:
             """Return the key of the record."""
 
         @abstractmethod
@@ -148,7 +150,7 @@ class KeyedProcessFunction(Function):
         def timer_service(self) -> TimerService:
             """Return what tells the time and keeps timers."""
 
-    class OnTimerContext(Context):
+    class OnTimerContext(Context[K_co]):
         """What ``on_timer`` knows beside the timer's timestamp."""
 
         @abstractmethod
@@ -156,9 +158,9 @@ class KeyedProcessFunction(Function):
             """Return which time the timer went by."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
         """Return or yield the results for ``value``; None is none."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
         """A timer of the current key is due: return or yield results; None is none."""
         return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeAlias
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.errors import ConfigurationError
 
 
-class OutputTag:
+class OutputTag(Generic[T]):
     """Names a side output. A function yields ``(tag, value)``; ``get_side_output(tag)`` is its stream.
 
     Tags are equal if their ids are, as in Flink.
@@ -26,13 +28,13 @@ class OutputTag:
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: TypeInformation | None = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeInformation[T] | None = None) -> None:
         if not tag_id or not isinstance(tag_id, str):
             raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
         if type_info is not None and not isinstance(type_info, TypeInformation):
             raise ConfigurationError(f"OutputTag {tag_id!r}: {type_info!r} is no type information")
         self.tag_id = tag_id
-        self.type_info = Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info
+        self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info
         OutputTag.exists = True
 
     def __eq__(self, other: object) -> bool:
@@ -44,11 +46,15 @@ class OutputTag:
     def __repr__(self) -> str:
         return f"OutputTag({self.tag_id!r}, {self.type_info})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return OutputTag, (self.tag_id, self.type_info)
 
 
-def is_side_output(result: Any) -> bool:
+#: What a function yields for a side output.
+SideOutput: TypeAlias = tuple[OutputTag, Record]
+
+
+def is_side_output(result: Record) -> bool:
     """Return whether what a function yielded is ``(tag, value)``.
 
     >>> is_side_output((OutputTag("late"), 1)), is_side_output(("late", 1))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+
+from pyflinkstate.api.values import FieldValue, Reduced
 
 
 class RowKind(enum.Enum):
@@ -44,9 +45,9 @@ class Row:
 
     _fields: tuple[str, ...] | None
     _row_kind: RowKind
-    _values: list[Any]
+    _values: list[FieldValue]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: FieldValue, **kwargs: FieldValue) -> None:
         if args and kwargs:
             raise ValueError("a Row has its fields by position or by name, not both")
         self._fields = tuple(kwargs) if kwargs else None
@@ -54,13 +55,13 @@ class Row:
         self._row_kind = RowKind.INSERT
 
     @staticmethod
-    def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+    def of_kind(row_kind: RowKind, *args: FieldValue, **kwargs: FieldValue) -> Row:
         """Return a row of a kind, with fields by position or by name."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
-    def __call__(self, *args: Any) -> Row:
+    def __call__(self, *args: FieldValue) -> Row:
         """Return a row whose fields are named by the values of this one.
 
         Fewer values than names make a row of the first names.
@@ -92,7 +93,7 @@ class Row:
             raise ValueError(f"{self!r} has {len(self._values)} fields, not {len(field_names)}")
         self._fields = tuple(field_names)
 
-    def get_fields_by_names(self, names: Iterable[str]) -> list[Any]:
+    def get_fields_by_names(self, names: Iterable[str]) -> list[FieldValue]:
         """Return the fields of these names in their order; all fields if the row has no names.
 
         Raises:
@@ -102,7 +103,7 @@ class Row:
             return list(self._values)
         return [self._values[self._position(name)] for name in names]
 
-    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+    def as_dict(self, recursive: bool = False) -> dict[str, FieldValue]:
         """Return the fields by name.
 
         Args:
@@ -123,13 +124,13 @@ class Row:
             raise ValueError(f"{self!r} has no field {name!r}")
         return self._fields.index(name)
 
-    def __getitem__(self, item: int | str | slice) -> Any:
+    def __getitem__(self, item: int | str | slice) -> FieldValue:
         """Return a field by position or name; of a slice, a list."""
         if isinstance(item, str):
             return self._values[self._position(item)]
         return self._values[item]
 
-    def __setitem__(self, key: int | str | slice, value: Any) -> None:
+    def __setitem__(self, key: int | str | slice, value: FieldValue) -> None:
         """Set a field by position or name; there must be one.
 
         Raises:
@@ -144,7 +145,7 @@ class Row:
                 raise ValueError(f"a Row keeps its number of fields, which {value!r} would change")
         self._values[key] = value
 
-    def __getattr__(self, item: str) -> Any:
+    def __getattr__(self, item: str) -> FieldValue:
         # Special names are asked for by copy and pickle, of rows that are not whole yet.
         if not item.startswith("__") and item not in Row.__slots__:
             fields = self._fields
@@ -152,7 +153,7 @@ class Row:
                 return self._values[fields.index(item)]
         raise AttributeError(f"a Row without a field {item!r}", name=item, obj=self)
 
-    def __setattr__(self, key: str, value: Any) -> None:
+    def __setattr__(self, key: str, value: FieldValue) -> None:
         if key not in Row.__slots__:
             raise AttributeError(f"set a field by row[{key!r}] = value, not as an attribute")
         object.__setattr__(self, key, value)
@@ -161,7 +162,7 @@ class Row:
         """Return whether there is a field named so; without names, one of this value."""
         return item in (self._values if self._fields is None else self._fields)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[FieldValue]:
         return iter(self._values)
 
     def __len__(self) -> int:
@@ -190,20 +191,22 @@ class Row:
         named = zip(self._fields, self._values, strict=True)
         return f"Row({', '.join(f'{name}={value!r}' for name, value in named)})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return _restored, (tuple(self._values), self._fields, self._row_kind.value)
 
     def __copy__(self) -> Row:
         return row_of(self._values, self._fields, self._row_kind)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Row:
+    def __deepcopy__(self, memo: dict[int, FieldValue]) -> Row:
         row = row_of((), self._fields, self._row_kind)
         memo[id(self)] = row  # first, for a row that holds itself
         row._values.extend([copy.deepcopy(value, memo) for value in self._values])
         return row
 
 
-def row_of(values: Iterable[Any], names: tuple[str, ...] | None, row_kind: RowKind = RowKind.INSERT) -> Row:
+def row_of(
+    values: Iterable[FieldValue], names: tuple[str, ...] | None, row_kind: RowKind = RowKind.INSERT
+) -> Row:
     """Return a row of ``values``, by position where ``names`` is None."""
     row = Row(*values)
     row._fields = names
@@ -211,11 +214,11 @@ def row_of(values: Iterable[Any], names: tuple[str, ...] | None, row_kind: RowKi
     return row
 
 
-def _restored(values: tuple[Any, ...], names: tuple[str, ...] | None, row_kind: int) -> Row:
+def _restored(values: tuple[FieldValue, ...], names: tuple[str, ...] | None, row_kind: int) -> Row:
     return row_of(values, names, RowKind(row_kind))
 
 
-def fields_to_hash(row: Row) -> list[Any]:
+def fields_to_hash(row: Row) -> list[FieldValue]:
     """Return the fields in an order that is one for all rows that are equal."""
     if row._fields is None:
         return row._values
@@ -229,7 +232,7 @@ def names_of(row: Row) -> tuple[str, ...] | None:
     return row._fields
 
 
-def _as_dicts(value: Any) -> Any:
+def _as_dicts(value: FieldValue) -> FieldValue:
     if isinstance(value, Row):
         return value.as_dict(recursive=True)
     if isinstance(value, list):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import BinaryIO, Generic, TypeVar
+from typing import BinaryIO, Generic
 
-T = TypeVar("T")
+from pyflinkstate.api.type_variables import T
 
 
 class TypeSerializer(ABC, Generic[T]):

@@ -6,9 +6,9 @@ import numbers
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.values import Record
 from pyflinkstate.api.window_assigners import (
     ByEventTime,
     ByProcessingTime,
@@ -24,11 +24,11 @@ class SessionWindowTimeGapExtractor(ABC):
     """Gives the gap that ends a session, element by element."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: Record) -> int:
         """Return the gap after ``element`` in ms; it must be positive."""
 
 
-class _Sessions(TimeSource, MergingWindowAssigner[Any, TimeWindow]):
+class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
     """What all kinds of sessions share."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergeCallback[TimeWindow]) -> None:
@@ -49,7 +49,7 @@ class _StaticSessions(_Sessions):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._session_gap)]
@@ -70,13 +70,13 @@ class _DynamicSessions(_Sessions):
         self._extractor = session_window_time_gap_extractor
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         return [TimeWindow(time, time + self._gap(element))]
 
-    def _gap(self, element: Any) -> int:
-        gap: Any = self._extractor.extract(element)
+    def _gap(self, element: Record) -> int:
+        gap: object = self._extractor.extract(element)
         if not isinstance(gap, numbers.Integral) or isinstance(gap, bool) or gap <= 0:
             raise BadRecordError(
                 f"{self!r}: a session's gap is a positive number of milliseconds, and "

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic
 
-K = TypeVar("K")
-V = TypeVar("V")
-T = TypeVar("T")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
+from pyflinkstate.api.type_variables import IN, OUT, K, T, V
 
 
 class State(ABC):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 from pyflinkstate.api.descriptors import ReducingStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import ReduceFunction
 from pyflinkstate.api.metrics import MetricGroup
+from pyflinkstate.api.type_variables import S, T, W
 from pyflinkstate.api.types import Types
-from pyflinkstate.api.windows import TimeWindow
+from pyflinkstate.api.values import Record
+from pyflinkstate.api.windows import TimeWindow, Window
 from pyflinkstate.errors import ConfigurationError
-
-T = TypeVar("T")
-W = TypeVar("W")
 
 
 class TriggerResult(enum.Enum):
@@ -76,7 +75,7 @@ class Trigger(ABC, Generic[T, W]):
             """Delete the timer, if it is there."""
 
         @abstractmethod
-        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+        def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
             """Return state of the current key and window. It shares its name with per-window state."""
 
     class OnMergeContext(TriggerContext):
@@ -118,32 +117,32 @@ class Trigger(ABC, Generic[T, W]):
         """The window is gone: delete timers and clear state."""
 
 
-class QuietTrigger(Trigger[Any, Any]):
+class QuietTrigger(Trigger[Record, W]):
     """Does nothing, unless told otherwise."""
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: W, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
         """Nothing to be done."""
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
         """Nothing to be done."""
 
 
-class NeverTrigger(QuietTrigger):
+class NeverTrigger(QuietTrigger[Window]):
     """Never fires; what global windows have unless told otherwise."""
 
 
-class EventTimeTrigger(QuietTrigger):
+class EventTimeTrigger(QuietTrigger[TimeWindow]):
     """Fires when the watermark passes the end of the window, and then at each late element."""
 
     @staticmethod
@@ -152,7 +151,7 @@ class EventTimeTrigger(QuietTrigger):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -174,7 +173,7 @@ class EventTimeTrigger(QuietTrigger):
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
-class ProcessingTimeTrigger(QuietTrigger):
+class ProcessingTimeTrigger(QuietTrigger[TimeWindow]):
     """Fires when the machine's time passes the end of the window."""
 
     @staticmethod
@@ -183,7 +182,7 @@ class ProcessingTimeTrigger(QuietTrigger):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: TimeWindow, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
@@ -203,11 +202,11 @@ class ProcessingTimeTrigger(QuietTrigger):
 
 
 class _Sum(ReduceFunction):
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: int, value2: int) -> int:
         return value1 + value2
 
 
-class CountTrigger(QuietTrigger):
+class CountTrigger(QuietTrigger[Window]):
     """Fires at each ``window_size`` elements; the window keeps them all.
 
     Raises:
@@ -224,11 +223,11 @@ class CountTrigger(QuietTrigger):
         return CountTrigger(window_size)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+        self, element: Record, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         count = ctx.get_partitioned_state(self._count_state_descriptor)
         count.add(1)
-        if count.get() < self._window_size:
+        if (count.get() or 0) < self._window_size:
             return TriggerResult.CONTINUE
         count.clear()
         return TriggerResult.FIRE
@@ -236,44 +235,42 @@ class CountTrigger(QuietTrigger):
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
         ctx.merge_partitioned_state(self._count_state_descriptor)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
         ctx.get_partitioned_state(self._count_state_descriptor).clear()
 
 
-class PurgingTrigger(Trigger[Any, Any]):
+class PurgingTrigger(Trigger[T, W]):
     """Has another trigger's window drop its contents whenever it fires."""
 
-    def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
+    def __init__(self, nested_trigger: Trigger[T, W]) -> None:
         if not isinstance(nested_trigger, Trigger):
             raise ConfigurationError(f"PurgingTrigger: a trigger is needed, not {nested_trigger!r}")
         self.nested_trigger = nested_trigger
 
     @staticmethod
-    def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+    def of(nested_trigger: Trigger[T, W]) -> PurgingTrigger[T, W]:
         """Return a trigger."""
         return PurgingTrigger(nested_trigger)
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
-    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         return _purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def can_merge(self) -> bool:
         return self.nested_trigger.can_merge()
 
-    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
         self.nested_trigger.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
         self.nested_trigger.clear(window, ctx)
 
 

@@ -11,22 +11,26 @@ discovered by a checkpoint, minutes later. How a type is written lives in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Generic
 
 import attrs
 
+from pyflinkstate.api.type_variables import T_co
+from pyflinkstate.api.values import InternalValue, TypedValue
+
 
 @attrs.frozen(repr=False)
-class TypeInformation:
+class TypeInformation(Generic[T_co]):
     """The base of all types. ``check`` accepts everything here."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: TypedValue) -> T_co:
         """Return ``value`` in the form in which the state keeps it.
 
         Raises:
             ValueError: the value does not fit; the message says why.
         """
-        return value
+        checked: T_co = value
+        return checked
 
     def parts(self) -> tuple[TypeInformation, ...]:
         """Return the types that this one is made of, in order; none where it has no parts."""
@@ -40,20 +44,21 @@ class TypeInformation:
         """Return whether there are numbers of 32 bits in a value: ``FLOAT``."""
         return any(part.has_floats() for part in self.parts())
 
-    def rounded(self, value: Any) -> Any:
+    def rounded(self, value: TypedValue) -> T_co:
         """Return a value that fits with its ``FLOAT`` numbers rounded to 32 bits.
 
         State keeps them as they are, as PyFlink's does. Rounded are keys, namespaces and the keys of maps,
         which are to be found again, and records where a source converts them.
         """
-        return value
+        rounded: T_co = value
+        return rounded
 
     @property
-    def check_key(self) -> Callable[[Any], Any]:
+    def check_key(self) -> Callable[[TypedValue], T_co]:
         """What checks a value by which something is to be found again: :meth:`check`, and it rounds."""
         return self._check_and_round if self.has_floats() else self.check
 
-    def _check_and_round(self, value: Any) -> Any:
+    def _check_and_round(self, value: TypedValue) -> T_co:
         return self.rounded(self.check(value))
 
     @property
@@ -70,11 +75,11 @@ class TypeInformation:
         """Return whether PyFlink hands values to the JVM in another form."""
         return False
 
-    def to_internal_type(self, obj: Any) -> Any:
+    def to_internal_type(self, obj: TypedValue) -> InternalValue:
         """Return the form in which PyFlink hands a value to the JVM."""
         return obj
 
-    def from_internal_type(self, obj: Any) -> Any:
+    def from_internal_type(self, obj: InternalValue) -> TypedValue:
         """Return the value that :meth:`to_internal_type` was given."""
         return obj
 

@@ -6,6 +6,10 @@ Names are PyFlink's (``pyflink.common.typeinfo``). :class:`Types` makes types; w
 
 from __future__ import annotations
 
+import datetime
+import decimal
+from collections.abc import Sequence
+
 from pyflinkstate.api.basic_types import (
     BasicType,
     BasicTypeInfo,
@@ -29,7 +33,9 @@ from pyflinkstate.api.composite_types import (
     RowTypeInfo,
     TupleTypeInfo,
 )
+from pyflinkstate.api.time import Instant
 from pyflinkstate.api.type_information import TypeInformation, safe_repr
+from pyflinkstate.api.type_variables import K, T, V
 
 __all__ = [
     "ArrayTypeInfo",
@@ -61,77 +67,77 @@ class Types:
     """Makes type information, under PyFlink's names (``pyflink.common.Types``)."""
 
     @staticmethod
-    def BOOLEAN() -> TypeInformation:
+    def BOOLEAN() -> TypeInformation[bool]:
         """``bool``."""
         return BasicTypeInfo("BOOLEAN")
 
     @staticmethod
-    def BYTE() -> TypeInformation:
+    def BYTE() -> TypeInformation[int]:
         """``int`` of 8 bits, -128 to 127."""
         return BasicTypeInfo("BYTE")
 
     @staticmethod
-    def SHORT() -> TypeInformation:
+    def SHORT() -> TypeInformation[int]:
         """``int`` of 16 bits."""
         return BasicTypeInfo("SHORT")
 
     @staticmethod
-    def INT() -> TypeInformation:
+    def INT() -> TypeInformation[int]:
         """``int`` of 32 bits."""
         return BasicTypeInfo("INT")
 
     @staticmethod
-    def LONG() -> TypeInformation:
+    def LONG() -> TypeInformation[int]:
         """``int`` of 64 bits."""
         return BasicTypeInfo("LONG")
 
     @staticmethod
-    def FLOAT() -> TypeInformation:
+    def FLOAT() -> TypeInformation[float]:
         """``float``. Keys, and what a source converts, are rounded to 32 bits; state keeps what it gets."""
         return BasicTypeInfo("FLOAT")
 
     @staticmethod
-    def DOUBLE() -> TypeInformation:
+    def DOUBLE() -> TypeInformation[float]:
         """``float``; an ``int`` is converted."""
         return BasicTypeInfo("DOUBLE")
 
     @staticmethod
-    def CHAR() -> TypeInformation:
+    def CHAR() -> TypeInformation[str]:
         """``str`` of one character."""
         return BasicTypeInfo("CHAR")
 
     @staticmethod
-    def STRING() -> TypeInformation:
+    def STRING() -> TypeInformation[str]:
         """``str`` without lone surrogates."""
         return BasicTypeInfo("STRING")
 
     @staticmethod
-    def BIG_INT() -> TypeInformation:
+    def BIG_INT() -> TypeInformation[int]:
         """``int`` of any size."""
         return BasicTypeInfo("BIG_INT")
 
     @staticmethod
-    def BIG_DEC() -> TypeInformation:
+    def BIG_DEC() -> TypeInformation[decimal.Decimal]:
         """``decimal.Decimal``."""
         return BasicTypeInfo("BIG_DEC")
 
     @staticmethod
-    def INSTANT() -> TypeInformation:
+    def INSTANT() -> TypeInformation[Instant]:
         """``Instant``: a moment to the nanosecond."""
         return InstantTypeInfo()
 
     @staticmethod
-    def SQL_DATE() -> TypeInformation:
+    def SQL_DATE() -> TypeInformation[datetime.date]:
         """``datetime.date``."""
         return DateTypeInfo()
 
     @staticmethod
-    def SQL_TIME() -> TypeInformation:
+    def SQL_TIME() -> TypeInformation[datetime.time]:
         """``datetime.time`` without time zone, to the microsecond."""
         return TimeTypeInfo()
 
     @staticmethod
-    def SQL_TIMESTAMP() -> TypeInformation:
+    def SQL_TIMESTAMP() -> TypeInformation[datetime.datetime]:
         """``datetime.datetime`` without time zone, to the microsecond."""
         return TimestampTypeInfo()
 
@@ -146,36 +152,38 @@ class Types:
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """A list of numbers, truth values, characters or texts, or of None."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def OBJECT_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """A list of anything, or of None."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> TypeInformation:
+    def LIST(element_type_info: TypeInformation[T]) -> TypeInformation[list[T]]:
         """A list of one element type."""
         return ListTypeInfo(element_type_info)
 
     @staticmethod
-    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+    def MAP(
+        key_type_info: TypeInformation[K], value_type_info: TypeInformation[V]
+    ) -> TypeInformation[dict[K, V]]:
         """A dict of one key type and one value type."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
+    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:
         """A tuple of fixed field types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
+    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:
         """A ``Row`` of fixed field types, whose fields are called ``f0``, ``f1`` ..."""
         return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> RowTypeInfo:
         """A ``Row`` of fixed field names and types."""
         return RowTypeInfo(field_types, field_names)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.time import Duration, milliseconds_of
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import ConfigurationError
 
 #: Flink's ``Long.MIN_VALUE``: what an assigner is given where a record has no timestamp yet.
@@ -18,7 +18,7 @@ class TimestampAssigner(ABC):
     """Gives each record its timestamp."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
         """Return the event time of ``value``, in milliseconds since 1970.
 
         Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
@@ -20,7 +20,9 @@ from pyflinkstate.api.triggers import (
     Trigger,
     positive_count,
 )
+from pyflinkstate.api.type_variables import T, W
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import Record
 from pyflinkstate.api.windows import (
     MIN_LONG_VALUE,
     CountWindow,
@@ -34,9 +36,6 @@ from pyflinkstate.api.windows import (
 )
 from pyflinkstate.api.windows import MergeCallback as WindowMergeCallback
 from pyflinkstate.errors import BadRecordError, ConfigurationError
-
-T = TypeVar("T")
-W = TypeVar("W")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -63,7 +62,7 @@ class WindowAssigner(ABC, Generic[T, W]):
         """
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger:
         """Return the trigger that windows have unless told otherwise. ``env`` may be None."""
 
     @abstractmethod
@@ -98,7 +97,7 @@ class ByEventTime(TimeSource):
     def is_event_time(self) -> bool:
         return True
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger:
         return EventTimeTrigger()
 
     def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
@@ -116,14 +115,14 @@ class ByProcessingTime(TimeSource):
     def is_event_time(self) -> bool:
         return False
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger:
         return ProcessingTimeTrigger()
 
     def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
         return context.get_current_processing_time()
 
 
-class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
+class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
     """What the two kinds of tumbling windows share."""
 
     def __init__(self, size: Length, offset: Length = 0) -> None:
@@ -136,7 +135,7 @@ class _TumblingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         start = time - (time - self._offset) % self._size
@@ -175,7 +174,7 @@ class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
         return TumblingProcessingTimeWindows(size, 0 if offset is None else offset)
 
 
-class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
+class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
     """What the two kinds of sliding windows share."""
 
     def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
@@ -189,7 +188,7 @@ class _SlidingWindows(TimeSource, WindowAssigner[Any, TimeWindow]):
             )
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         time = self._time(timestamp, context)
         last_start = time - (time - self._offset) % self._slide
@@ -232,7 +231,7 @@ class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
         return SlidingProcessingTimeWindows(size, slide, 0 if offset is None else offset)
 
 
-class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
+class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
     """One window for all elements of a key. It needs a trigger: its own never fires."""
 
     def __init__(self) -> None:
@@ -244,11 +243,11 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger:
         return NeverTrigger()
 
     def get_window_serializer(self) -> TypeInformation:
@@ -261,7 +260,7 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return "GlobalWindows()"
 
 
-class _CountWindows(WindowAssigner[Any, CountWindow]):
+class _CountWindows(WindowAssigner[Record, CountWindow]):
     """What the two kinds of count windows share: how many elements a key had so far is state."""
 
     _window_size: int
@@ -274,7 +273,7 @@ class _CountWindows(WindowAssigner[Any, CountWindow]):
         count.update(number + 1)
         return number
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger:
         return PurgingTrigger(CountTrigger(self._window_size))
 
     def get_window_serializer(self) -> TypeInformation:
@@ -301,7 +300,7 @@ class CountTumblingWindowAssigner(_CountWindows):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         return [CountWindow(self._next_number(context) // self._window_size)]
 
@@ -327,7 +326,7 @@ class CountSlidingWindowAssigner(_CountWindows):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Record, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         number = self._next_number(context)
         last = number // self._window_slide

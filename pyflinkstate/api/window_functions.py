@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 from pyflinkstate.api.context import KeyedStateStore
 from pyflinkstate.api.functions import Function
-
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W")
-W2 = TypeVar("W2")
+from pyflinkstate.api.type_variables import IN, KEY, OUT, W, W_co
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
@@ -35,11 +30,11 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
         """Return or yield the results; see :meth:`WindowFunction.apply`."""
 
 
-class _WindowContext(ABC, Generic[W2]):
+class _WindowContext(ABC, Generic[W_co]):
     """What the contexts of both process functions share."""
 
     @abstractmethod
-    def window(self) -> W2:
+    def window(self) -> W_co:
         """Return the window."""
 
     @abstractmethod
@@ -57,7 +52,7 @@ class _WindowContext(ABC, Generic[W2]):
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """As :class:`WindowFunction`, with time and state."""
 
-    class Context(_WindowContext[W2]):
+    class Context(_WindowContext[W_co]):
         """What is known of the window beside its contents."""
 
         @abstractmethod
@@ -70,28 +65,28 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
     @abstractmethod
     def process(
-        self, key: KEY, context: ProcessWindowFunction.Context[Any], elements: Iterable[IN]
+        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
     ) -> Iterable[OUT] | None:
         """Return or yield the results; None is none.
 
         ``elements`` is a list: all elements, or the one value that they were reduced or aggregated to.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
         """The window is gone: clear the per-window state."""
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     """As :class:`AllWindowFunction`, with state."""
 
-    class Context(_WindowContext[W2]):
+    class Context(_WindowContext[W_co]):
         """What is known of the window beside its contents."""
 
     @abstractmethod
     def process(
-        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[IN]
+        self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]
     ) -> Iterable[OUT] | None:
         """Return or yield the results; see :meth:`ProcessWindowFunction.process`."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
         """The window is gone: clear the per-window state."""

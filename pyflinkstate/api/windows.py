@@ -10,12 +10,14 @@ import datetime
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Generic
 
 import attrs
 
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.type_variables import W
 from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.values import TypedValue
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it says that there is none.
 MIN_LONG_VALUE = -(2**63)
@@ -35,9 +37,6 @@ def length_ms(length: Length) -> int:
         ConfigurationError: it is none.
     """
     return length if type(length) is int else milliseconds_of(length)  # type: ignore[arg-type]
-
-
-W = TypeVar("W")
 
 
 class MergeCallback(ABC, Generic[W]):
@@ -156,7 +155,7 @@ def _is_long(value: object) -> bool:
 class TimeWindowSerializer(WindowSerializer):
     """The type of :class:`TimeWindow`: two integers of 64 bits."""
 
-    def check(self, value: Any) -> TimeWindow:
+    def check(self, value: TypedValue) -> TimeWindow:
         if type(value) is not TimeWindow:
             raise _misfit(value, self.name)
         if not (_is_long(value.start) and _is_long(value.end)):
@@ -172,7 +171,7 @@ class TimeWindowSerializer(WindowSerializer):
 class CountWindowSerializer(WindowSerializer):
     """The type of :class:`CountWindow`: an integer of 64 bits."""
 
-    def check(self, value: Any) -> CountWindow:
+    def check(self, value: TypedValue) -> CountWindow:
         if type(value) is not CountWindow or not _is_long(value.id):
             raise _misfit(value, self.name)
         return value
@@ -186,7 +185,7 @@ class CountWindowSerializer(WindowSerializer):
 class GlobalWindowSerializer(WindowSerializer):
     """The type of :class:`GlobalWindow`."""
 
-    def check(self, value: Any) -> GlobalWindow:
+    def check(self, value: TypedValue) -> GlobalWindow:
         if type(value) is not GlobalWindow:
             raise _misfit(value, self.name)
         return value

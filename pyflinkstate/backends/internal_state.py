@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Protocol
 
+from pyflinkstate.api.values import Stored
 from pyflinkstate.errors import StateValueError
 
 
 class StateEntry(Protocol):
     """One entry of a state, reached by a visitor."""
 
-    def stored(self) -> Any:
+    def stored(self) -> Stored:
         """Return what is stored now, not to be changed through; None when the entry is gone."""
 
-    def writable(self) -> Any:
+    def writable(self) -> Stored:
         """Return what is stored now, shared with no snapshot; None when the entry is gone."""
 
-    def update(self, stored: Any) -> None:
+    def update(self, stored: Stored) -> None:
         """Store something else; None removes the entry."""
 
 
@@ -34,10 +35,10 @@ class InternalState(Protocol):
     def set_current_namespace(self, namespace: Hashable) -> None:
         """Bind the state to ``namespace``; raises ``StateValueError`` where it does not fit."""
 
-    def get_internal(self) -> Any:
+    def get_internal(self) -> Stored:
         """Return what is stored, or None."""
 
-    def update_internal(self, stored: Any) -> None:
+    def update_internal(self, stored: Stored) -> None:
         """Store ``stored`` unchecked; None clears."""
 
     def clear(self) -> None:
@@ -49,5 +50,5 @@ class InternalState(Protocol):
     def visitor(self, max_positions: int) -> StateVisitor:
         """Return a visitor that looks at no more than ``max_positions`` places at a time."""
 
-    def set_snapshot_transformer(self, factory: Callable[[], Callable[[Any], Any]]) -> None:
+    def set_snapshot_transformer(self, factory: Callable[[], Callable[[Stored], Stored]]) -> None:
         """Have each snapshot pass stored values through a transformer of its own; None drops an entry."""

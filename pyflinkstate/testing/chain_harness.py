@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
@@ -46,7 +46,10 @@ class OneInputOperatorHarness(WithOutput):
     """
 
     def __init__(
-        self, *functions: Any, output_type: TypeInformation | None = None, clock: ManualClock | None = None
+        self,
+        *functions: UserFunction,
+        output_type: TypeInformation | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         super().__init__()
         self.clock = ManualClock() if clock is None else clock
@@ -61,7 +64,7 @@ class OneInputOperatorHarness(WithOutput):
             self._chain.close()
             raise
 
-    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one record; return the values of what it gave to the main output.
 
         Behind a ``WatermarkStrategy`` the watermark advances after each record; a job waits for more of them.
@@ -76,7 +79,7 @@ class OneInputOperatorHarness(WithOutput):
         self._chain.source_time.timestamp = timestamp
         return self._run([isolated(value)])
 
-    def process_watermark(self, timestamp: int) -> list[Any]:
+    def process_watermark(self, timestamp: int) -> list[Record]:
         """Advance the watermark before the operators; it never goes back. Nothing here has timers."""
         time = self._chain.source_time
         time.watermark = max(time.watermark, timestamp)
@@ -94,7 +97,7 @@ class OneInputOperatorHarness(WithOutput):
         """Return where event time stands behind the operators."""
         return self._watermark
 
-    def _run(self, values: Sequence[Any]) -> list[Any]:
+    def _run(self, values: Sequence[Record]) -> list[Record]:
         chain, given = self._chain, []
         for value in chain.through(values):
             checked = self._checked(value)
@@ -121,7 +124,7 @@ class OneInputOperatorHarness(WithOutput):
         self.close()
 
 
-def _operator(function: Any, number: int) -> ChainedOperator:
+def _operator(function: UserFunction, number: int) -> ChainedOperator:
     if isinstance(function, ChainedOperator):
         return function
     for kind, name in _KINDS:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Record
 from pyflinkstate.runtime.plan import OutputCheck
 from pyflinkstate.runtime.wire import user_failure
 
@@ -22,7 +21,7 @@ class CheckedOutput:
         is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)
         self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Record) -> Record:
         """Return the value as its type keeps it; raises ``BadRecordError`` if it does not fit."""
         if self._check is None:
             return value

@@ -13,6 +13,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
+from pyflinkstate.api.values import Record
 from pyflinkstate.testing.harnesses import KeyedOneInputOperatorHarness
 from pyflinkstate.testing.snapshots import split
 
@@ -29,7 +30,7 @@ class FirstOrders(KeyedProcessFunction):
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(24)).build())
         self.first = runtime_context.get_state(descriptor)
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterator[Record]:
         """Pass on the first order; others go to a side output."""
         _, order = value
         if self.first.value() is not None:
@@ -39,7 +40,7 @@ class FirstOrders(KeyedProcessFunction):
         ctx.timer_service().register_event_time_timer((ctx.timestamp() or 0) + HOUR_MS)
         yield order
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Record]:
         """Remind."""
         yield f"remind {ctx.get_current_key()} of {self.first.value()}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
@@ -15,13 +15,14 @@ from pyflinkstate.api.connected import (
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator, StatefulOperator
 from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.operator_harness import OperatorHarness
 
-Selector = Callable[[Any], Any] | KeySelector
+Selector = SelectKey | KeySelector
 
 _TWO_INPUTS = (CoMapFunction, CoFlatMapFunction)
 #: Inputs hang on something; what it is does not matter here.
@@ -53,12 +54,16 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
     """
 
     def __init__(
-        self, function: Any, key_selector: Selector, key_type: TypeInformation | None = None, **options: Any
+        self,
+        function: UserFunction,
+        key_selector: Selector,
+        key_type: TypeInformation | None = None,
+        **options: Any,
     ) -> None:
         _check(function, KeyedProcessFunction)
         super().__init__(function, (keyed_input(key_selector, key_type),), **options)
 
-    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one record; return the values of what it gave to the main output.
 
         Args:
@@ -75,19 +80,19 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
 class _TwoInputs(OperatorHarness):
     """Two inputs, with watermarks of their own."""
 
-    def process_element1(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_element1(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one record of the first input; return the values of what it gave to the main output."""
         return self._process(0, value, timestamp)
 
-    def process_element2(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_element2(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one record of the second input; return the values of what it gave to the main output."""
         return self._process(1, value, timestamp)
 
-    def process_watermark1(self, timestamp: int) -> list[Any]:
+    def process_watermark1(self, timestamp: int) -> list[Record]:
         """Advance the watermark of the first input; that of the operator is the lesser of both."""
         return self._advance(0, timestamp)
 
-    def process_watermark2(self, timestamp: int) -> list[Any]:
+    def process_watermark2(self, timestamp: int) -> list[Record]:
         """Advance the watermark of the second input; that of the operator is the lesser of both."""
         return self._advance(1, timestamp)
 
@@ -105,7 +110,7 @@ class KeyedTwoInputOperatorHarness(_TwoInputs):
 
     def __init__(
         self,
-        function: Any,
+        function: UserFunction,
         key_selector1: Selector,
         key_selector2: Selector,
         key_type: TypeInformation | None = None,
@@ -124,7 +129,7 @@ class TwoInputOperatorHarness(_TwoInputs):
         **options: see :class:`OperatorHarness`.
     """
 
-    def __init__(self, function: Any, **options: Any) -> None:
+    def __init__(self, function: UserFunction, **options: Any) -> None:
         _check(function, CoProcessFunction, *_TWO_INPUTS)
         inputs = Input(_NOWHERE, Partitioning.FORWARD), Input(_NOWHERE, Partitioning.FORWARD)
         super().__init__(function, inputs, **options)
@@ -143,7 +148,7 @@ class BroadcastOperatorHarness(OperatorHarness):
 
     def __init__(
         self,
-        function: Any,
+        function: UserFunction,
         broadcast_state_descriptors: Sequence[MapStateDescriptor],
         key_selector: Selector | None = None,
         key_type: TypeInformation | None = None,
@@ -157,16 +162,16 @@ class BroadcastOperatorHarness(OperatorHarness):
             operator = BroadcastOperator(function, tuple(broadcast_state_descriptors))
         super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
 
-    def process_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one record of the stream that is not broadcast; return the values of what it gave."""
         return self._process(0, value, timestamp)
 
-    def process_broadcast_element(self, value: Any, timestamp: int | None = None) -> list[Any]:
+    def process_broadcast_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
         """Process one broadcast record; return the values of what it gave."""
         return self._process(1, value, timestamp)
 
 
-def keyed_input(key_selector: Any, key_type: TypeInformation | None) -> Input:
+def keyed_input(key_selector: UserFunction, key_type: TypeInformation | None) -> Input:
     """Return an input whose records have keys."""
     select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
     if not callable(select):
@@ -174,7 +179,7 @@ def keyed_input(key_selector: Any, key_type: TypeInformation | None) -> Input:
     return Input(_NOWHERE, Partitioning.KEY, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
 
-def _check(function: Any, *expected: type) -> None:
+def _check(function: UserFunction, *expected: type) -> None:
     if not isinstance(function, (*expected, StatefulOperator)):
         names = ", ".join(kind.__name__ for kind in expected)
         raise ConfigurationError(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
 from pyflinkstate.backends.keys import key_group_range
@@ -67,7 +68,7 @@ class OperatorHarness(WithOutput):
 
     def __init__(
         self,
-        function: Any,
+        function: UserFunction,
         inputs: tuple[Input, ...],
         *,
         name: str | None = None,
@@ -98,7 +99,7 @@ class OperatorHarness(WithOutput):
 
     # --- records and time ------------------------------------------------------------------------------
 
-    def process_watermark(self, timestamp: int) -> list[Any]:
+    def process_watermark(self, timestamp: int) -> list[Record]:
         """Advance the watermark of every input; return the values of what that gave.
 
         One that is not later than the last changes nothing: a watermark never goes back.
@@ -106,7 +107,7 @@ class OperatorHarness(WithOutput):
         results = [self._advance(number, timestamp) for number in range(len(self._split))]
         return [value for values in results for value in values]
 
-    def set_processing_time(self, now_ms: int) -> list[Any]:
+    def set_processing_time(self, now_ms: int) -> list[Record]:
         """Set the clock, in ms since 1970, and fire the timers that are due; return what they gave."""
         self.clock.now_ms = now_ms
         return self._fire_timers()
@@ -119,14 +120,14 @@ class OperatorHarness(WithOutput):
         """Return where event time stands."""
         return self.subtask.watermark
 
-    def _process(self, number: int, value: Any, timestamp: int | None) -> list[Any]:
+    def _process(self, number: int, value: Record, timestamp: int | None) -> list[Record]:
         frame = self._frame(number, value, timestamp)
         fired = self._fire_timers()
         output = Output()
         self.subtask.process_frame(frame, output)
         return fired + self._collect(output)
 
-    def _frame(self, number: int, value: Any, timestamp: int | None) -> KeyedFrame:
+    def _frame(self, number: int, value: Record, timestamp: int | None) -> KeyedFrame:
         record = [isolated(value)]  # a job pickles it
         frames = dict(self._split[number](record, None if timestamp is None else [timestamp]))
         if self._part.subtask not in frames:
@@ -137,7 +138,7 @@ class OperatorHarness(WithOutput):
             )
         return frames[self._part.subtask]
 
-    def _advance(self, number: int, timestamp: int) -> list[Any]:
+    def _advance(self, number: int, timestamp: int) -> list[Record]:
         if not self._merger.advance(FrameTime(number, 0, timestamp)):
             return []
         output = Output()
@@ -146,12 +147,12 @@ class OperatorHarness(WithOutput):
         self._collected.main.append(Watermark(self._merger.watermark))
         return values
 
-    def _fire_timers(self) -> list[Any]:
+    def _fire_timers(self) -> list[Record]:
         output = Output()
         self.subtask.fire_timers(output)
         return self._collect(output)
 
-    def _collect(self, output: Output) -> list[Any]:
+    def _collect(self, output: Output) -> list[Record]:
         values = [self._checked(value) for value in output.values]
         self._collected.add(values, output.timestamps)
         for tag_id, columns in output.side.items():
@@ -247,6 +248,6 @@ class OperatorHarness(WithOutput):
         )
 
 
-def _name_of(function: Any) -> str:
+def _name_of(function: UserFunction) -> str:
     inner = function.function if isinstance(function, StatefulOperator) else None
     return type(function if inner is None else inner).__name__

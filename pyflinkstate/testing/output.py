@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.values import Record
 from pyflinkstate.testing.checked_output import CheckedOutput
 
 
@@ -20,7 +20,7 @@ class StreamRecord:
         timestamp: its event time in ms since 1970; None without one.
     """
 
-    value: Any
+    value: Record
     timestamp: int | None = None
 
 
@@ -42,11 +42,11 @@ class CollectedOutput:
         self.main: list[StreamRecord | Watermark] = []
         self.side: dict[str, list[StreamRecord]] = {}
 
-    def add(self, values: Iterable[Any], timestamps: Iterable[int | None]) -> None:
+    def add(self, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
         """Take results of the main output."""
         self.main.extend(map(StreamRecord, values, timestamps))
 
-    def add_side(self, tag_id: str, values: Iterable[Any], timestamps: Iterable[int | None]) -> None:
+    def add_side(self, tag_id: str, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
         """Take results of a side output."""
         self.side.setdefault(tag_id, []).extend(map(StreamRecord, values, timestamps))
 
@@ -61,7 +61,7 @@ class WithOutput:
         """Return all results and watermarks of the main output so far, in their order."""
         return list(self._collected.main)
 
-    def extract_output_values(self) -> list[Any]:
+    def extract_output_values(self) -> list[Record]:
         """Return the values of all results of the main output so far."""
         return [item.value for item in self._collected.main if isinstance(item, StreamRecord)]
 
@@ -77,6 +77,6 @@ class WithOutput:
             for record in self._collected.side.get(output_tag.tag_id, ())
         ]
 
-    def extract_side_output_values(self, output_tag: OutputTag) -> list[Any]:
+    def extract_side_output_values(self, output_tag: OutputTag) -> list[Record]:
         """Return the values of all results of a side output so far."""
         return [record.value for record in self.get_side_output(output_tag)]

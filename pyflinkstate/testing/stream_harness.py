@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo
+from pyflinkstate.api.values import SelectKey
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import (
     ChainedOperator,
@@ -17,7 +18,7 @@ from pyflinkstate.runtime.plan import (
     PartitionNode,
     SourceNode,
 )
-from pyflinkstate.runtime.program import DataStream, EnvironmentSettings
+from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
@@ -28,12 +29,15 @@ from pyflinkstate.testing.harnesses import (
 )
 
 
-class _NoEnvironment(EnvironmentSettings):
+class _NoEnvironment:
     """What streams ask of their environment while a program is put together; runs nothing."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
         self._assigners = 0
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
 
     def next_assigner_id(self) -> str:
         self._assigners += 1
@@ -110,7 +114,7 @@ def _stateful(node: KeyedNode, options: dict[str, Any]) -> Any:
         _check_first(one.parent)
     options = {"name": node.name, "output_type": node.output_type, **options}
     kinds = [one.partitioning for one in inputs]
-    select_keys: list[Any] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
+    select_keys: list[SelectKey] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
     key_type = inputs[0].key_type if select_keys else PickledBytesTypeInfo()
     if kinds[-1] is Partitioning.BROADCAST:
         select_key = select_keys[0] if select_keys else None

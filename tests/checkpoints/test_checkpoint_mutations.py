@@ -30,7 +30,7 @@ from tiers import cases
 from pyflinkstate.backends.format.framing import encode_head
 from pyflinkstate.backends.types import pickles
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 OTHER_JOB = "f" * 32
 

@@ -18,7 +18,8 @@ from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.job.deployment import Deployments, fit
-from pyflinkstate.runtime.plan.plan import JobPlan, KeyedNode, KeyedOperator, SourceNode
+from pyflinkstate.runtime.plan.job_plan import JobPlan, KeyedOperator
+from pyflinkstate.runtime.plan.nodes import KeyedNode, SourceNode
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import SlotId
 

@@ -21,11 +21,11 @@ from support_runtime import PICKLED
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(120)]
 

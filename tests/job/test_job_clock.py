@@ -15,7 +15,7 @@ from support_runtime import PICKLED, ManualClock
 from pyflinkstate.errors import CheckpointFailuresExceededError, JobFailedError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.plan import KeyedNode
+from pyflinkstate.runtime.plan.nodes import KeyedNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -25,7 +25,7 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import RateSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.clock import SystemClock, steady
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 

@@ -19,13 +19,13 @@ from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire import frames as frames_module
 
 pytestmark = pytest.mark.timeout(120)

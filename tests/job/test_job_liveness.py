@@ -23,7 +23,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.slots.control import SlotLost
 from pyflinkstate.runtime.slots.stdout import Lines, OutputForwarder
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import AcquireSlot, RegisterSlot, SlotUnavailable, StartSlot
 from pyflinkstate.runtime.wire.transport import Address
 

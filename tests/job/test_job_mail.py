@@ -24,12 +24,12 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import JobListener
-from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CancelJob, WakeUp
 
 pytestmark = pytest.mark.timeout(60)

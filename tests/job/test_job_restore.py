@@ -21,12 +21,12 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
 

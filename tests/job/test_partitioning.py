@@ -26,13 +26,13 @@ from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_o
 
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.job import job as job_module
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
 from pyflinkstate.runtime.wire import frames as frames_module

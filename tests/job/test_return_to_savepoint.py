@@ -19,7 +19,7 @@ from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink, FrameWriter, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import Encoder
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.frames import decode_values
 
 pytestmark = pytest.mark.timeout(60)

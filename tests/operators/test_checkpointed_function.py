@@ -36,7 +36,7 @@ from pyflinkstate.errors import (
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import CheckpointTrigger

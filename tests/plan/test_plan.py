@@ -10,16 +10,15 @@ from support_runtime import PICKLED
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.plan import (
+from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
+from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
     KeyedNode,
     Node,
     SideOutputNode,
     SinkNode,
     SourceNode,
-    Stage,
     UnionNode,
-    make_plan,
 )
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.plan.plan import SourceNode, UnionNode
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig, RuntimeExecutionMode
+from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
+from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
+from pyflinkstate.runtime.program.environment_options import apply_configuration
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode, ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -22,37 +23,34 @@ from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
 from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 
 
-class Settings(EnvironmentSettings):
-    """An environment without Spark, which notes what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: dict[str, Any] = {}
-        for name in (
-            "set_parallelism",
-            "set_max_parallelism",
-            "set_default_savepoint_directory",
-            "set_restart_strategy",
-            "restore_from",
-        ):
-            setattr(self, name, lambda value, name=name: self.told.update({name: value}))
-
-    def get_parallelism(self) -> int:
-        return int(self.told.get("set_parallelism", 1))
-
-    def get_max_parallelism(self) -> int | None:
-        return self.told.get("set_max_parallelism")
+def new_settings() -> EnvironmentSettings:
+    return EnvironmentSettings(lambda: 2)
 
 
-def told(settings: dict[str, Any]) -> Settings:
-    return Settings().configure(Configuration.from_dict(settings))
+def told(options: dict[str, Any]) -> EnvironmentSettings:
+    settings = new_settings()
+    apply_configuration(settings, Configuration.from_dict(options))
+    return settings
 
 
 def test_what_is_of_the_environment() -> None:
-    env = told({"parallelism.default": "4", "pipeline.max-parallelism": 8, "pipeline.name": "a job"})
-    assert env.told == {"set_max_parallelism": 8, "set_parallelism": 4}
-    assert list(env.told) == ["set_max_parallelism", "set_parallelism"]
-    assert env._default_job_name == "a job"
+    settings = told({"parallelism.default": "4", "pipeline.max-parallelism": 8, "pipeline.name": "a job"})
+    assert (settings.parallelism, settings.max_parallelism) == (4, 8)
+    assert settings.default_job_name == "a job"
+
+
+def test_the_max_parallelism_bounds_the_parallelism_whichever_comes_first() -> None:
+    with pytest.raises(ParallelismError):
+        told({"parallelism.default": 9, "pipeline.max-parallelism": 8})
+
+
+def test_where_no_parallelism_is_set_it_is_the_default_one_else_sparks() -> None:
+    settings = new_settings()
+    assert settings.get_parallelism() == 2
+    settings.set_default_parallelism(5)
+    assert settings.get_parallelism() == 5
+    settings.set_parallelism(3)
+    assert settings.get_parallelism() == 3
 
 
 @pytest.mark.parametrize("mode", RuntimeExecutionMode)
@@ -80,7 +78,7 @@ def test_checkpoints() -> None:
             "execution.checkpointing.data-inline-threshold": "10 kb",
             "execution.checkpointing.unaligned.enabled": False,
         }
-    ).get_checkpoint_config()
+    ).checkpoints
     assert config.get_checkpoint_interval() == 10_000
     assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
     assert config.get_checkpoint_timeout() == 120_000
@@ -101,7 +99,7 @@ def test_checkpoints() -> None:
 
 def test_older_names_of_settings() -> None:
     env = told({"state.backend": "hashmap", "state.savepoints.dir": "/s", "execution.savepoint.path": "/s/1"})
-    assert env.told == {"set_default_savepoint_directory": "/s", "restore_from": "/s/1"}
+    assert (env.savepoint_directory, env.restore_path) == ("/s", "/s/1")
 
 
 @pytest.mark.parametrize(
@@ -124,8 +122,7 @@ def test_older_names_of_settings() -> None:
     ],
 )
 def test_restart_strategies(settings: dict[str, Any], strategy: Any) -> None:
-    env = told({f"restart-strategy.{key}": value for key, value in settings.items()})
-    assert env.told == {"set_restart_strategy": strategy}
+    assert told({f"restart-strategy.{key}": value for key, value in settings.items()}).restart == strategy
 
 
 def test_settings_of_pythons_workers_are_logged_and_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -134,7 +131,7 @@ def test_settings_of_pythons_workers_are_logged_and_left(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == [
         "setting 'python.executable' has no meaning here: Spark starts the Python workers"
     ]
-    assert env._configuration.key_set() == {"python.executable", "no.such.key"}
+    assert env.configuration.key_set() == {"python.executable", "no.such.key"}
 
 
 @pytest.mark.parametrize(
@@ -165,25 +162,29 @@ def test_what_is_not_there_is_refused(key: str, value: str) -> None:
         told({key: value})
 
 
-def test_what_changes_nothing_is_accepted_and_told_again() -> None:
-    env = Settings()
-    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (100, True)
-    env.set_buffer_timeout(5).disable_operator_chaining()
-    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (5, False)
-    config = env.get_config()
-    assert config is env.get_config()
-    assert isinstance(config, ExecutionConfig)
+def test_what_is_set_on_the_execution_config_is_set_for_the_environment() -> None:
+    settings = new_settings()
+    config = ExecutionConfig(settings)
     assert (config.get_auto_watermark_interval(), config.get_max_parallelism()) == (200, -1)
     config.set_parallelism(3).set_auto_watermark_interval(10).enable_object_reuse()
-    assert env.get_parallelism() == 3
+    assert (settings.parallelism, config.get_parallelism()) == (3, 3)
     assert (config.get_auto_watermark_interval(), config.is_object_reuse_enabled()) == (10, True)
+
+
+def test_the_execution_config_checks_as_the_environment_does() -> None:
+    config = ExecutionConfig(new_settings()).set_max_parallelism(8)
+    with pytest.raises(ParallelismError):
+        config.set_parallelism(9)
+    with pytest.raises(ParallelismError):
+        config.set_max_parallelism(0)
+    assert (config.get_parallelism(), config.get_max_parallelism()) == (2, 8)
 
 
 def test_a_mode_or_configuration_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="RuntimeExecutionMode"):
-        Settings().set_runtime_mode("BATCH")  # type: ignore[arg-type]
+        new_settings().set_mode("BATCH")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="takes a Configuration"):
-        Settings().configure({})  # type: ignore[arg-type]
+        apply_configuration(new_settings(), {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_a_mode_or_configuration_that_is_none_is_refused() -> None:
     ],
 )
 def test_heartbeats(settings: dict[str, Any], expected: HeartbeatSettings) -> None:
-    assert told(settings)._heartbeat == expected
+    assert told(settings).heartbeat == expected
 
 
 def test_heartbeats_rarer_than_their_timeout_are_refused() -> None:

@@ -32,7 +32,9 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SinkNode, SourceNode, make_plan, upstream_of
+from pyflinkstate.runtime.plan.job_plan import make_plan
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SinkNode, SourceNode
+from pyflinkstate.runtime.plan.walk import upstream_of
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks.sinks import DriverSink

@@ -12,7 +12,7 @@ from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.keyed_functions import Projection
 from pyflinkstate.runtime.plan.chained import WATERMARKS
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
 from pyflinkstate.runtime.program.stream_types import check_same_type, converted_at_source, type_of
 from pyflinkstate.runtime.sources.sources import CollectionSource
 

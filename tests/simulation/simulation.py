@@ -42,7 +42,8 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
-from pyflinkstate.runtime.plan.plan import JobPlan, KeyedNode, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
+from pyflinkstate.runtime.plan.nodes import KeyedNode, Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import (
@@ -53,7 +54,8 @@ from pyflinkstate.runtime.settings.restart import (
 )
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import ForeachEpochSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.tasks import tasks
 from pyflinkstate.runtime.wire.frames import decode_values
 

@@ -37,7 +37,7 @@ from pyflinkstate.errors import CorruptCheckpointError, PyFlinkStateError, SlotB
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import JobListener
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import NotifyCheckpointComplete
 
 CHECKPOINTS = "/checkpoints"

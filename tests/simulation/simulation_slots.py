@@ -17,7 +17,8 @@ from simulation_storage import Process
 from pyflinkstate.errors import PyFlinkStateError, SlotLostError
 from pyflinkstate.runtime.slots.control import ControlServer, SlotRegistry
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
-from pyflinkstate.runtime.storage.storage import CheckpointFolder, CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     BeginEpoch,

@@ -20,7 +20,8 @@ from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.plan.plan import KeyedNode, KeyedOperator
+from pyflinkstate.runtime.plan.job_plan import KeyedOperator
+from pyflinkstate.runtime.plan.nodes import KeyedNode
 from pyflinkstate.runtime.sinks.sinks import KeptRddSink
 from pyflinkstate.runtime.tasks.router import Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink

@@ -13,12 +13,12 @@ from support_sinks import file_sink, history, prepare, records, row_format_sink,
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError, SinkError, SparkJobError
-from pyflinkstate.runtime.plan.plan import ChainNode, Node, SinkNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SinkNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink, Sink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner, RowFormatFileSink
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 FIRST = history((1, 0))
 OTHER_JOB = "b" * 32

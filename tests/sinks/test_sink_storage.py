@@ -15,12 +15,12 @@ from support_sinks import history
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import PyFlinkStateError, SinkStorageError
-from pyflinkstate.runtime.plan.plan import ChainNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.text_file_sink import BucketAssigner
 from pyflinkstate.runtime.storage import durable
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 JOB = "a" * 32
 SMALL_BYTES = 512 * 1024

@@ -27,7 +27,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     StaleSlotError,
 )
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     CheckpointAck,

@@ -13,7 +13,7 @@ from pyflinkstate.backends.format.state_handles import StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.errors import StateValueError, UserFunctionError
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, CheckpointTrigger, SlotId
 
 pytestmark = pytest.mark.timeout(60)

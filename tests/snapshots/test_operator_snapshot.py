@@ -26,7 +26,7 @@ from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFu
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, StateValueError
 from pyflinkstate.runtime.operators.operator_state import RawOutputs, StreamOperatorState
-from pyflinkstate.runtime.storage.storage import CheckpointFolder
+from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 KINDS = ("managed_keyed", "raw_keyed", "managed_operator", "raw_operator")

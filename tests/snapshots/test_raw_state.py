@@ -32,7 +32,7 @@ from pyflinkstate.backends.snapshots.raw_state import (
 )
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError, SnapshotTask
 from pyflinkstate.errors import CheckpointError, CheckpointStorageError, CorruptCheckpointError
-from pyflinkstate.runtime.storage.storage import CheckpointFolder
+from pyflinkstate.runtime.storage.streams import CheckpointFolder
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 OWN = KeyGroupRange(4, 7)

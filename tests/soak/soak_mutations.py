@@ -131,7 +131,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a checkpoint is deleted with _metadata last",
-        "runtime/storage/storage.py",
+        "runtime/storage/checkpoints.py",
         """                file_system.delete_file(f"{folder}/{METADATA}")
                 flush_folder(file_system, folder)""",
         "                pass",
@@ -145,7 +145,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the folder of a completed checkpoint is not flushed",
-        "runtime/storage/storage.py",
+        "runtime/storage/checkpoints.py",
         """metadata.encode())
             flush_folder(file_system, folder)""",
         "metadata.encode())",

@@ -14,13 +14,13 @@ from support_runtime import ManualClock
 from test_sources import as_kept, epochs, numbers, records
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SlotLostError, SourceError
-from pyflinkstate.runtime.plan.plan import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources import seen_files
 from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
 from pyflinkstate.runtime.sources.sources import Available, DirectorySource, RateSource, SplitEpoch
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 BEGAN_MS = 1_700_000_000_000
 

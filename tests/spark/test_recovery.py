@@ -25,7 +25,7 @@ from pyflinkstate import (
     StreamExecutionEnvironment,
     errors,
 )
-from pyflinkstate.runtime.storage.storage import load_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

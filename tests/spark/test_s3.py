@@ -24,7 +24,7 @@ from pyflinkstate import (
     errors,
 )
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
-from pyflinkstate.runtime.storage.storage import load_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.storage.uris import child_uri
 
 boto3 = pytest.importorskip("boto3")

@@ -38,7 +38,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
     errors,
 )
-from pyflinkstate.runtime.storage.storage import load_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.wire.messages import SlotId
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]

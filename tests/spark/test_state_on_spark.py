@@ -28,7 +28,8 @@ from pyflinkstate import (
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.snapshot import OperatorStateRestoreOperation
-from pyflinkstate.runtime.storage.storage import load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
+from pyflinkstate.runtime.storage.streams import open_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 

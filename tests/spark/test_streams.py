@@ -34,6 +34,15 @@ def by_key(record: tuple[str, int]) -> str:
     return record[0]
 
 
+def test_what_changes_nothing_is_accepted_and_told_again(env: StreamExecutionEnvironment) -> None:
+    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (100, True)
+    env.set_buffer_timeout(5).disable_operator_chaining()
+    assert (env.get_buffer_timeout(), env.is_chaining_enabled()) == (5, False)
+    assert env.get_config() is env.get_config()
+    env.get_config().set_parallelism(3)
+    assert env.get_parallelism() == 3
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("parallelism", cases([1, 2, 5], quick=[2]))
 def test_results_do_not_depend_on_parallelism(env: StreamExecutionEnvironment, parallelism: int) -> None:

@@ -12,14 +12,10 @@ from support_runtime import tree
 
 from pyflinkstate.backends.format.state_handles import ByteStreamStateHandle, FileStateHandle
 from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, CorruptCheckpointError
-from pyflinkstate.runtime.storage.storage import (
-    MAX_INLINE_THRESHOLD_BYTES,
-    CheckpointFolder,
-    CheckpointStorage,
-    FileSystemCheckpointStorage,
-    FsCheckpointStateOutputStream,
-    open_file_system,
-)
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import MAX_INLINE_THRESHOLD_BYTES, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import CheckpointFolder, FsCheckpointStateOutputStream
+from pyflinkstate.runtime.storage.uris import open_file_system
 
 JOB = "0" * 32
 

@@ -15,7 +15,7 @@ from support_runtime import metadata
 from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import CheckpointStorageError
 from pyflinkstate.runtime.storage import durable
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 JOB = "0" * 32
 #: So many outcomes of each power cut are looked at.

@@ -22,7 +22,8 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage.streams import open_checkpoint
 
 JOB = "0" * 32
 

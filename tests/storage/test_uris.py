@@ -15,11 +15,13 @@ from pyflinkstate import FileSink, FileSystemCheckpointStorage, StreamExecutionE
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.sources.connectors import FileSource, StreamFormat
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource, SplitEpoch
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, load_checkpoint, open_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage.streams import open_checkpoint
 from pyflinkstate.runtime.storage.uris import (
     KNOWN_SCHEMES,
     absolute,
@@ -104,7 +106,8 @@ def stream_source(uri: str) -> FileSource:
 
 
 def default_savepoints(uri: str) -> object:
-    environment = cast(StreamExecutionEnvironment, SimpleNamespace())
+    settings = EnvironmentSettings(lambda: 1)
+    environment = cast(StreamExecutionEnvironment, SimpleNamespace(_settings=settings))
     return StreamExecutionEnvironment.set_default_savepoint_directory(environment, uri)
 
 

@@ -24,7 +24,8 @@ from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBac
 from pyflinkstate.backends.operator_state.repartition import assign_state
 from pyflinkstate.runtime.checkpoints.shared_state import SharedStateRegistry
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
-from pyflinkstate.runtime.storage.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 
 JOB = "0123456789abcdef" * 2
 KEY_TYPE = Types.TUPLE([Types.STRING(), Types.LONG()])

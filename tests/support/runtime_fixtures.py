@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from support_slots import Driver
 
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 # No deadline: a test never depends on how fast the machine is.
 settings.register_profile("pyflinkstate", deadline=None, print_blob=True)

@@ -25,7 +25,8 @@ from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRu
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
 from pyflinkstate.runtime.job.observe import EpochStats, JobListener
-from pyflinkstate.runtime.plan.plan import Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan.job_plan import make_plan
+from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -40,7 +41,7 @@ from pyflinkstate.runtime.sources.sources import (
     Source,
     SplitEpoch,
 )
-from pyflinkstate.runtime.storage.storage import CheckpointStorage
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.tasks.tasks import StartSlotsTask
 
 Partitions = list[list[Any]]
@@ -61,6 +62,7 @@ class LocalRunner(EpochRunner):
         self.requests: list[EpochRequest] = []
         self.started: list[SlotsRequest] = []
         self.cancelled = 0
+        self._gives_up = threading.Event()
         self.thread: threading.Thread
         self.before: Hook = lambda request: None
         self.after: Hook = lambda request: None
@@ -81,11 +83,13 @@ class LocalRunner(EpochRunner):
 
     def cancel(self) -> None:
         self.cancelled += 1
+        self._gives_up.set()
 
     def lost(self) -> PyFlinkStateError | None:
         return None if self.thread.is_alive() else SparkJobError("its thread ended without a word")
 
     def _in_thread(self, work: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]) -> None:
+        self._gives_up = threading.Event()
         self.thread = threading.Thread(target=lambda: done(_ended(work)), daemon=True)
         self.thread.start()
 
@@ -100,7 +104,7 @@ class LocalRunner(EpochRunner):
         return []
 
     def _results(self, request: EpochRequest) -> list[list[Any]]:
-        graph = LocalGraph(request)
+        graph = LocalGraph(request, self._gives_up)
         return [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
 
 
@@ -114,13 +118,23 @@ def _ended(work: Callable[[], list[list[Any]]]) -> EpochEnded:
 
 
 class LocalGraph(EpochGraph[Partitions]):
-    """The tasks of one epoch, run one after the other in this process."""
+    """The tasks of one epoch, run one after the other in this process; ``gives_up`` ends them."""
+
+    def __init__(self, request: EpochRequest, gives_up: threading.Event | None = None) -> None:
+        super().__init__(request)
+        self._gives_up = gives_up or threading.Event()
 
     def read(self, epoch: SplitEpoch | RddEpoch | None) -> Partitions:
         return [[]] if epoch is None else [[split] for split in epoch.splits]  # type: ignore[union-attr]
 
     def transform(self, data: Partitions, task: Task, name: str) -> Partitions:
-        return [list(task(number, records)) for number, records in enumerate(data)]
+        return [list(self._until_cancelled(task(number, records))) for number, records in enumerate(data)]
+
+    def _until_cancelled(self, results: Iterator[Any]) -> Iterator[Any]:
+        for result in results:
+            if self._gives_up.is_set():
+                raise SparkJobError("the epoch was cancelled")
+            yield result
 
     def concatenate(self, parts: list[Partitions]) -> Partitions:
         return list(chain.from_iterable(parts))

@@ -21,7 +21,7 @@ from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.job.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ChainedOperator
-from pyflinkstate.runtime.plan.plan import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.tasks.router import Router

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -33,7 +34,7 @@ _CHECKSUM = struct.Struct(">I")
 PREFIX_SIZE = _PREFIX.size
 
 
-def encode_head(magic: bytes, version: int, content: dict[str, Any]) -> bytes:
+def encode_head(magic: bytes, version: int, content: JsonObject) -> bytes:
     """Return ``content`` in its frame."""
     body = json.dumps(content, separators=(",", ":")).encode()
     framed = _PREFIX.pack(magic, version, len(body)) + body
@@ -54,7 +55,7 @@ def head_size(prefix: bytes, magic: bytes, what: str) -> int:
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
 
 
-def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> dict[str, Any]:
+def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str) -> JsonObject:
     """Return the content of a whole head.
 
     Raises:
@@ -71,7 +72,7 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
             version=version,
         )
     with making_sense(what):
-        content: dict[str, Any] = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
+        content: JsonObject = json.loads(head[PREFIX_SIZE : size - _CHECKSUM.size])
         if not isinstance(content, dict):
             raise TypeError(f"a JSON object is needed, not {type(content).__name__}")
     return content

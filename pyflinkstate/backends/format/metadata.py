@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Json, JsonObject, Offset
 from pyflinkstate.backends.format.framing import decode_head, encode_head, making_sense
 from pyflinkstate.backends.format.paths import is_job_id, is_state_path
 from pyflinkstate.backends.format.state_handles import (
@@ -74,7 +74,7 @@ class CheckpointMetadata:
     job_id: str
     job_name: str
     epoch: int
-    source_position: Any
+    source_position: Offset
     counters: dict[str, int]
     timestamp_ms: int
     operators: tuple[OperatorState, ...]
@@ -135,13 +135,13 @@ def _check(metadata: CheckpointMetadata) -> None:
         raise TypeError(f"{metadata.job_name!r} is no job's name")
 
 
-def _whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+def _whole(value: Json, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name} is {str(value)[:50]}, and must be a whole number from {least} to {most}")
     return value
 
 
-def _operator_state_from_json(content: dict[str, Any]) -> OperatorState:
+def _operator_state_from_json(content: JsonObject) -> OperatorState:
     max_parallelism = _whole(content["max_parallelism"], "max_parallelism", 1, UPPER_BOUND_MAX_PARALLELISM)
     state = OperatorState(
         content["operator_id"],
@@ -154,8 +154,8 @@ def _operator_state_from_json(content: dict[str, Any]) -> OperatorState:
     return state
 
 
-def _subtask_to_json(state: OperatorSubtaskState) -> dict[str, Any]:
-    content: dict[str, Any] = {}
+def _subtask_to_json(state: OperatorSubtaskState) -> JsonObject:
+    content: JsonObject = {}
     if state.managed_keyed is not None:
         content["managed_keyed"] = _keyed_to_json(state.managed_keyed)
     if state.raw_keyed is not None:
@@ -167,14 +167,14 @@ def _subtask_to_json(state: OperatorSubtaskState) -> dict[str, Any]:
     return content
 
 
-def _subtasks_from_json(content: dict[str, Any]) -> tuple[OperatorSubtaskState, ...]:
+def _subtasks_from_json(content: JsonObject) -> tuple[OperatorSubtaskState, ...]:
     if "handles" in content:  # version 1 knew managed keyed state alone
         return tuple(OperatorSubtaskState(_keyed_from_json(handle)) for handle in content["handles"])
     return tuple(map(_subtask_from_json, content["subtasks"]))
 
 
-def _subtask_from_json(content: dict[str, Any]) -> OperatorSubtaskState:
-    readers: dict[str, Callable[[Any], Any]] = {
+def _subtask_from_json(content: JsonObject) -> OperatorSubtaskState:
+    readers: dict[str, Callable[[Json], Json]] = {
         "managed_keyed": _keyed_from_json,
         "raw_keyed": _keyed_from_json,
         "managed_operator": _operator_from_json,
@@ -183,8 +183,8 @@ def _subtask_from_json(content: dict[str, Any]) -> OperatorSubtaskState:
     return OperatorSubtaskState(**{kind: readers[kind](handle) for kind, handle in content.items()})
 
 
-def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
-    content: dict[str, Any] = {
+def _keyed_to_json(handle: KeyGroupsStateHandle) -> JsonObject:
+    content: JsonObject = {
         "key_groups": [handle.key_group_range.start, handle.key_group_range.end],
         "stream": _stream_to_json(handle.stream),
         "sections": {
@@ -201,7 +201,7 @@ def _keyed_to_json(handle: KeyGroupsStateHandle) -> dict[str, Any]:
     return content
 
 
-def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
+def _keyed_from_json(content: JsonObject) -> KeyGroupsStateHandle:
     checkpoint_id, key_hash = content.get("checkpoint_id"), content.get("key_hash", FIRST_KEY_HASH)
     if _whole(key_hash, "key_hash", FIRST_KEY_HASH) > KEY_HASH_VERSION:
         raise IncompatibleCheckpointError(
@@ -223,23 +223,23 @@ def _keyed_from_json(content: dict[str, Any]) -> KeyGroupsStateHandle:
     )
 
 
-def _key_group(key_group: Any) -> int:
+def _key_group(key_group: Json) -> int:
     return _whole(key_group, "a key group", 0, UPPER_BOUND_MAX_PARALLELISM - 1)
 
 
-def _key_groups_from_json(content: list[Any]) -> KeyGroupRange:
+def _key_groups_from_json(content: list[Json]) -> KeyGroupRange:
     start, end = content
     return KeyGroupRange(_key_group(start), _whole(end, "a key group", -1, UPPER_BOUND_MAX_PARALLELISM - 1))
 
 
-def _section_from_json(content: list[Any]) -> Section:
+def _section_from_json(content: list[Json]) -> Section:
     offset, length, checksum = content
     return Section(
         _whole(offset, "an offset"), _whole(length, "a length"), _whole(checksum, "a checksum", 0, 2**32 - 1)
     )
 
 
-def _operator_to_json(handle: OperatorStateHandle) -> dict[str, Any]:
+def _operator_to_json(handle: OperatorStateHandle) -> JsonObject:
     return {
         "stream": _stream_to_json(handle.stream),
         "states": {
@@ -253,7 +253,7 @@ def _operator_to_json(handle: OperatorStateHandle) -> dict[str, Any]:
     }
 
 
-def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
+def _operator_from_json(content: JsonObject) -> OperatorStateHandle:
     states = {
         name: OperatorStateEntry(
             OperatorStateMode(entry["mode"]),
@@ -265,23 +265,23 @@ def _operator_from_json(content: dict[str, Any]) -> OperatorStateHandle:
     return OperatorStateHandle(_stream_from_json(content["stream"]), states)
 
 
-def _raw_operator_to_json(handle: RawOperatorStateHandle) -> dict[str, Any]:
+def _raw_operator_to_json(handle: RawOperatorStateHandle) -> JsonObject:
     partitions = [list(attrs.astuple(section)) for section in handle.partitions]
     return {"stream": _stream_to_json(handle.stream), "partitions": partitions}
 
 
-def _raw_operator_from_json(content: dict[str, Any]) -> RawOperatorStateHandle:
+def _raw_operator_from_json(content: JsonObject) -> RawOperatorStateHandle:
     partitions = tuple(map(_section_from_json, content["partitions"]))
     return RawOperatorStateHandle(_stream_from_json(content["stream"]), partitions)
 
 
-def _stream_to_json(stream: StreamStateHandle) -> dict[str, Any]:
+def _stream_to_json(stream: StreamStateHandle) -> JsonObject:
     if isinstance(stream, ByteStreamStateHandle):
         return {"inline": base64.b64encode(stream.data).decode()}
     return {"path": stream.path, "size_bytes": stream.size_bytes}
 
 
-def _stream_from_json(content: dict[str, Any]) -> StreamStateHandle:
+def _stream_from_json(content: JsonObject) -> StreamStateHandle:
     if "inline" in content:
         return ByteStreamStateHandle(base64.b64decode(content["inline"], validate=True))
     path = content["path"]

@@ -11,12 +11,11 @@ read.
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
+from pyflinkstate.api.values import JsonObject, StateValue
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.format.framing import (
     as_name,
@@ -63,7 +62,7 @@ def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
         return [_meta_from_json(state) for state in content["states"]]
 
 
-def _meta_from_json(state: dict[str, Any]) -> RegisteredOperatorStateMeta:
+def _meta_from_json(state: JsonObject) -> RegisteredOperatorStateMeta:
     mode, stored_type = OperatorStateMode(state["mode"]), type_from_json(state["type"])
     if not isinstance(stored_type, MapTypeInfo if mode is OperatorStateMode.BROADCAST else ListTypeInfo):
         raise TypeError(f"a {mode.value} state is no {stored_type}")
@@ -84,7 +83,7 @@ class OperatorStateCodec:
         columns = self.meta.columns
         return pa.schema([pa.field(name, arrow_type(column, self.float_type)) for name, column in columns])
 
-    def encode(self, columns: tuple[list[Any], ...]) -> bytes:
+    def encode(self, columns: tuple[list[StateValue], ...]) -> bytes:
         """Return the section of a state."""
         arrays = [
             encode_column(type_info, values)
@@ -95,7 +94,7 @@ class OperatorStateCodec:
             pa.record_batch(arrays, schema=schema), len(schema_message(schema)), self.compression
         )
 
-    def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[Any], ...]:
+    def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[StateValue], ...]:
         """Return the columns that ``encode`` was given.
 
         Raises:

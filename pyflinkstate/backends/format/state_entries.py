@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.values import Key, Namespace, Stored
 from pyflinkstate.backends.types import StateMeta
 
 
@@ -18,22 +20,22 @@ class KeyGroupEntries:
     """
 
     key_group: int
-    keys: list[Any]
-    namespaces: list[Any] | None
-    values: list[Any]
+    keys: list[Key]
+    namespaces: list[Namespace] | None
+    values: list[Stored]
     removed: list[bool] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def entry_keys(self) -> list[Any]:
+    def entry_keys(self) -> list[Key]:
         """Return what a state map finds each entry by."""
         return self.keys if self.namespaces is None else list(zip(self.keys, self.namespaces, strict=True))
 
     def picked(self, key_group: int, rows: list[int]) -> KeyGroupEntries:
         """Return some of the entries, which are in ``key_group``."""
 
-        def of(column: list[Any]) -> list[Any]:
+        def of(column: list[T]) -> list[T]:
             return [column[row] for row in rows]
 
         return KeyGroupEntries(

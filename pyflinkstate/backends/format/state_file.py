@@ -17,13 +17,12 @@ files: that way a state has its schema once, and is one readable table.
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format.arrow_stream import batch_message, read_batch, schema_message
 from pyflinkstate.backends.format.framing import (
     as_name,
@@ -74,7 +73,7 @@ class StateFileHead:
 
     def encode(self) -> bytes:
         """Return the head's bytes."""
-        content: dict[str, Any] = {
+        content: JsonObject = {
             "key_type": type_to_json(self.key_type),
             "key_groups": [self.key_group_range.start, self.key_group_range.end],
             "max_parallelism": self.max_parallelism,
@@ -99,7 +98,7 @@ class StateFileHead:
             )
 
 
-def _meta_to_json(meta: StateMeta) -> dict[str, Any]:
+def _meta_to_json(meta: StateMeta) -> JsonObject:
     kind = meta.kind.value if isinstance(meta, RegisteredStateMeta) else QUEUE_KIND
     content = {"name": meta.name, "kind": kind, "type": type_to_json(meta.stored_type)}
     if meta.is_namespaced:
@@ -107,7 +106,7 @@ def _meta_to_json(meta: StateMeta) -> dict[str, Any]:
     return content
 
 
-def _meta_from_json(content: dict[str, Any], what: str) -> StateMeta:
+def _meta_from_json(content: JsonObject, what: str) -> StateMeta:
     name, spaced = as_name(content["name"]), content.get("namespace")
     namespace_type = VOID_NAMESPACE_TYPE if spaced is None else type_from_json(spaced)
     kind = content["kind"]

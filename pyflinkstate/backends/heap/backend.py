@@ -8,6 +8,7 @@ from typing import Any
 
 from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.heap.key_context import KeyContext, KeySelectionListener
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
@@ -73,13 +74,13 @@ class HeapKeyedStateBackend:
         self.snapshots = SnapshotRegistry()
         self._tracks_changes = False
         self._hasher = KeyHasher(key_type)
-        self._states: dict[str, Any] = {}
+        self._states: dict[str, AnyState] = {}
         #: What is around those that expire.
-        self._ttl_states: dict[str, Any] = {}
+        self._ttl_states: dict[str, AnyState] = {}
 
     # --- the current key -------------------------------------------------------------------------
 
-    def set_current_key(self, key: Any) -> None:
+    def set_current_key(self, key: Key) -> None:
         """Bind all states to ``key``.
 
         Raises:
@@ -121,7 +122,7 @@ class HeapKeyedStateBackend:
         descriptor: StateDescriptor,
         namespace: Hashable = VOID_NAMESPACE,
         namespace_type: TypeInformation = VOID_NAMESPACE_TYPE,
-    ) -> Any:
+    ) -> AnyState:
         """Return the state of ``descriptor``, bound to ``namespace``: the same object at every call.
 
         Raises:
@@ -135,7 +136,7 @@ class HeapKeyedStateBackend:
 
     def get_or_create_keyed_state(
         self, descriptor: StateDescriptor, namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
-    ) -> Any:
+    ) -> AnyState:
         """Return the state of ``descriptor``, bound to whatever namespace it was bound to last."""
         if not isinstance(descriptor, StateDescriptor):
             raise StateRegistrationError(f"a state descriptor is needed, not {descriptor!r}")
@@ -156,7 +157,7 @@ class HeapKeyedStateBackend:
             )
         return self._ttl_states[descriptor.name]
 
-    def _state_of(self, descriptor: StateDescriptor, namespace_type: TypeInformation) -> Any:
+    def _state_of(self, descriptor: StateDescriptor, namespace_type: TypeInformation) -> AnyState:
         meta = RegisteredStateMeta(descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type)
         table = self.registered_kv_states.get(meta.name)
         if meta.name not in self._states:
@@ -267,7 +268,7 @@ class HeapKeyedStateBackend:
         namespace: Hashable,
         namespace_type: TypeInformation,
         descriptor: StateDescriptor,
-        function: Callable[[Hashable, Any], None],
+        function: Callable[[Hashable, AnyState], None],
     ) -> None:
         """Call ``function(key, state)`` for every key that has an entry of the state in ``namespace``.
 

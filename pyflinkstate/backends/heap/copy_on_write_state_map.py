@@ -42,8 +42,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from pyflinkstate.api.values import Key, Stored
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
     Columns,
@@ -70,7 +71,7 @@ MIX_HIGH: Final = 0x31848BAB
 MIX_BOTH: Final = 0x7FEB352D
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
-Bucket = dict[Hashable, Any]
+Bucket = dict[Hashable, Stored]
 
 #: Stands where a bucket has moved on to the new table.
 _MOVED: Final[Bucket] = {}
@@ -81,7 +82,7 @@ class StateCell:
 
     __slots__ = ("value", "version")
 
-    def __init__(self, value: Any, version: int) -> None:
+    def __init__(self, value: Stored, version: int) -> None:
         self.value = value
         self.version = version
 
@@ -128,7 +129,7 @@ class CopyOnWriteStateMap(StateMap):
 
     def __init__(
         self,
-        copy_value: Callable[[Any], Any] | None,
+        copy_value: Callable[[Stored], Stored] | None,
         capacity: int = MINIMUM_CAPACITY,
         bucket_load: int = BUCKET_LOAD,
         min_transferred: int = MIN_TRANSFERRED_PER_INCREMENTAL_REHASH,
@@ -166,7 +167,7 @@ class CopyOnWriteStateMap(StateMap):
     # --- reading and writing -------------------------------------------------------------------
     # get() finds its bucket itself, as a call would cost as much as the rest of it; the others call a helper.
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
@@ -187,27 +188,27 @@ class CopyOnWriteStateMap(StateMap):
             return value.value
         return value
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None, not to be changed through. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
         return value.value if type(value) is StateCell else value
 
-    def owned(self, key: Hashable) -> Any:
+    def owned(self, key: Hashable) -> Stored:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None. O(1)."""
         cell = self._bucket_of(key).get(key)
         if type(cell) is StateCell and cell.version >= self._highest_required_snapshot_version:
             return cell.value
         return None
 
-    def put(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: Stored) -> None:
         """Set the value of ``key``, new or not. O(1), and a bucket copied when a snapshot may see it."""
         if self._rehash is not None:
             self._move_some_buckets()
         self._put(key, value)
 
-    def _put(self, key: Hashable, value: Any) -> None:
+    def _put(self, key: Hashable, value: Stored) -> None:
         bucket = self._own_bucket(key)
         if self._changes is not None:
             self._changes.add(key)
@@ -242,23 +243,23 @@ class CopyOnWriteStateMap(StateMap):
             self._mod_count += 1
             self._size -= 1
 
-    def put_and_get_old(self, key: Hashable, value: Any) -> Any:
+    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
         """Set the value of ``key`` and return the one before, safe to change, or None. O(1)."""
         old = self.get(key)
         self._put(key, value)
         return old
 
-    def remove_and_get_old(self, key: Hashable) -> Any:
+    def remove_and_get_old(self, key: Hashable) -> Stored:
         """Remove ``key`` and return its value, safe to change, or None. O(1)."""
         old = self.get(key)
         self._remove(key)
         return old
 
-    def transform(self, key: Hashable, value: Any, function: StateTransformationFunction) -> None:
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
         """Set the value of ``key`` to ``function(what is stored, value)``. O(1)."""
         self._put(key, function(self.get(key), value))
 
-    def load(self, keys: list[Any], values: list[Any]) -> None:
+    def load(self, keys: list[Key], values: list[Stored]) -> None:
         """Put many entries at once; an empty map gets a table of the right length first. O(n)."""
         if self._size == 0 and self._rehash is None and not self._snapshot_versions:
             self._make_table(self._capacity_for(len(keys)))
@@ -268,7 +269,7 @@ class CopyOnWriteStateMap(StateMap):
             for key, value in zip(keys, values, strict=True):
                 self.put(key, value)
 
-    def items(self) -> Iterator[tuple[Hashable, Any]]:
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
         """Iterate over the entries, fail-fast. O(n)."""
         expected = self._mod_count
         for bucket in self._buckets():
@@ -311,7 +312,7 @@ class CopyOnWriteStateMap(StateMap):
             versions[index] = self._state_map_version
         return table[index]
 
-    def _replace_by_copy(self, key: Hashable, cell: StateCell) -> Any:
+    def _replace_by_copy(self, key: Hashable, cell: StateCell) -> Stored:
         copy_value = self._copy_value
         assert copy_value is not None
         mine = copy_value(cell.value)
@@ -332,7 +333,7 @@ class CopyOnWriteStateMap(StateMap):
             capacity *= 2
         return capacity
 
-    def _fill(self, keys: list[Any], values: list[Any]) -> None:
+    def _fill(self, keys: list[Key], values: list[Stored]) -> None:
         table, mask = self._primary, self._primary_mask
         plain, version = self._copy_value is None, self._state_map_version
         try:
@@ -508,7 +509,7 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
     def has_next(self) -> bool:
         return self._position < len(self._map._primary)
 
-    def next_entries(self) -> list[tuple[Hashable, Any]]:
+    def next_entries(self) -> list[tuple[Hashable, Stored]]:
         for _ in range(self._max_positions):
             if not self.has_next():
                 break
@@ -564,7 +565,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values. O(n), at the speed of C."""
         keys: list[Hashable] = []
-        values: list[Any] = []
+        values: list[Stored] = []
         for bucket in self._buckets or ():
             keys.extend(bucket)
             values.extend(bucket.values())
@@ -572,12 +573,12 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
             values = [value.value if type(value) is StateCell else value for value in values]
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
 
-    def look_up(self, keys: Iterable[Hashable]) -> list[Any]:
+    def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
         """Return the value of each key as it was, :data:`ABSENT` where there was none. O(keys)."""
         buckets = self._buckets
         if buckets is None:
             return [ABSENT for _ in keys]
-        values: list[Any] = []
+        values: list[Stored] = []
         half, moved = self._half, self._moved
         mask: i64 = half - 1
         both: i64 = 2 * half - 1

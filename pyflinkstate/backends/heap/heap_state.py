@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.types import VOID_NAMESPACE
@@ -66,11 +67,11 @@ class HeapState:
     def clear(self) -> None:
         self._map().remove(self._entry_key())
 
-    def get_internal(self) -> Any:
+    def get_internal(self) -> Stored:
         """Return what is stored under the current key and namespace, or None."""
         return self._map().get(self._entry_key())
 
-    def update_internal(self, stored: Any) -> None:
+    def update_internal(self, stored: Stored) -> None:
         """Store ``stored`` as it is; None clears."""
         if stored is None:
             self.clear()
@@ -82,11 +83,11 @@ class HeapState:
         key = safe_repr(self._context.key)
         return StateValueError(f"state {self._name!r}, key {key}: {reason}", state=self._name, key=key)
 
-    def visitor(self, max_positions: int) -> Any:
+    def visitor(self, max_positions: int) -> Stored:
         """Return a visitor over all entries of the state."""
         return self._table.visitor(max_positions)
 
-    def set_snapshot_transformer(self, factory: Callable[[], Callable[[Any], Any]]) -> None:
+    def set_snapshot_transformer(self, factory: Callable[[], Callable[[Stored], Stored]]) -> None:
         """Have each snapshot pass stored values through a transformer of its own."""
         self._table.snapshot_transformer_factory = factory
 

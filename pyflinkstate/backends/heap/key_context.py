@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+
+from pyflinkstate.api.values import Key
 
 #: Called with each key that is selected (Flink: ``KeySelectionListener``).
-KeySelectionListener = Callable[[Any], None]
+KeySelectionListener = Callable[[Key], None]
 
 
 class KeyContext:

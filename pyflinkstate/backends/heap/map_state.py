@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
@@ -32,10 +33,12 @@ class HeapMapState(HeapState):
         #: How often a key was added or removed, and under which entry key last: for fail-fast iterators.
         self._changes = 0
         self._changed: Hashable = None
-        self._check_key: Callable[[Any], Any] = descriptor.key_type_info.check_key
-        self._check_value: Callable[[Any], Any] = descriptor.value_type_info.check
+        self._check_key: Callable[[StateValue], StateValue] = descriptor.key_type_info.check_key
+        self._check_value: Callable[[StateValue], StateValue] = descriptor.value_type_info.check
         self._isolates: bool = not rebuilds(descriptor.value_type_info)
-        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.value_type_info)
+        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
+            descriptor.value_type_info
+        )
 
     def clear(self) -> None:
         state_map, entry_key = self._map(), self._entry_key()
@@ -43,17 +46,17 @@ class HeapMapState(HeapState):
             self.note_change(entry_key)
             state_map.remove(entry_key)
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: StateValue) -> StateValue:
         return self._entries().get(self._checked_key(key))
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: StateValue, value: StateValue) -> None:
         self._put_checked([self._checked(key, value)])
 
-    def put_internal(self, key: Any, stored: Any) -> None:
+    def put_internal(self, key: StateValue, stored: StateValue) -> None:
         """Set the value of a key that is there to ``stored``, unchecked."""
         self._entries()[self._checked_key(key)] = stored
 
-    def put_all(self, dict_value: Any) -> None:
+    def put_all(self, dict_value: StateValue) -> None:
         if not isinstance(dict_value, dict):
             raise self.refusal(f"put_all takes a dict, not {safe_repr(dict_value)}")
         self._map()  # no key set is found before what is wrong with the values
@@ -61,7 +64,7 @@ class HeapMapState(HeapState):
         if checked:
             self._put_checked(checked)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: StateValue) -> None:
         entries, key = self._entries(), self._checked_key(key)
         if key in entries:
             del entries[key]
@@ -69,7 +72,7 @@ class HeapMapState(HeapState):
             if not entries:
                 self._map().remove(self._entry_key())
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: StateValue) -> bool:
         return self._checked_key(key) in self._entries()
 
     def items(self) -> MapView:
@@ -84,26 +87,26 @@ class HeapMapState(HeapState):
     def is_empty(self) -> bool:
         return not self._entries()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: StateValue) -> StateValue:
         return self.get(key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: StateValue, value: StateValue) -> None:
         self.put(key, value)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: StateValue) -> None:
         self.remove(key)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: StateValue) -> bool:
         return self.contains(key)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         return iter(self.keys())
 
-    def _entries(self) -> dict[Any, Any]:
-        stored: dict[Any, Any] | None = self.get_internal()
+    def _entries(self) -> dict[StateValue, StateValue]:
+        stored: dict[StateValue, StateValue] | None = self.get_internal()
         return {} if stored is None else stored
 
-    def _checked_key(self, key: Any) -> Any:
+    def _checked_key(self, key: StateValue) -> StateValue:
         """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
         try:
             checked = self._check_key(key)
@@ -114,20 +117,20 @@ class HeapMapState(HeapState):
         except (ValueError, TypeError) as error:
             raise self.refusal(f"user key: {error}") from None
 
-    def _checked(self, key: Any, value: Any) -> tuple[Any, Any]:
+    def _checked(self, key: StateValue, value: StateValue) -> tuple[StateValue, StateValue]:
         key = self._checked_key(key)
         try:
             return key, None if value is None else self._checked_value(key, value)
         except ValueError as error:
             raise self.refusal(f"entry {safe_repr(key)}: {error}") from None
 
-    def _checked_value(self, key: Any, value: Any) -> Any:
+    def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
         recheck = self._recheck
         return self._check_value(value) if recheck is None else recheck(value, self._entries().get(key))
 
-    def _put_checked(self, checked: list[tuple[Any, Any]]) -> None:
+    def _put_checked(self, checked: list[tuple[StateValue, StateValue]]) -> None:
         state_map, entry_key = self._map(), self._entry_key()
-        stored: dict[Any, Any] | None = state_map.get(entry_key)
+        stored: dict[StateValue, StateValue] | None = state_map.get(entry_key)
         if self._isolates:
             self._isolate(checked, {} if stored is None else stored)
         if stored is None:
@@ -139,7 +142,9 @@ class HeapMapState(HeapState):
         if len(stored) != before:
             self.note_change(entry_key)
 
-    def _isolate(self, checked: list[tuple[Any, Any]], stored: dict[Any, Any]) -> None:
+    def _isolate(
+        self, checked: list[tuple[StateValue, StateValue]], stored: dict[StateValue, StateValue]
+    ) -> None:
         for index, (key, value) in enumerate(checked):
             if not is_immutable(value):
                 checked[index] = key, isolated_from(value, stored.get(key))
@@ -201,19 +206,19 @@ class MapIterator:
         self._map = state_map
         self._entry_key = entry_key
         self._part = part
-        stored: dict[Any, Any] | None = state_map.get(entry_key)
-        self._entries: dict[Any, Any] = {} if stored is None else stored
-        self._rest: Iterator[Any] = iter(self._entries)
+        stored: dict[StateValue, StateValue] | None = state_map.get(entry_key)
+        self._entries: dict[StateValue, StateValue] = {} if stored is None else stored
+        self._rest: Iterator[StateValue] = iter(self._entries)
         #: What is left, last first, once something was removed; and how many entries there should be.
-        self._left: list[Any] | None = None
+        self._left: list[StateValue] | None = None
         self._size = len(self._entries)
-        self._key: Any = None
+        self._key: StateValue = None
         self._removable = False
 
     def __iter__(self) -> MapIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> StateValue:
         self._removable = False
         self._follow()
         key = self._next_key()
@@ -241,7 +246,7 @@ class MapIterator:
             if not self._entries:
                 self._map.remove(self._entry_key)
 
-    def set_value(self, value: Any) -> None:
+    def set_value(self, value: StateValue) -> None:
         """Set the value of the entry that was given last, unchecked (Java: ``Map.Entry.setValue``).
 
         Raises:
@@ -256,7 +261,7 @@ class MapIterator:
         self._changes = self._state.changes_of(self._entry_key, self._changes)
         if len(self._entries) != self._size:
             raise _changed_meanwhile()
-        stored: dict[Any, Any] | None = self._map.get(self._entry_key)
+        stored: dict[StateValue, StateValue] | None = self._map.get(self._entry_key)
         if stored is self._entries or (stored is None and not self._entries):
             return
         self._drain()
@@ -271,7 +276,7 @@ class MapIterator:
             self._left = list(self._rest)
             self._left.reverse()
 
-    def _next_key(self) -> Any:
+    def _next_key(self) -> StateValue:
         if self._left is None:
             try:
                 return next(self._rest)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any
 
+from pyflinkstate.api.values import Key, Stored
 from pyflinkstate.backends.heap.state_map import (
     Columns,
     StateIncrementalVisitor,
@@ -23,22 +23,22 @@ class NestedStateMap(StateMap):
     __slots__ = ("_entries", "_mod_count")
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, Any] = {}
+        self._entries: dict[Hashable, Stored] = {}
         self._mod_count = 0
 
     def size(self) -> int:
         return len(self._entries)
 
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
-    def owned(self, key: Hashable) -> Any:
+    def owned(self, key: Hashable) -> Stored:
         return self._entries.get(key)
 
-    def put(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: Stored) -> None:
         before = len(self._entries)
         self._entries[key] = value
         self._mod_count += len(self._entries) - before
@@ -49,25 +49,25 @@ class NestedStateMap(StateMap):
     def remove(self, key: Hashable) -> None:
         self.remove_and_get_old(key)
 
-    def put_and_get_old(self, key: Hashable, value: Any) -> Any:
+    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
         old = self._entries.get(key)
         self.put(key, value)
         return old
 
-    def remove_and_get_old(self, key: Hashable) -> Any:
+    def remove_and_get_old(self, key: Hashable) -> Stored:
         if key not in self._entries:
             return None
         self._mod_count += 1
         return self._entries.pop(key)
 
-    def transform(self, key: Hashable, value: Any, function: StateTransformationFunction) -> None:
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
         self.put(key, function(self._entries.get(key), value))
 
-    def load(self, keys: list[Any], values: list[Any]) -> None:
+    def load(self, keys: list[Key], values: list[Stored]) -> None:
         self._entries.update(zip(keys, values, strict=True))
         self._mod_count += 1
 
-    def items(self) -> Iterator[tuple[Hashable, Any]]:
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
         expected = self._mod_count
         for key in self._entries:
             yield key, self._entries[key]
@@ -98,7 +98,7 @@ class NestedStateMapVisitor(StateIncrementalVisitor):
     def has_next(self) -> bool:
         return self._position < len(self._keys)
 
-    def next_entries(self) -> list[tuple[Hashable, Any]]:
+    def next_entries(self) -> list[tuple[Hashable, Stored]]:
         end = self._position + self._max_positions
         entries = self._map._entries
         visited = [(key, entries[key]) for key in self._keys[self._position : end] if key in entries]
@@ -111,8 +111,8 @@ class NestedStateMapSnapshot(StateMapSnapshot):
 
     __slots__ = ("_entries",)
 
-    def __init__(self, entries: dict[Hashable, Any]) -> None:
-        self._entries: dict[Hashable, Any] | None = entries
+    def __init__(self, entries: dict[Hashable, Stored]) -> None:
+        self._entries: dict[Hashable, Stored] | None = entries
 
     @property
     def is_released(self) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Final
+from typing import Final
+
+from pyflinkstate.api.values import Key, Stored
 
 #: Combines what is stored (None where nothing is) with a new value.
-StateTransformationFunction = Callable[[Any, Any], Any]
+StateTransformationFunction = Callable[[Stored, Stored], Stored]
 
 #: Gives what a snapshot writes for a stored value; None drops the entry.
-StateSnapshotTransformer = Callable[[Any], Any]
+StateSnapshotTransformer = Callable[[Stored], Stored]
 
-Columns = tuple[list[Hashable], list[Any]]
+Columns = tuple[list[Hashable], list[Stored]]
 
 
 class _Absent:
@@ -34,19 +36,19 @@ class StateMap(ABC):
         """Return the number of entries."""
 
     @abstractmethod
-    def get(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None; a changeable value is safe to change."""
 
     @abstractmethod
-    def peek(self, key: Hashable) -> Any:
+    def peek(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None, not to be changed through."""
 
     @abstractmethod
-    def owned(self, key: Hashable) -> Any:
+    def owned(self, key: Hashable) -> Stored:
         """Return the value of ``key`` if it can change and no snapshot shares it, else None."""
 
     @abstractmethod
-    def put(self, key: Hashable, value: Any) -> None:
+    def put(self, key: Hashable, value: Stored) -> None:
         """Set the value of ``key``."""
 
     @abstractmethod
@@ -58,26 +60,26 @@ class StateMap(ABC):
         """Remove ``key``, if it is there."""
 
     @abstractmethod
-    def put_and_get_old(self, key: Hashable, value: Any) -> Any:
+    def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
         """Set the value of ``key`` and return the one before, or None."""
 
     @abstractmethod
-    def remove_and_get_old(self, key: Hashable) -> Any:
+    def remove_and_get_old(self, key: Hashable) -> Stored:
         """Remove ``key`` and return its value, or None."""
 
     @abstractmethod
-    def transform(self, key: Hashable, value: Any, function: StateTransformationFunction) -> None:
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
         """Set the value of ``key`` to ``function(what is stored, value)``.
 
         When the function raises, nothing has changed; Flink leaves an entry without a value behind.
         """
 
     @abstractmethod
-    def load(self, keys: list[Any], values: list[Any]) -> None:
+    def load(self, keys: list[Key], values: list[Stored]) -> None:
         """Put many entries at once, as a restore does."""
 
     @abstractmethod
-    def items(self) -> Iterator[tuple[Hashable, Any]]:
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
         """Iterate over the entries; values are safe to change.
 
         Raises:
@@ -122,7 +124,7 @@ class StateIncrementalVisitor(ABC):
         """Return whether there are places left to look at."""
 
     @abstractmethod
-    def next_entries(self) -> list[tuple[Hashable, Any]]:
+    def next_entries(self) -> list[tuple[Hashable, Stored]]:
         """Return the entries of the next place that has any, not to be changed through; maybe none."""
 
 
@@ -137,7 +139,7 @@ class StateMapSnapshot(ABC):
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values, as ``transformer`` makes them."""
 
-    def look_up(self, keys: Iterable[Hashable]) -> list[Any]:
+    def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
         """Return the value of each key as it was, :data:`ABSENT` where there was none."""
         raise NotImplementedError
 
@@ -154,15 +156,15 @@ class StateMapSnapshot(ABC):
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def items(self) -> Iterator[tuple[Hashable, Any]]:
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
         """Iterate over the entries."""
         return zip(*self.columns(), strict=True)
 
 
-def transformed(keys: list[Hashable], values: list[Any], transformer: StateSnapshotTransformer) -> Columns:
+def transformed(keys: list[Hashable], values: list[Stored], transformer: StateSnapshotTransformer) -> Columns:
     """Return the columns without the entries for which ``transformer`` gives None."""
     kept_keys: list[Hashable] = []
-    kept_values: list[Any] = []
+    kept_values: list[Stored] = []
     for key, value in zip(keys, values, strict=True):
         kept = transformer(value)
         if kept is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
@@ -46,7 +46,7 @@ class StateTable(ABC):
     def set_meta(
         self,
         meta: RegisteredStateMeta,
-        convert: Callable[[Any], Any] | None = None,
+        convert: Callable[[Stored], Stored] | None = None,
         changes_values: bool = True,
     ) -> None:
         """Give all maps another type of values.
@@ -79,7 +79,7 @@ class StateTable(ABC):
         """Return the map of ``key_group``, which must be in the range."""
         return self.maps[key_group - self.key_group_range.start]
 
-    def items(self) -> Iterator[tuple[Hashable, Any]]:
+    def items(self) -> Iterator[tuple[Hashable, Stored]]:
         """Iterate over entry keys and values; see :meth:`StateMap.items`."""
         for state_map in self.maps:
             yield from state_map.items()
@@ -109,11 +109,11 @@ class StateTable(ABC):
         for state_map in self.maps:
             state_map.track_changes()
 
-    def take_changes(self) -> list[set[Any]]:
+    def take_changes(self) -> list[set[Hashable]]:
         """Return, for each key group, the entry keys that changed since the last call, and begin anew."""
         return [state_map.take_changes() for state_map in self.maps]
 
-    def increment(self, changes: list[set[Any]]) -> StateTableIncrement:
+    def increment(self, changes: list[set[Hashable]]) -> StateTableIncrement:
         """Return what the entries of ``changes``, one set for each key group, are now."""
         return StateTableIncrement(self, changes)
 
@@ -129,15 +129,15 @@ class StateTableEntry:
     _map: StateMap
     _entry_key: Hashable
 
-    def stored(self) -> Any:
+    def stored(self) -> Stored:
         """Return what is stored now, or None."""
         return self._map.peek(self._entry_key)
 
-    def writable(self) -> Any:
+    def writable(self) -> Stored:
         """Return what is stored now, shared with no snapshot, or None."""
         return self._map.get(self._entry_key)
 
-    def update(self, stored: Any) -> None:
+    def update(self, stored: Stored) -> None:
         """Store something else; None removes the entry."""
         if stored is None:
             self._map.remove(self._entry_key)
@@ -208,7 +208,7 @@ class StateTableSnapshot:
 class StateTableIncrement:
     """What the changed entries of a table were at one moment; maps without changes are not held."""
 
-    def __init__(self, table: StateTable, changes: list[set[Any]]) -> None:
+    def __init__(self, table: StateTable, changes: list[set[Hashable]]) -> None:
         self.meta: StateMeta = table.meta
         factory = table.snapshot_transformer_factory
         self._transformer = None if factory is None else factory()
@@ -245,7 +245,7 @@ class StateTableIncrement:
             snapshot.release()
 
 
-def _split(entry_keys: list[Any], meta: StateMeta) -> tuple[list[Any], list[Any] | None]:
+def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
     """Return keys and namespaces of entry keys; no namespaces where they are all the void one."""
     if not meta.is_namespaced:
         return entry_keys, None

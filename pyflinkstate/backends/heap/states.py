@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -18,8 +18,10 @@ from pyflinkstate.api.descriptors import (
     StateDescriptor,
     StateKind,
 )
+from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import integer_bounds, safe_repr
+from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
@@ -38,16 +40,18 @@ class HeapValueState(HeapState):
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__(table, context)
-        self._check: Callable[[Any], Any] = descriptor.stored_type.check
+        self._check: Callable[[StateValue], StateValue] = descriptor.stored_type.check
         self._isolates: bool = not rebuilds(descriptor.stored_type)
-        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.stored_type)
-        self._default: Any = getattr(descriptor, "default_value", None)
+        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
+            descriptor.stored_type
+        )
+        self._default: StateValue = getattr(descriptor, "default_value", None)
         # An int within these bounds needs no further check: the most frequent case, inlined.
         bounds = integer_bounds(descriptor.stored_type)
         self._low: int = bounds[0]
         self._high: int = bounds[1]
 
-    def value(self) -> Any:
+    def value(self) -> StateValue:
         context = self._context
         if context.map_index < 0:
             raise self._no_key()
@@ -58,7 +62,7 @@ class HeapValueState(HeapState):
             return copy.deepcopy(self._default)
         return value
 
-    def update(self, value: Any) -> None:
+    def update(self, value: StateValue) -> None:
         context = self._context
         if context.map_index < 0:
             raise self._no_key()
@@ -78,7 +82,7 @@ class HeapValueState(HeapState):
             value = isolated_from(value, state_map.owned(key))
         state_map.put(key, value)
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: StateValue) -> StateValue:
         recheck = self._recheck
         try:
             if recheck is None:
@@ -95,10 +99,10 @@ class HeapListState(HeapState):
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ListStateDescriptor) -> None:
         super().__init__(table, context)
-        self._check: Callable[[Any], Any] = descriptor.elem_type_info.check
+        self._check: Callable[[StateValue], StateValue] = descriptor.elem_type_info.check
         self._isolates: bool = not rebuilds(descriptor.elem_type_info)
 
-    def get(self) -> Iterable[Any]:
+    def get(self) -> Iterable[StateValue]:
         stored = self.get_internal()
         if stored is None:
             return ()
@@ -107,18 +111,18 @@ class HeapListState(HeapState):
             self._map().put(self._entry_key(), stored)
         return stored
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         return iter(self.get())
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         self._append(self._isolated([self._checked(value)]))
 
-    def add_all(self, values: Any) -> None:
+    def add_all(self, values: StateValue) -> None:
         checked = self._all_checked(values, "added to")
         if checked:
             self._append(self._isolated(checked))
 
-    def update(self, values: Any) -> None:
+    def update(self, values: StateValue) -> None:
         checked = self._all_checked(values, "put into")
         if not checked:
             self.clear()
@@ -132,30 +136,30 @@ class HeapListState(HeapState):
         """Append the lists of ``sources`` to that of ``target``, in order, and remove them."""
         state_map, target_key = self._map(), self._entry_key_in(target)
         source_keys = [self._entry_key_in(source) for source in sources]
-        added: list[Any] = []
+        added: list[StateValue] = []
         for source_key in source_keys:
             added.extend(state_map.remove_and_get_old(source_key) or ())
         if added:
             state_map.put(target_key, [*(state_map.get(target_key) or ()), *added])
 
-    def _isolated(self, checked: list[Any]) -> list[Any]:
+    def _isolated(self, checked: list[StateValue]) -> list[StateValue]:
         return [isolated(value) for value in checked] if self._isolates else checked
 
-    def _append(self, checked: list[Any]) -> None:
+    def _append(self, checked: list[StateValue]) -> None:
         state_map, key = self._map(), self._entry_key()
-        stored: list[Any] | None = state_map.get(key)
+        stored: list[Stored] | None = state_map.get(key)
         if stored is None:
             state_map.put(key, checked)
         else:
             stored.extend(checked)
 
-    def _all_checked(self, values: Any, verb: str) -> list[Any]:
+    def _all_checked(self, values: StateValue, verb: str) -> list[StateValue]:
         self._map()  # no key set is found before what is wrong with the values
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
         return [self._checked(value) for value in values]
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: StateValue) -> StateValue:
         self._map()
         if value is None:
             raise self.refusal("None cannot be added to a ListState")
@@ -172,15 +176,15 @@ class HeapReducingState(HeapState):
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table, context)
-        self._check: Callable[[Any], Any] = descriptor.type_info.check
+        self._check: Callable[[StateValue], StateValue] = descriptor.type_info.check
         self._isolates: bool = not rebuilds(descriptor.type_info)
-        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.type_info)
-        self._reduce: Callable[[Any, Any], Any] = descriptor.reduce_function.reduce
+        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(descriptor.type_info)
+        self._reduce: Callable[[StateValue, StateValue], StateValue] = descriptor.reduce_function.reduce
 
-    def get(self) -> Any:
+    def get(self) -> StateValue:
         return self.get_internal()
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         state_map = self._map()
         if value is None:
             self.clear()
@@ -202,10 +206,10 @@ class HeapReducingState(HeapState):
         if merged is not None:
             state_map.transform(target_key, merged, self._merged)
 
-    def _merged(self, stored: Any, value: Any) -> Any:
+    def _merged(self, stored: Stored, value: StateValue) -> Stored:
         return value if stored is None else self._reduced(stored, value)
 
-    def _reduced(self, stored: Any, value: Any) -> Any:
+    def _reduced(self, stored: Stored, value: StateValue) -> Stored:
         if stored is None:
             return isolated(value) if self._isolates else value
         reduced = self._reduce(stored, value)
@@ -228,16 +232,18 @@ class HeapAggregatingState(HeapState):
         self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
     ) -> None:
         super().__init__(table, context)
-        self._check: Callable[[Any], Any] = descriptor.state_type_info.check
+        self._check: Callable[[StateValue], StateValue] = descriptor.state_type_info.check
         self._isolates: bool = not rebuilds(descriptor.state_type_info)
-        self._recheck: Callable[[Any, Any], Any] | None = rechecker(descriptor.state_type_info)
-        self._function: Any = descriptor.agg_function
+        self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
+            descriptor.state_type_info
+        )
+        self._function: AggregateFunction = descriptor.agg_function
 
-    def get(self) -> Any:
+    def get(self) -> StateValue:
         accumulator = self.get_internal()
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         state_map = self._map()
         if value is None:
             self.clear()
@@ -255,16 +261,16 @@ class HeapAggregatingState(HeapState):
         if merged is not None:
             state_map.transform(target_key, merged, self._merged)
 
-    def _added(self, accumulator: Any, value: Any) -> Any:
+    def _added(self, accumulator: Stored, value: StateValue) -> Stored:
         current = self._function.create_accumulator() if accumulator is None else accumulator
         return self._checked(self._function.add(value, current), accumulator)
 
-    def _merged(self, stored: Any, accumulator: Any) -> Any:
+    def _merged(self, stored: Stored, accumulator: Stored) -> Stored:
         if stored is None:
             return accumulator
         return self._checked(self._function.merge(stored, accumulator), stored)
 
-    def _checked(self, accumulator: Any, stored: Any) -> Any:
+    def _checked(self, accumulator: Stored, stored: Stored) -> Stored:
         if accumulator is None:
             raise self.refusal("the accumulator: None; add() and merge() must return it")
         try:
@@ -284,7 +290,7 @@ for _interface, _view in (
 ):
     _interface.register(_view)
 
-HEAP_STATES: dict[StateKind, Callable[[Any, KeyContext, Any], Any]] = {
+HEAP_STATES: dict[StateKind, Callable[[StateValue, KeyContext, StateValue], AnyState]] = {
     StateKind.VALUE: HeapValueState,
     StateKind.LIST: HeapListState,
     StateKind.MAP: HeapMapState,

@@ -9,12 +9,12 @@ its changes: state of an earlier version is spread anew when it is restored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
 from pyflinkstate.errors import InvalidKeyError
 
@@ -27,7 +27,7 @@ def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
     return since_version < hash_version(key_type)
 
 
-def _refuse_nan(key: Any) -> None:
+def _refuse_nan(key: TypedValue) -> None:
     """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
     if key != key:
         raise ValueError("NaN does not equal itself, so its records would never meet")
@@ -47,13 +47,13 @@ class KeyHasher:
     def _hash_for_type(self) -> JavaHash:
         return java_hash_of_type(self.key_type)
 
-    def hashes(self, keys: Sequence[Any]) -> list[int]:
+    def hashes(self, keys: Sequence[TypedValue]) -> list[int]:
         """Return the Java hash code of each key; all must be valid (see :meth:`check`)."""
         if keys and all(type(key) is str for key in keys):
             return java_hashes_of_strings(keys)
         return [self._hash(key) for key in keys]
 
-    def check(self, key: Any) -> Any:
+    def check(self, key: TypedValue) -> TypedValue:
         """Return ``key`` as its declared type keeps it.
 
         Raises:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.checkpointed import OperatorStateStore
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import AnyState, StateValue
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
 from pyflinkstate.backends.snapshots import SnapshotRegistry
 from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, unsealing
@@ -23,19 +22,21 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         self.snapshots = SnapshotRegistry()
         self._requested: set[str] = set()
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        state: Any = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.SPLIT_DISTRIBUTE)
-        found: ListState[Any] = state
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        state: AnyState = self._state(
+            state_descriptor, ListStateDescriptor, OperatorStateMode.SPLIT_DISTRIBUTE
+        )
+        found: ListState = state
         return found
 
-    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        state: Any = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.UNION)
-        found: ListState[Any] = state
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        state: AnyState = self._state(state_descriptor, ListStateDescriptor, OperatorStateMode.UNION)
+        found: ListState = state
         return found
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-        state: Any = self._state(state_descriptor, MapStateDescriptor, OperatorStateMode.BROADCAST)
-        found: BroadcastState[Any, Any] = state
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
+        state: AnyState = self._state(state_descriptor, MapStateDescriptor, OperatorStateMode.BROADCAST)
+        found: BroadcastState = state
         return found
 
     def create_state(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
@@ -86,7 +87,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         return made
 
 
-def _converted(values: list[Any], was: TypeInformation, now: TypeInformation) -> list[Any]:
+def _converted(values: list[StateValue], was: TypeInformation, now: TypeInformation) -> list[StateValue]:
     unseal = unsealing(was, now)
     assert unseal is not None
     return list(map(unseal, values))

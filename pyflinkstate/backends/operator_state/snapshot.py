@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     OPERATOR_FILE_MAGIC,
@@ -34,7 +34,7 @@ from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointEr
 class OperatorStateResources:
     """Copies of all operator state: it is small, so it is copied in the synchronous part, as in Flink."""
 
-    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[Any], ...]], ...]
+    states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[StateValue], ...]], ...]
 
     def release(self) -> None:
         """Nothing to be released."""
@@ -75,7 +75,7 @@ class OperatorStateSnapshotStrategy:
         return OperatorStateHandle(writer.close(), entries)
 
 
-def _encoded(codec: OperatorStateCodec, columns: tuple[list[Any], ...]) -> bytes:
+def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -> bytes:
     try:
         return codec.encode(columns)
     except StateValueError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import SupportsIndex
 
 from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo
+from pyflinkstate.api.values import Reduced, StateValue
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -18,11 +19,11 @@ from pyflinkstate.backends.values import changed_meanwhile, isolated, isolated_e
 from pyflinkstate.errors import StateValueError
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: StateValue) -> StateValue:
     return value
 
 
-class _Elements(list[Any]):
+class _Elements(list[StateValue]):
     """The live list of an operator state, with fail-fast iterators. Copied or pickled it is a plain list."""
 
     __slots__ = ("name", "replacements")
@@ -32,7 +33,7 @@ class _Elements(list[Any]):
         self.name = name
         self.replacements = 0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         size, replacements, given = len(self), self.replacements, 0
         while given != len(self):
             if (size, replacements) != (len(self), self.replacements):
@@ -40,16 +41,16 @@ class _Elements(list[Any]):
             given += 1
             yield self[given - 1]
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Reduced:
         return list, (list.copy(self),)
 
-    def replace(self, elements: list[Any]) -> None:
+    def replace(self, elements: list[StateValue]) -> None:
         """Hold ``elements`` instead, which ends what iterates, as ``clear`` and ``addAll`` do in Java."""
         self[:] = elements
         self.replacements += 1
 
 
-class PartitionableListState(ListState[Any]):
+class PartitionableListState(ListState):
     """A list of one subtask (Flink: ``PartitionableListState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -57,42 +58,44 @@ class PartitionableListState(ListState[Any]):
         self.meta = meta
         self._check = meta.stored_type.element_type.check
         self._isolates = not rebuilds(meta.stored_type.element_type)
-        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.element_type) or _identity
+        self._copy: Callable[[StateValue], StateValue] = (
+            value_copier(meta.stored_type.element_type) or _identity
+        )
         self._elements = _Elements(meta.name)
 
-    def get(self) -> Iterable[Any]:
+    def get(self) -> Iterable[StateValue]:
         return self._elements
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         self._elements.append(self._isolated(self._checked(value)))
 
-    def add_all(self, values: list[Any]) -> None:
+    def add_all(self, values: list[StateValue]) -> None:
         self._elements.extend([self._isolated(value) for value in self._all_checked(values)])
 
-    def update(self, values: list[Any]) -> None:
+    def update(self, values: list[StateValue]) -> None:
         checked = self._all_checked(values)
         self._elements.replace(isolated_elements(checked, self._elements) if self._isolates else checked)
 
     def clear(self) -> None:
         self._elements.replace([])
 
-    def columns(self) -> tuple[list[Any], ...]:
+    def columns(self) -> tuple[list[StateValue], ...]:
         """Return copies of what a snapshot writes."""
         return ([self._copy(element) for element in self._elements],)
 
-    def load(self, columns: tuple[list[Any], ...]) -> None:
+    def load(self, columns: tuple[list[StateValue], ...]) -> None:
         """Add what was restored."""
         self._elements.extend(columns[0])
 
-    def _isolated(self, value: Any) -> Any:
+    def _isolated(self, value: StateValue) -> StateValue:
         return isolated(value) if self._isolates else value
 
-    def _all_checked(self, values: Any) -> list[Any]:
+    def _all_checked(self, values: StateValue) -> list[StateValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self._refusal(f"a ListState takes a list of values, not {values!r}")
         return [self._checked(value) for value in values]
 
-    def _checked(self, value: Any) -> Any:
+    def _checked(self, value: StateValue) -> StateValue:
         if value is None:
             raise self._refusal("None cannot be added to a ListState")
         try:
@@ -104,7 +107,7 @@ class PartitionableListState(ListState[Any]):
         return StateValueError(f"operator state {self.meta.name!r}: {reason}", state=self.meta.name)
 
 
-class HeapBroadcastState(BroadcastState[Any, Any]):
+class HeapBroadcastState(BroadcastState):
     """A map of one subtask (Flink: ``HeapBroadcastState``)."""
 
     def __init__(self, meta: RegisteredOperatorStateMeta) -> None:
@@ -114,19 +117,21 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
         self._check_value = meta.stored_type.value_type_info.check
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
         self._recheck = rechecker(meta.stored_type.value_type_info)
-        self._copy: Callable[[Any], Any] = value_copier(meta.stored_type.value_type_info) or _identity
-        self._entries: dict[Any, Any] = {}
+        self._copy: Callable[[StateValue], StateValue] = (
+            value_copier(meta.stored_type.value_type_info) or _identity
+        )
+        self._entries: dict[StateValue, StateValue] = {}
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: StateValue) -> StateValue:
         return self._entries.get(self._checked_key(key))
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: StateValue) -> bool:
         return self._checked_key(key) in self._entries
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: StateValue, value: StateValue) -> None:
         self.put_all({self._checked_key(key): value})
 
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
+    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
         if not isinstance(dict_value, dict):
             raise self._refusal(f"put_all takes a dict, not {dict_value!r}")
         checked = {self._checked_key(key): self._checked(key, value) for key, value in dict_value.items()}
@@ -135,16 +140,16 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
             checked = {key: isolated_from(value, known(key)) for key, value in checked.items()}
         self._entries.update(checked)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: StateValue) -> None:
         self._entries.pop(self._checked_key(key), None)
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
         return self._entries.items()
 
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> Iterable[StateValue]:
         return self._entries.keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[StateValue]:
         return self._entries.values()
 
     def is_empty(self) -> bool:
@@ -153,29 +158,29 @@ class HeapBroadcastState(BroadcastState[Any, Any]):
     def clear(self) -> None:
         self._entries.clear()
 
-    def columns(self) -> tuple[list[Any], ...]:
+    def columns(self) -> tuple[list[StateValue], ...]:
         """Return copies of what a snapshot writes."""
         values = [None if value is None else self._copy(value) for value in self._entries.values()]
         return list(self._entries), values
 
-    def load(self, columns: tuple[list[Any], ...]) -> None:
+    def load(self, columns: tuple[list[StateValue], ...]) -> None:
         """Add what was restored."""
         self._entries.update(zip(*columns, strict=True))
 
-    def _checked_key(self, key: Any) -> Any:
+    def _checked_key(self, key: StateValue) -> StateValue:
         try:
             hash(key)
             return self._check_key(key)
         except (ValueError, TypeError) as error:
             raise self._refusal(f"key: {error}") from None
 
-    def _checked(self, key: Any, value: Any) -> Any:
+    def _checked(self, key: StateValue, value: StateValue) -> StateValue:
         try:
             return None if value is None else self._checked_value(key, value)
         except ValueError as error:
             raise self._refusal(f"entry {key!r}: {error}") from None
 
-    def _checked_value(self, key: Any, value: Any) -> Any:
+    def _checked_value(self, key: StateValue, value: StateValue) -> StateValue:
         recheck = self._recheck
         return self._check_value(value) if recheck is None else recheck(value, self._entries.get(key))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
 from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.types import TtlValue
 
 
@@ -38,7 +38,7 @@ class TtlRules:
             config.get_state_visibility() is StateVisibility.ReturnExpiredIfNotCleanedUp,
         )
 
-    def stamped(self, value: Any) -> TtlValue:
+    def stamped(self, value: StateValue) -> TtlValue:
         """Return ``value`` as written now."""
         return self.now(), value
 
@@ -46,15 +46,17 @@ class TtlRules:
         """Return whether a value has expired: written at 0 with 100 ms to live, at 100."""
         return stored[0] + self.ttl_ms <= self.now()
 
-    def unexpired(self, stored: TtlValue | None) -> Any:
+    def unexpired(self, stored: TtlValue | None) -> StateValue:
         """Return the user's value, or None if there is none or it has expired."""
         return None if stored is None or self.is_expired(stored) else stored[1]
 
-    def stamped_result(self, result: Any) -> Any:
+    def stamped_result(self, result: StateValue) -> StateValue:
         """Return a function's result as written now; None stays None, which the state refuses."""
         return None if result is None else self.stamped(result)
 
-    def combined(self, left: TtlValue, right: TtlValue, combine: Callable[[Any, Any], Any]) -> Any:
+    def combined(
+        self, left: TtlValue, right: TtlValue, combine: Callable[[StateValue, StateValue], StateValue]
+    ) -> StateValue:
         """Return what of two values has not expired, combined and stamped; ``left`` if both have."""
         first, second = self.unexpired(left), self.unexpired(right)
         if first is None and second is None:
@@ -71,7 +73,7 @@ class TtlReduceFunction(ReduceFunction):
     _function: ReduceFunction
     _rules: TtlRules
 
-    def reduce(self, value1: TtlValue, value2: TtlValue) -> Any:
+    def reduce(self, value1: TtlValue, value2: TtlValue) -> StateValue:
         return self._rules.combined(value1, value2, self._function.reduce)
 
 
@@ -85,14 +87,14 @@ class TtlAggregateFunction(AggregateFunction):
     def create_accumulator(self) -> TtlValue:
         return self._rules.stamped(self._function.create_accumulator())
 
-    def add(self, value: Any, accumulator: TtlValue) -> Any:
+    def add(self, value: StateValue, accumulator: TtlValue) -> StateValue:
         unexpired = self._rules.unexpired(accumulator)
         if unexpired is None:
             unexpired = self._function.create_accumulator()
         return self._rules.stamped_result(self._function.add(value, unexpired))
 
-    def get_result(self, accumulator: TtlValue) -> Any:
+    def get_result(self, accumulator: TtlValue) -> StateValue:
         return self._function.get_result(accumulator[1])
 
-    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> Any:
+    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> StateValue:
         return self._rules.combined(acc_a, acc_b, self._function.merge)

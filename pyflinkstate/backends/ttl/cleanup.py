@@ -7,14 +7,14 @@ all of it, None if nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.internal_state import InternalState, StateEntry, StateVisitor
 from pyflinkstate.backends.ttl.access import TtlRules
 from pyflinkstate.backends.types import TtlValue
 
-Filter = Callable[[Any], Any]
+Filter = Callable[[Stored], Stored]
 
 
 def ttl_filter(kind: StateKind, ttl_ms: int, now: Callable[[], int]) -> Filter:
@@ -28,7 +28,7 @@ def ttl_filter(kind: StateKind, ttl_ms: int, now: Callable[[], int]) -> Filter:
         kept = [element for element in stored if element[0] > oldest]
         return stored if len(kept) == len(stored) else kept or None
 
-    def filter_map(stored: dict[Any, TtlValue]) -> dict[Any, TtlValue] | None:
+    def filter_map(stored: dict[Stored, TtlValue]) -> dict[Stored, TtlValue] | None:
         oldest = now() - ttl_ms
         kept = {key: entry for key, entry in stored.items() if entry[0] > oldest}
         return stored if len(kept) == len(stored) else kept or None

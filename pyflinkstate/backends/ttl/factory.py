@@ -15,6 +15,7 @@ from pyflinkstate.api.descriptors import (
     ValueStateDescriptor,
 )
 from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.ttl.access import TtlAggregateFunction, TtlReduceFunction, TtlRules
 from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup, snapshot_filter, ttl_filter
 from pyflinkstate.backends.ttl.states import (
@@ -30,9 +31,9 @@ from pyflinkstate.backends.types import TtlTypeInfo
 def create_ttl_state(
     descriptor: Any,
     rules: TtlRules,
-    inner: Any,
-    on_key_selected: Callable[[Callable[[Any], None]], None],
-) -> Any:
+    inner: AnyState,
+    on_key_selected: Callable[[Callable[[Key], None]], None],
+) -> AnyState:
     """Return the state of ``descriptor``, which has time to live.
 
     Args:
@@ -50,7 +51,7 @@ def create_ttl_state(
     return _TTL_STATES[descriptor.kind](inner, rules, on_access)
 
 
-_TTL_STATES: dict[StateKind, Callable[[Any, TtlRules, Callable[[], None]], Any]] = {
+_TTL_STATES: dict[StateKind, Callable[[AnyState, TtlRules, Callable[[], None]], AnyState]] = {
     StateKind.VALUE: TtlValueState,
     StateKind.LIST: TtlListState,
     StateKind.MAP: TtlMapState,
@@ -79,8 +80,8 @@ def _incremental_cleanup(
     kind: StateKind,
     config: StateTtlConfig,
     rules: TtlRules,
-    inner: Any,
-    on_key_selected: Callable[[Callable[[Any], None]], None],
+    inner: AnyState,
+    on_key_selected: Callable[[Callable[[Key], None]], None],
 ) -> Callable[[], None]:
     """Return what each access of the state has to call."""
     strategy = config.get_cleanup_strategies().get_incremental_cleanup_strategy()

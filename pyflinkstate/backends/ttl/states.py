@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any
 
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.ttl.access import TtlRules
 from pyflinkstate.backends.types import TtlValue
 from pyflinkstate.backends.values import ListIterator
@@ -23,7 +23,7 @@ from pyflinkstate.errors import NoCurrentKeyError
 class TtlState:
     """What the five share: the state inside, the rules, and what each access does beside."""
 
-    def __init__(self, inner: Any, rules: TtlRules, on_access: Callable[[], None]) -> None:
+    def __init__(self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None]) -> None:
         self._inner = inner
         self._rules = rules
         self._on_access = on_access
@@ -36,15 +36,15 @@ class TtlState:
         self._on_access()
         self._inner.clear()
 
-    def get_internal(self) -> Any:
+    def get_internal(self) -> Stored:
         """Return what is stored, with timestamps."""
         return self._inner.get_internal()
 
-    def update_internal(self, stored: Any) -> None:
+    def update_internal(self, stored: Stored) -> None:
         """Store values with timestamps."""
         self._inner.update_internal(stored)
 
-    def _read_single(self) -> Any:
+    def _read_single(self) -> StateValue:
         """Return the user's value where one is stored, as the rules say."""
         self._on_access()
         stored = self._inner.get_internal()
@@ -70,13 +70,13 @@ class TtlMergingState(TtlState):
         self._inner.merge_namespaces(target, sources)
 
 
-class TtlValueState(TtlState, ValueState[Any]):
+class TtlValueState(TtlState, ValueState):
     """A value state that expires. A default value is ignored, as in Flink."""
 
-    def value(self) -> Any:
+    def value(self) -> StateValue:
         return self._read_single()
 
-    def update(self, value: Any) -> None:
+    def update(self, value: StateValue) -> None:
         self._on_access()
         if value is None:
             self._inner.clear()
@@ -84,40 +84,40 @@ class TtlValueState(TtlState, ValueState[Any]):
             self._inner.update(self._rules.stamped(value))
 
 
-class TtlReducingState(TtlMergingState, ReducingState[Any]):
+class TtlReducingState(TtlMergingState, ReducingState):
     """A reducing state that expires as a whole; each ``add`` refreshes it."""
 
-    def get(self) -> Any:
+    def get(self) -> StateValue:
         return self._read_single()
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         self._on_access()
         if value is not None or self._inner.get_internal() is not None:
             self._inner.add(self._rules.stamped(value))
 
 
-class TtlAggregatingState(TtlMergingState, AggregatingState[Any, Any]):
+class TtlAggregatingState(TtlMergingState, AggregatingState):
     """An aggregating state that expires as a whole; each ``add`` refreshes it."""
 
     def __init__(
-        self, inner: Any, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
+        self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
     ) -> None:
         super().__init__(inner, rules, on_access)
         self._function = function
 
-    def get(self) -> Any:
+    def get(self) -> StateValue:
         accumulator = self._read_single()
         return None if accumulator is None else self._function.get_result(accumulator)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         self._on_access()
         self._inner.add(value)
 
 
-class TtlListState(TtlMergingState, ListState[Any]):
+class TtlListState(TtlMergingState, ListState):
     """A list state whose elements expire one by one."""
 
-    def get(self) -> Iterable[Any]:
+    def get(self) -> Iterable[StateValue]:
         self._on_access()
         elements = self._inner.get_internal()
         if elements is None:
@@ -126,15 +126,15 @@ class TtlListState(TtlMergingState, ListState[Any]):
             elements = self._refreshed(elements)
         return TtlListView(self._inner, elements, self._rules)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: StateValue) -> None:
         self._on_access()
         self._inner.add(self._stamped(value))
 
-    def add_all(self, values: list[Any]) -> None:
+    def add_all(self, values: list[StateValue]) -> None:
         self._on_access()
         self._inner.add_all(self._all_stamped(values, "added to"))
 
-    def update(self, values: list[Any]) -> None:
+    def update(self, values: list[StateValue]) -> None:
         self._on_access()
         self._inner.update(self._all_stamped(values, "put into"))
 
@@ -148,12 +148,12 @@ class TtlListState(TtlMergingState, ListState[Any]):
         self._inner.update_internal(kept)
         return refreshed
 
-    def _stamped(self, value: Any) -> TtlValue:
+    def _stamped(self, value: StateValue) -> TtlValue:
         if value is None:
             raise self._inner.refusal("None cannot be added to a ListState")
         return self._rules.stamped(value)
 
-    def _all_stamped(self, values: Any, verb: str) -> list[TtlValue]:
+    def _all_stamped(self, values: StateValue, verb: str) -> list[TtlValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self._inner.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
         return [self._stamped(value) for value in values]
@@ -166,12 +166,12 @@ class TtlListView:
     all were looked at, the list is removed.
     """
 
-    def __init__(self, inner: Any, elements: list[TtlValue], rules: TtlRules) -> None:
+    def __init__(self, inner: AnyState, elements: list[TtlValue], rules: TtlRules) -> None:
         self._inner = inner
         self._elements = elements
         self._rules = rules
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[StateValue]:
         all_expired = True
         for element in ListIterator(self._elements, self._inner.name):
             expired = self._rules.is_expired(element)
@@ -185,18 +185,18 @@ class TtlListView:
                     self._inner.clear()
 
 
-class TtlMapState(TtlState, MapState[Any, Any]):
+class TtlMapState(TtlState, MapState):
     """A map state whose entries expire one by one. ``is_empty`` looks at what is stored, expired or not."""
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: StateValue) -> StateValue:
         found = self._found(key)
         return None if found is None else found[1]
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: StateValue, value: StateValue) -> None:
         self._on_access()
         self._inner.put(key, self._rules.stamped(value))
 
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
+    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
         self._on_access()
         if dict_value is None:
             return
@@ -204,31 +204,31 @@ class TtlMapState(TtlState, MapState[Any, Any]):
             dict_value = {key: self._rules.stamped(value) for key, value in dict_value.items()}
         self._inner.put_all(dict_value)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: StateValue) -> None:
         self._on_access()
         self._inner.remove(key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: StateValue) -> bool:
         return self._found(key) is not None
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
         return self._view(lambda key, value: (key, value))
 
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> Iterable[StateValue]:
         return self._view(lambda key, _: key)
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[StateValue]:
         return self._view(lambda _, value: value)
 
     def is_empty(self) -> bool:
         self._on_access()
         return bool(self._inner.is_empty())
 
-    def _view(self, part: Callable[[Any, Any], Any]) -> TtlMapView:
+    def _view(self, part: Callable[[StateValue, StateValue], StateValue]) -> TtlMapView:
         self._on_access()
         return TtlMapView(self._inner.items(), self._rules, part)
 
-    def _found(self, key: Any) -> TtlValue | None:
+    def _found(self, key: StateValue) -> TtlValue | None:
         self._on_access()
         stored: TtlValue | None = self._inner.get(key)
         if stored is None:
@@ -244,7 +244,9 @@ class TtlMapState(TtlState, MapState[Any, Any]):
 class TtlMapView:
     """The entries, keys or values of a map state with time to live."""
 
-    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
+    ) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -256,7 +258,9 @@ class TtlMapView:
 class TtlMapIterator:
     """Skips and removes entries that have expired; refreshes the others if reading does."""
 
-    def __init__(self, pairs: Any, rules: TtlRules, part: Callable[[Any, Any], Any]) -> None:
+    def __init__(
+        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
+    ) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -264,7 +268,7 @@ class TtlMapIterator:
     def __iter__(self) -> TtlMapIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> StateValue:
         while True:
             key, stored = next(self._pairs)
             if not self._rules.is_expired(stored):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import decimal
-from typing import Any
 
 import pyarrow as pa
 
 from pyflinkstate.api.basic_types import type_of_kind
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import hashes, texts
 from pyflinkstate.backends.types.codec import Codec, Convert, FromArrow, JavaHash, Show, column_values
 
@@ -70,7 +70,7 @@ def _instant_parts(instant: Instant) -> tuple[int, int]:
     return instant.seconds, instant.nanos
 
 
-def _instant_of(parts: dict[str, Any]) -> Instant:
+def _instant_of(parts: dict[str, TypedValue]) -> Instant:
     return Instant(**parts)
 
 

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import TypedValue
 
 R = TypeVar("R")
 
 #: Turns a value into another one.
-Convert = Callable[[Any], Any]
+Convert = Callable[[TypedValue], TypedValue]
 #: Turns a value into one that Arrow takes; None where it is one already.
 ToArrow = Convert | None
 #: Returns the values of a column; what stands for a null is not looked at.
-FromArrow = Callable[[pa.Array], list[Any]]
+FromArrow = Callable[[pa.Array], list[TypedValue]]
 #: Makes an independent copy of a value; None says that it cannot change in place.
 Copy = Convert | None
 #: Checks a value that is to be stored in the place of another one, or of None; raises ``ValueError``.
-Recheck = Callable[[Any, Any], Any]
+Recheck = Callable[[TypedValue, TypedValue], TypedValue]
 #: Returns the Java hash code of a key; None where values cannot be keys.
-JavaHash = Callable[[Any], int]
+JavaHash = Callable[[TypedValue], int]
 #: Makes the text of a value that is not None.
-Show = Callable[[Any], str]
+Show = Callable[[TypedValue], str]
 
 
 def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]], R]) -> R:
@@ -45,7 +46,7 @@ def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]],
     return visit(type_info, [walk(part, visit) for part in type_info.parts()])
 
 
-def column_values(array: pa.Array) -> list[Any]:
+def column_values(array: pa.Array) -> list[TypedValue]:
     """Return what ``to_pylist`` does, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
@@ -54,7 +55,7 @@ def column_values(array: pa.Array) -> list[Any]:
         or pa.types.is_large_string(arrow)
         or pa.types.is_large_binary(arrow)
     ):
-        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        values: list[TypedValue] = array.to_numpy(zero_copy_only=False).tolist()
         return values
     values = array.to_pylist()
     return values  # noqa: RET504 - mypy wants its type
@@ -90,19 +91,21 @@ class Codec:
     """
 
     name: str
-    arrow: Callable[[Any, Sequence[pa.DataType]], pa.DataType]
-    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = lambda _, parts: None
-    from_arrow: Callable[[Any, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
+    arrow: Callable[[TypedValue, Sequence[pa.DataType]], pa.DataType]
+    to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = lambda _, parts: None
+    from_arrow: Callable[[TypedValue, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
     copier: Callable[[Sequence[Copy]], Copy] = lambda parts: copy.deepcopy
     makes_new: bool = True
-    recheck: Callable[[Any, Sequence[Recheck | None], bool], Recheck | None] = lambda _, parts, flat: None
-    java_hash: Callable[[Any, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
+    recheck: Callable[[TypedValue, Sequence[Recheck | None], bool], Recheck | None] = lambda _, parts, flat: (
+        None
+    )
+    java_hash: Callable[[TypedValue, Sequence[JavaHash | None]], JavaHash | None] = lambda _, parts: None
     hash_version: int = 1
-    text: Callable[[Any, Sequence[Show]], Show] = lambda _, parts: str
+    text: Callable[[TypedValue, Sequence[Show]], Show] = lambda _, parts: str
     is_composite: bool = False
-    details: Callable[[Any], tuple[Any, ...]] = lambda _: ()
+    details: Callable[[TypedValue], tuple[TypedValue, ...]] = lambda _: ()
     detail_count: int = 0
     make: Callable[..., TypeInformation] | None = None
     may_become: frozenset[str] = frozenset()
-    converted: Callable[[Any, Sequence[Convert]], Convert] | None = None
+    converted: Callable[[TypedValue, Sequence[Convert]], Convert] | None = None
     fixed_parts: int = 0

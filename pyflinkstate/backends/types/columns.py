@@ -8,11 +8,11 @@ loaded only from the user's own checkpoint, and a declared type never goes throu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.atoms import WIDE_FLOAT
 from pyflinkstate.backends.types.codec import FromArrow, ToArrow, walk
 from pyflinkstate.backends.types.table import codec_of
@@ -32,7 +32,7 @@ def arrow_type(type_info: TypeInformation, float_type: pa.DataType = WIDE_FLOAT)
     return walk(type_info, arrow)
 
 
-def encode_column(type_info: TypeInformation, values: Sequence[Any]) -> pa.Array:
+def encode_column(type_info: TypeInformation, values: Sequence[TypedValue]) -> pa.Array:
     """Return ``values`` as an Arrow array of ``arrow_type(type_info)``."""
     to_arrow = walk(type_info, _to_arrow)
     if to_arrow is not None:
@@ -44,7 +44,7 @@ def _to_arrow(type_info: TypeInformation, parts: list[ToArrow]) -> ToArrow:
     return codec_of(type_info).to_arrow(type_info, parts)
 
 
-def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
+def decode_column(type_info: TypeInformation, array: pa.Array) -> list[TypedValue]:
     """Return the values that :func:`encode_column` was given.
 
     Columns inside columns are decoded as columns: a Python object is made once, by Arrow, for each value.
@@ -55,7 +55,7 @@ def decode_column(type_info: TypeInformation, array: pa.Array) -> list[Any]:
 def _from_arrow(type_info: TypeInformation, parts: list[FromArrow]) -> FromArrow:
     decode = codec_of(type_info).from_arrow(type_info, parts)
 
-    def with_nulls(array: pa.Array) -> list[Any]:
+    def with_nulls(array: pa.Array) -> list[TypedValue]:
         values = decode(array)
         if array.null_count:
             valid = array.is_valid().to_numpy(zero_copy_only=False)

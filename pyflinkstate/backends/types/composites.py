@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from pyflinkstate.api.types import (
     TupleTypeInfo,
     TypeInformation,
 )
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import (
     Codec,
     Convert,
@@ -81,7 +81,7 @@ def _array_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> ToArrow:
 def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArrow:
     (part,) = parts
 
-    def lists(array: pa.LargeListArray) -> list[Any]:
+    def lists(array: pa.LargeListArray) -> list[TypedValue]:
         elements = part(array.values)
         return [elements[start:end] for start, end in itertools.pairwise(array.offsets.to_pylist())]
 
@@ -105,7 +105,7 @@ def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
 def _list_recheck(type_info: TypeInformation, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
     """Of a list that is the state's own, just those elements are checked that it has noted."""
 
-    def recheck(value: Any, stored: Any) -> Any:
+    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
         if value is not stored or len(value) < NOTED_FROM:
             return type_info.check(value)
         if type(value) is not CheckedList:
@@ -128,7 +128,7 @@ def _check_elements(type_info: TypeInformation, value: CheckedList, positions: l
 def _sequence(
     name: str,
     make: Callable[[TypeInformation], TypeInformation],
-    to_arrow: Callable[[Any, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
+    to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = _array_to_arrow,
     may_become: frozenset[str] = frozenset(),
 ) -> Codec:
     return Codec(
@@ -157,7 +157,7 @@ def _map_to_arrow(_: MapTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
 def _maps_from_arrow(_: MapTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
     of_keys, of_items = parts
 
-    def maps(array: pa.MapArray) -> list[Any]:
+    def maps(array: pa.MapArray) -> list[TypedValue]:
         keys, items = of_keys(array.keys), of_items(array.items)
         return [
             dict(zip(keys[start:end], items[start:end], strict=True))
@@ -180,7 +180,7 @@ def _converted_map(_: MapTypeInfo, parts: Sequence[Convert]) -> Convert:
 def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
     """Of a dict that is the state's own, just those entries are checked that it has noted."""
 
-    def recheck(value: Any, stored: Any) -> Any:
+    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
         if value is not stored or len(value) < NOTED_FROM:
             return type_info.check(value)
         if type(value) is not CheckedDict:
@@ -191,7 +191,9 @@ def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: b
     return recheck if is_flat else None
 
 
-def _with_checked_entries(type_info: MapTypeInfo, value: CheckedDict, entries: dict[Any, Any]) -> CheckedDict:
+def _with_checked_entries(
+    type_info: MapTypeInfo, value: CheckedDict, entries: dict[TypedValue, TypedValue]
+) -> CheckedDict:
     checked = type_info.check(entries)
     if any(key is not kept for key, kept in zip(entries, checked)):  # noqa: B905 - two keys may become one
         return CheckedDict(type_info.check(value))
@@ -209,7 +211,7 @@ def _tuple_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> Convert:
     return lambda value: tuple([field(item) for field, item in zip(fields, value, strict=True)])
 
 
-def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[Any]:
+def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[TypedValue]:
     if not parts:
         return [()] * len(array)
     # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
@@ -220,7 +222,7 @@ def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], _:
     """A tuple is new, but its fields may be those that were stored: each is checked in its own place."""
     fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
-    def recheck(value: Any, stored: Any) -> Any:
+    def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
         if (
             type(value) is not tuple
             or type(stored) is not tuple
@@ -252,7 +254,7 @@ def _tuple_text(_: TupleTypeInfo, parts: Sequence[Show]) -> Show:
     return lambda value: f"({','.join([show(item) for show, item in zip(fields, value, strict=True)])})"
 
 
-def _converted_fields(parts: Sequence[Convert], value: Any) -> list[Any]:
+def _converted_fields(parts: Sequence[Convert], value: TypedValue) -> list[TypedValue]:
     return [field(item) for field, item in zip(parts, value, strict=True)]
 
 
@@ -308,7 +310,7 @@ def _converted_row(type_info: RowTypeInfo, parts: Sequence[Convert]) -> Convert:
 # --- around another type ---------------------------------------------------------------------------
 
 
-def _only(_: TypeInformation, parts: Sequence[Any]) -> Any:
+def _only(_: TypeInformation, parts: Sequence[TypedValue]) -> TypedValue:
     """What is known of the one part is known of the type."""
     (part,) = parts
     return part

@@ -19,14 +19,15 @@ import numbers
 import struct
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pyflinkstate.api.row import Row, RowKind, fields_to_hash
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import JavaHash
 from pyflinkstate.errors import ConfigurationError
 
@@ -71,7 +72,7 @@ def java_hashes_of_strings(texts: Sequence[str]) -> list[int]:
     return hashes
 
 
-def _powers_of_31(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def _powers_of_31(count: int) -> npt.NDArray[np.uint32]:
     powers = np.full(max(count, 1), 31, dtype=np.uint32)
     powers[0] = 1
     return np.cumprod(powers, dtype=np.uint32)
@@ -214,7 +215,7 @@ def java_hash_of_boolean(value: bool) -> int:
 # --- without a declared type -------------------------------------------------------------------
 
 
-def _hash_number(value: Any) -> int:
+def _hash_number(value: TypedValue) -> int:
     if value != value:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
@@ -239,7 +240,7 @@ def _hash_enum(value: enum.Enum) -> int:
     return java_hash_of_string(f"{type(value).__qualname__}.{value.name}")
 
 
-def _hash_tuple(value: tuple[Any, ...]) -> int:
+def _hash_tuple(value: tuple[TypedValue, ...]) -> int:
     return _combine([0 if item is None else java_hash(item) for item in value])
 
 
@@ -263,7 +264,7 @@ _RULES: tuple[tuple[type | tuple[type, ...], JavaHash], ...] = (
 )
 
 
-def java_hash(value: Any) -> int:
+def java_hash(value: TypedValue) -> int:
     """Return the hash of a key without a declared type.
 
     Raises:
@@ -281,13 +282,13 @@ def java_hash(value: Any) -> int:
     )
 
 
-def _field_names(value: Any) -> list[str]:
+def _field_names(value: TypedValue) -> list[str]:
     if attrs.has(type(value)):
         return [field.name for field in attrs.fields(type(value)) if field.eq]
     return [name for name, field in value.__dataclass_fields__.items() if field.compare]
 
 
-def _is_frozen_record(value: Any) -> bool:
+def _is_frozen_record(value: TypedValue) -> bool:
     params = getattr(type(value), "__dataclass_params__", None)
     if params is not None:
         return bool(params.frozen and params.eq)

@@ -14,9 +14,9 @@ is asked for only where it is compatible. Compatible are:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.types.codec import Codec, Convert, walk
 from pyflinkstate.backends.types.pickles import sealed
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
@@ -80,7 +80,7 @@ def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], 
     return None if parts is None else codec.converted(now, parts)
 
 
-def _same(value: Any) -> Any:
+def _same(value: StateValue) -> StateValue:
     return value
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Json
 from pyflinkstate.backends.types.codec import walk
 from pyflinkstate.backends.types.table import OF_NAME, codec_of
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 
-def type_to_json(type_info: TypeInformation) -> Any:
+def type_to_json(type_info: TypeInformation) -> Json:
     """Return ``type_info`` as JSON values, for the head of a checkpoint file."""
     return walk(type_info, _to_json)
 
 
-def _to_json(type_info: TypeInformation, parts: list[Any]) -> Any:
+def _to_json(type_info: TypeInformation, parts: list[Json]) -> Json:
     codec = codec_of(type_info)
     return [codec.name, *codec.details(type_info), *parts] if codec.is_composite else codec.name
 
 
-def type_from_json(spec: Any) -> TypeInformation:
+def type_from_json(spec: Json) -> TypeInformation:
     """Return the type that :func:`type_to_json` was given."""
     is_composite = isinstance(spec, list) and bool(spec)
     name, *rest = spec if is_composite else [spec]

@@ -7,12 +7,12 @@ costs nothing: the key alone finds the entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Namespace
 from pyflinkstate.api.windows import (
     CountWindow,
     CountWindowSerializer,
@@ -61,11 +61,11 @@ def _window(
     make: type[WindowSerializer],
     arrow: pa.DataType,
     to_arrow: Convert,
-    window: Callable[..., Any],
+    window: Callable[..., Namespace],
 ) -> Codec:
     """Return the row of windows that become a column of integers, or of structs of integers."""
 
-    def windows(array: pa.Array) -> list[Any]:
+    def windows(array: pa.Array) -> list[Namespace]:
         columns = array.flatten() if isinstance(array, pa.StructArray) else [array]
         return list(map(window, *(column.to_pylist() for column in columns)))
 

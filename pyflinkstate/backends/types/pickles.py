@@ -8,12 +8,12 @@ is restored as bytes, under a type of its own, and loaded when the program asks 
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, Types
+from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import Codec, column_values, walk
 from pyflinkstate.backends.types.hashes import java_hash
 from pyflinkstate.errors import StateMigrationError, StateValueError
@@ -36,7 +36,7 @@ def _sealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInf
     return SealedPickles() if isinstance(type_info, PickledBytesTypeInfo) else type_info.with_parts(parts)
 
 
-def dump_pickle(value: Any) -> bytes:
+def dump_pickle(value: TypedValue) -> bytes:
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
     except Exception as error:
@@ -47,7 +47,7 @@ def dump_pickle(value: Any) -> bytes:
         ) from error
 
 
-def load_pickle(data: bytes | None) -> Any:
+def load_pickle(data: bytes | None) -> TypedValue:
     """Return what is in a pickle of state without a declared type, of the user's own checkpoint.
 
     Raises:

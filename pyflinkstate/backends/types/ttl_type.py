@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import StateValue
 
 #: ``(timestamp in ms, user value)``, a tuple so that it costs little.
-TtlValue = tuple[int, Any]
+TtlValue = tuple[int, StateValue]
 
 
 @attrs.frozen
@@ -19,7 +19,7 @@ class TtlTypeInfo(TypeInformation):
 
     value_type: TypeInformation
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: StateValue) -> StateValue:
         timestamp_ms, user_value = value
         return timestamp_ms, None if user_value is None else self.value_type.check(user_value)
 

@@ -22,13 +22,14 @@ import enum
 import fractions
 import pickle
 import uuid
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
 from pyflinkstate.backends.values.state_list import StateList
 
@@ -45,10 +46,10 @@ MAX_DEPTH: Final = 100
 LOOK_DEPTH: Final = 8
 
 #: Copies by the ids of originals, as ``deepcopy`` keeps them.
-_Memo = dict[int, Any]
+_Memo = dict[int, StateValue]
 
 
-def is_immutable(value: Any) -> bool:
+def is_immutable(value: StateValue) -> bool:
     """Return whether neither ``value`` nor what it holds can change in place; False where it is not known."""
     kind = type(value)
     if kind is str or kind is int:
@@ -60,7 +61,7 @@ def is_immutable(value: Any) -> bool:
     return _is_immutable(value, LOOK_DEPTH)
 
 
-def _is_immutable(value: Any, depth: int) -> bool:
+def _is_immutable(value: StateValue, depth: int) -> bool:
     kind = type(value)
     if kind in IMMUTABLE_TYPES:
         return True
@@ -78,11 +79,11 @@ def _is_immutable(value: Any, depth: int) -> bool:
     return nature == _FROZEN and _has_immutable_attributes(value, depth - 1)
 
 
-def _are_immutable(parts: Any, depth: int) -> bool:
+def _are_immutable(parts: StateValue, depth: int) -> bool:
     return all(type(part) in IMMUTABLE_TYPES or _is_immutable(part, depth) for part in parts)
 
 
-def _has_immutable_attributes(value: Any, depth: int) -> bool:
+def _has_immutable_attributes(value: StateValue, depth: int) -> bool:
     for name, part in value.__dict__.items():
         # A Spark Row has the list of its names there, and lets nobody set it.
         if name != "__fields__" and not _is_immutable(part, depth):
@@ -90,7 +91,7 @@ def _has_immutable_attributes(value: Any, depth: int) -> bool:
     return True
 
 
-def isolated(value: Any) -> Any:
+def isolated(value: StateValue) -> StateValue:
     """Return ``value`` if it cannot change in place, else a copy that shares nothing with it that can.
 
     >>> pair, record = ("a", 1), ("a", [1])
@@ -105,9 +106,9 @@ def isolated(value: Any) -> Any:
     return value if kind in IMMUTABLE_TYPES else _isolated_object(value)
 
 
-def _isolated_tuple(value: tuple[Any, ...]) -> Any:
+def _isolated_tuple(value: tuple[StateValue, ...]) -> StateValue:
     """Isolate a tuple; one part that can change is copied at once, several may be the same object."""
-    parts: list[Any] = []
+    parts: list[StateValue] = []
     copies = 0
     for part in value:
         if type(part) not in IMMUTABLE_TYPES:
@@ -120,14 +121,14 @@ def _isolated_tuple(value: tuple[Any, ...]) -> Any:
     return tuple(parts)
 
 
-def _isolated_object(value: Any) -> Any:
+def _isolated_object(value: StateValue) -> StateValue:
     own = _flat_copy(value)
     if own is not None:
         return own
     return value if _is_immutable(value, LOOK_DEPTH) else _copy(value, {})
 
 
-def _flat_copy(value: Any) -> Any:
+def _flat_copy(value: StateValue) -> StateValue:
     """Return a copy of a list or dict whose parts cannot change, else None."""
     if type(value) is list:
         return value[:] if _is_flat_list(value) else None
@@ -136,7 +137,7 @@ def _flat_copy(value: Any) -> Any:
     return None
 
 
-def _is_flat(value: tuple[Any, ...]) -> bool:
+def _is_flat(value: tuple[StateValue, ...]) -> bool:
     """Return whether all parts are of types that cannot change: most records are such tuples."""
     for part in value:
         kind = type(part)
@@ -146,7 +147,7 @@ def _is_flat(value: tuple[Any, ...]) -> bool:
 
 
 # The same twice more: a loop over what is known to be a list, or a dict, is compiled to another one.
-def _is_flat_list(value: list[Any]) -> bool:
+def _is_flat_list(value: list[StateValue]) -> bool:
     for part in value:
         kind = type(part)
         if kind is not str and kind is not int and kind not in IMMUTABLE_TYPES:
@@ -154,14 +155,14 @@ def _is_flat_list(value: list[Any]) -> bool:
     return True
 
 
-def _is_flat_dict(value: dict[Any, Any]) -> bool:
+def _is_flat_dict(value: dict[StateValue, StateValue]) -> bool:
     for key, part in value.items():
         if type(key) not in IMMUTABLE_TYPES or type(part) not in IMMUTABLE_TYPES:
             return False
     return True
 
 
-def take_isolated(taken: list[Any], values: Any) -> None:
+def take_isolated(taken: list[StateValue], values: StateValue) -> None:
     """Append each of ``values``, isolated as soon as it comes, before what gives them goes on."""
     for value in values:
         taken.append(isolated(value))
@@ -179,18 +180,18 @@ class RecordCounter:
     def __init__(self) -> None:
         self.number = 0
 
-    def isolated(self, value: Any) -> Any:
+    def isolated(self, value: StateValue) -> StateValue:
         """Count ``value`` and return it as :func:`isolated` does."""
         self.number += 1
         return isolated(value)
 
-    def as_it_is(self, value: Any) -> Any:
+    def as_it_is(self, value: StateValue) -> StateValue:
         """Count ``value`` and return it."""
         self.number += 1
         return value
 
 
-def isolated_from(value: Any, stored: Any) -> Any:
+def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
     """Return ``value`` as :func:`isolated` does, but what is stored in its place already is kept.
 
     So a list that is read, appended to and stored again is not copied, alone or as a field of a tuple.
@@ -212,13 +213,13 @@ def isolated_from(value: Any, stored: Any) -> Any:
     return _copy(value, kept)
 
 
-def isolated_elements(values: list[Any], stored: list[Any]) -> list[Any]:
+def isolated_elements(values: list[StateValue], stored: list[StateValue]) -> list[StateValue]:
     """Return each of ``values`` as :func:`isolated` does; what is an element of ``stored`` is kept, once.
 
     So a list from which elements are taken out, and that is stored again, is not copied deep.
     """
     noted: _Memo | None = None
-    elements: list[Any] = []
+    elements: list[StateValue] = []
     for value in values:
         if type(value) in IMMUTABLE_TYPES or is_immutable(value):
             elements.append(value)
@@ -232,7 +233,7 @@ def isolated_elements(values: list[Any], stored: list[Any]) -> list[Any]:
     return elements
 
 
-def _note_parts(value: tuple[Any, ...], noted: _Memo, depth: int) -> None:
+def _note_parts(value: tuple[StateValue, ...], noted: _Memo, depth: int) -> None:
     """Note the parts that can change, also of tuples inside, as copies of themselves."""
     for part in value:
         if type(part) is not tuple:
@@ -242,7 +243,7 @@ def _note_parts(value: tuple[Any, ...], noted: _Memo, depth: int) -> None:
             _note_parts(part, noted, depth - 1)
 
 
-def _move_parts(value: tuple[Any, ...], noted: _Memo, kept: _Memo, depth: int) -> None:
+def _move_parts(value: tuple[StateValue, ...], noted: _Memo, kept: _Memo, depth: int) -> None:
     """Move to ``kept`` what is noted of the parts, also of tuples inside."""
     for part in value:
         if type(part) is not tuple:
@@ -252,14 +253,14 @@ def _move_parts(value: tuple[Any, ...], noted: _Memo, kept: _Memo, depth: int) -
             _move_parts(part, noted, kept, depth - 1)
 
 
-def _copy(value: Any, memo: _Memo) -> Any:
+def _copy(value: StateValue, memo: _Memo) -> StateValue:
     try:
         return _copied(value, memo, MAX_DEPTH)
     except Exception:  # noqa: BLE001 - a value's own code may raise anything
         return _through_pickle(value)
 
 
-def _copied(value: Any, memo: _Memo, depth: int) -> Any:
+def _copied(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     kind = type(value)
     if kind in IMMUTABLE_TYPES:
         return value
@@ -277,8 +278,10 @@ def _copied(value: Any, memo: _Memo, depth: int) -> Any:
     return _copied_object(value, memo, depth - 1)
 
 
-def _copied_dict(value: dict[Any, Any], memo: _Memo, depth: int) -> dict[Any, Any]:
-    copied: dict[Any, Any] = {}
+def _copied_dict(
+    value: dict[StateValue, StateValue], memo: _Memo, depth: int
+) -> dict[StateValue, StateValue]:
+    copied: dict[StateValue, StateValue] = {}
     memo[id(value)] = copied
     for key, part in value.items():
         if type(key) not in IMMUTABLE_TYPES:
@@ -289,29 +292,29 @@ def _copied_dict(value: dict[Any, Any], memo: _Memo, depth: int) -> dict[Any, An
     return copied
 
 
-def _copied_list(value: list[Any], memo: _Memo, depth: int) -> list[Any]:
-    copied: list[Any] = []
+def _copied_list(value: list[StateValue], memo: _Memo, depth: int) -> list[StateValue]:
+    copied: list[StateValue] = []
     memo[id(value)] = copied
     for part in value:
         copied.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
     return copied
 
 
-def _copied_tuple(value: tuple[Any, ...], memo: _Memo, depth: int) -> Any:
+def _copied_tuple(value: tuple[StateValue, ...], memo: _Memo, depth: int) -> StateValue:
     parts = _copied_parts(value, memo, depth)
     is_same = all(part is copied for part, copied in zip(value, parts))  # noqa: B905 - mypyc knows no strict
     # One of the parts may have held the tuple, which has its copy then.
     return memo.setdefault(id(value), value if is_same else tuple(parts))
 
 
-def _copied_parts(value: Any, memo: _Memo, depth: int) -> list[Any]:
-    parts: list[Any] = []
+def _copied_parts(value: StateValue, memo: _Memo, depth: int) -> list[StateValue]:
+    parts: list[StateValue] = []
     for part in value:
         parts.append(part if type(part) in IMMUTABLE_TYPES else _copied(part, memo, depth))
     return parts
 
 
-def _copied_object(value: Any, memo: _Memo, depth: int) -> Any:
+def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     kind = type(value)
     if kind is set or kind is bytearray:
         return memo.setdefault(id(value), kind(_copied_parts(value, memo, depth)))
@@ -325,7 +328,7 @@ def _copied_object(value: Any, memo: _Memo, depth: int) -> Any:
     return _copied_plain(value, memo, depth) if _is_plain(kind) else copy.deepcopy(value, memo)
 
 
-def _copied_plain(value: Any, memo: _Memo, depth: int) -> Any:
+def _copied_plain(value: StateValue, memo: _Memo, depth: int) -> StateValue:
     """Return what ``deepcopy`` gives of an object that is nothing but its attributes."""
     copied = object.__new__(type(value))
     memo[id(value)] = copied
@@ -333,7 +336,7 @@ def _copied_plain(value: Any, memo: _Memo, depth: int) -> Any:
     return copied
 
 
-def _through_pickle(value: Any) -> Any:
+def _through_pickle(value: StateValue) -> StateValue:
     """Return what a pickle of ``value`` gives, as pickles reach deeper than ``deepcopy``; else ``value``."""
     try:
         return pickle.loads(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))  # noqa: S301 - its own pickle

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pyflinkstate.api.values import StateValue
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class ListIterator:
 
     __slots__ = ("_elements", "_name", "_next", "_size")
 
-    def __init__(self, elements: list[Any], name: str) -> None:
+    def __init__(self, elements: list[StateValue], name: str) -> None:
         self._elements = elements
         self._name = name
         self._size: i64 = len(elements)
@@ -28,7 +29,7 @@ class ListIterator:
     def __iter__(self) -> ListIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> StateValue:
         elements, position = self._elements, self._next
         size: i64 = len(elements)
         if position == size:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.plan import (
     Branch,
@@ -37,7 +38,7 @@ from pyflinkstate.runtime.tasks import (
 #: Partitions of something, as the engine has them.
 D = TypeVar("D")
 #: Called with a partition's number and an iterator over what it holds.
-Task = Callable[[int, Iterable[Any]], Iterator[Any]]
+Task = Callable[[int, Iterable[Record]], Iterator[Record]]
 
 
 class EpochGraph(ABC, Generic[D]):
@@ -76,7 +77,7 @@ class EpochGraph(ABC, Generic[D]):
     def partitions(self, data: D) -> int:
         """Return how many there are."""
 
-    def shipped(self, function: Any) -> Any:
+    def shipped(self, function: UserFunction) -> UserFunction:
         """Return what is sent to a task in the place of a user's function."""
         return function
 
@@ -101,9 +102,12 @@ class EpochGraph(ABC, Generic[D]):
         return parts[0] if len(parts) == 1 else self.concatenate(parts)
 
     def _stage(self, node: Stage) -> D:
+        """Return what a stage gives; those before it are made first, however long the way is."""
         if node not in self._stages:
-            made = self._made(node)
-            self._stages[node] = self.keep(made) if self._read.count(node) > 1 else made
+            for stage in self._plan.stages[: self._plan.stages.index(node) + 1]:
+                if stage not in self._stages:
+                    made = self._made(stage)
+                    self._stages[stage] = self.keep(made) if self._read.count(stage) > 1 else made
         return self._stages[node]
 
     def _made(self, node: Stage) -> D:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine.shipping import CodeBook
 from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage
@@ -69,7 +69,7 @@ class EpochEnded:
     that was given up from the one that it waits for.
     """
 
-    results: list[list[Any]] | None
+    results: list[list[Reported]] | None
     error: PyFlinkStateError | None
     run: int = 0
 

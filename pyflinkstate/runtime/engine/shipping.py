@@ -7,8 +7,8 @@ that holds a large table would cost as much as its records.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
+from pyflinkstate.api.values import SparkObject, UserFunction
 from pyflinkstate.runtime.plan import JobPlan, functions_of
 from pyflinkstate.runtime.wire import ShippedFunction, pickled
 
@@ -23,14 +23,14 @@ class CodeBook:
     def __init__(self, plan: JobPlan) -> None:
         #: Pickles by digest.
         self.codes: dict[str, bytes] = {}
-        self._functions: list[tuple[Any, str]] = []
+        self._functions: list[tuple[UserFunction, str]] = []
         for name, function in functions_of(plan):
             data = pickled(name, function)
             digest = hashlib.sha256(data).hexdigest()
             self.codes[digest] = data
             self._functions.append((function, digest))
 
-    def shipped(self, function: Any, codes: Any) -> Any:
+    def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
         """Return what to send in the place of ``function``; itself, if it is none of the plan's."""
         for known, digest in self._functions:
             if known is function:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import decimal
 import pickle
 from collections.abc import Iterator
-from typing import Any
 
 from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE
 from pyflinkstate.runtime.operators.context import close_function, open_function
@@ -16,7 +16,7 @@ from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, Stat
 from pyflinkstate.runtime.wire import MAX_WATERMARK
 
 
-def key_order(key: Any) -> tuple[Any, ...]:
+def key_order(key: Key) -> tuple[object, ...]:
     """Return what keys are sorted by: numbers by value, then texts by length in bytes and by bytes.
 
     Flink sorts the input of batch jobs by the bytes that keys are written as, and these begin with a length.
@@ -40,9 +40,9 @@ class BatchReduce(StatefulOperator):
         func: a ``ReduceFunction``, or what combines two values.
     """
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: UserFunction) -> None:
         self.function = func
-        self._due: Iterator[Any] | None = None
+        self._due: Iterator[Record] | None = None
 
     def open(self, setup: OperatorSetup) -> None:
         open_function(self.function, setup.context)
@@ -53,7 +53,7 @@ class BatchReduce(StatefulOperator):
     def close(self) -> None:
         close_function(self.function)
 
-    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         before = self._state.value()
         self._state.update(value if before is None else self._reduce(before, value))
 

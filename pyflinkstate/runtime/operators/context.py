@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import attrs
 
@@ -25,6 +24,7 @@ from pyflinkstate.api.state import (
     ReducingState,
     ValueState,
 )
+from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
 from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
@@ -33,29 +33,27 @@ from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
 class CheckedStateStore(KeyedStateStore, ABC):
     """Checks that a descriptor is of the kind that is asked for, whatever state it stands for."""
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        state: ValueState[Any] = self._state(state_descriptor, ValueStateDescriptor)
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        state: ValueState = self._state(state_descriptor, ValueStateDescriptor)
         return state
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        state: ListState[Any] = self._state(state_descriptor, ListStateDescriptor)
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        state: ListState = self._state(state_descriptor, ListStateDescriptor)
         return state
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        state: MapState[Any, Any] = self._state(state_descriptor, MapStateDescriptor)
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        state: MapState = self._state(state_descriptor, MapStateDescriptor)
         return state
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        state: ReducingState[Any] = self._state(state_descriptor, ReducingStateDescriptor)
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        state: ReducingState = self._state(state_descriptor, ReducingStateDescriptor)
         return state
 
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]:
-        state: AggregatingState[Any, Any] = self._state(state_descriptor, AggregatingStateDescriptor)
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        state: AggregatingState = self._state(state_descriptor, AggregatingStateDescriptor)
         return state
 
-    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> Any:
+    def _state(self, descriptor: StateDescriptor, expected: type[StateDescriptor]) -> AnyState:
         if not isinstance(descriptor, expected):
             raise StateRegistrationError(
                 f"{self._place()}: a {expected.__name__} is needed here, not {descriptor!r}"
@@ -67,7 +65,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
         """Return what an error begins with."""
 
     @abstractmethod
-    def _state_of(self, descriptor: StateDescriptor) -> Any:
+    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
         """Return the state of a descriptor of the right kind."""
 
 
@@ -107,7 +105,7 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
     def _place(self) -> str:
         return f"operator {self.task_name!r}"
 
-    def _state_of(self, descriptor: StateDescriptor) -> Any:
+    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
         if self.backend is None:
             raise NotKeyedStreamError(
                 f"operator {self.task_name!r}: keyed state {descriptor.name!r} "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
 from pyflinkstate.api.connected import (
@@ -16,12 +15,16 @@ from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
 from pyflinkstate.api.timers import TimeDomain, TimerService
+from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
+
+#: What of a function is called with a record and a context.
+Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
 
 
 class _Context(KeyedProcessFunction.OnTimerContext):
@@ -34,7 +37,7 @@ class _Context(KeyedProcessFunction.OnTimerContext):
         self.current_timestamp: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> Key:
         if self._key_context.map_index < 0:
             raise NoCurrentKeyError("no key is set: a record of an input without keys is being processed")
         return self._key_context.key
@@ -58,7 +61,7 @@ class _Context(KeyedProcessFunction.OnTimerContext):
 class FunctionOperator(StatefulOperator):
     """Runs a function with one input (Flink: ``KeyedProcessOperator``)."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: UserFunction) -> None:
         self.function = function
 
     def open(self, setup: OperatorSetup) -> None:
@@ -68,17 +71,17 @@ class FunctionOperator(StatefulOperator):
         self._first = self._process_first()
         self._on_timer = getattr(self.function, "on_timer", None)
 
-    def _make_context(self, setup: OperatorSetup) -> Any:
+    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
         return _Context(setup, self.timers)
 
-    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
-        process: Callable[[Any, Any], Iterable[Any] | None] = self.function.process_element
+    def _process_first(self) -> Process:
+        process: Process = self.function.process_element
         return process
 
     def close(self) -> None:
         close_function(self.function)
 
-    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
         output.collect(self._first(value, self.context), timestamp)
 
@@ -106,16 +109,16 @@ class FunctionOperator(StatefulOperator):
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``)."""
 
-    def _process_first(self) -> Callable[[Any, Any], Iterable[Any] | None]:
+    def _process_first(self) -> Process:
         self._second = _with_context(self.function, 2)
         return _with_context(self.function, 1)
 
-    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
         output.collect(self._second(value, self.context), timestamp)
 
 
-def _with_context(function: Any, number: int) -> Callable[[Any, Any], Iterable[Any] | None]:
+def _with_context(function: UserFunction, number: int) -> Process:
     """Return what processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         map_one = getattr(function, f"map{number}")
@@ -123,7 +126,7 @@ def _with_context(function: Any, number: int) -> Callable[[Any, Any], Iterable[A
     if isinstance(function, CoFlatMapFunction):
         flat_map = getattr(function, f"flat_map{number}")
         return lambda value, _: flat_map(value)
-    process: Callable[[Any, Any], Iterable[Any] | None] = getattr(function, f"process_element{number}")
+    process: Process = getattr(function, f"process_element{number}")
     return process
 
 
@@ -135,11 +138,11 @@ class BroadcastOperator(FunctionOperator):
         descriptors: of the broadcast states.
     """
 
-    def __init__(self, function: Any, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+    def __init__(self, function: UserFunction, descriptors: tuple[MapStateDescriptor, ...]) -> None:
         super().__init__(function)
         self._descriptors = descriptors
 
-    def _make_context(self, setup: OperatorSetup) -> Any:
+    def _make_context(self, setup: OperatorSetup) -> FunctionContext:
         assert setup.operator_state is not None
         states = {
             descriptor.name: setup.operator_state.get_broadcast_state(descriptor)
@@ -148,19 +151,19 @@ class BroadcastOperator(FunctionOperator):
         self._writable = _WritableContext(setup, self.timers, states)
         return _ReadOnlyContext(setup, self.timers, states)
 
-    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._writable.current_timestamp = timestamp
         output.collect(self.function.process_broadcast_element(value, self._writable), timestamp)
 
 
 class _BroadcastContext(_Context):
     def __init__(
-        self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState[Any, Any]]
+        self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState]
     ) -> None:
         super().__init__(setup, timers)
         self._states = states
 
-    def _state_of(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+    def _state_of(self, descriptor: MapStateDescriptor) -> BroadcastState:
         name = getattr(descriptor, "name", descriptor)
         if name not in self._states:
             raise StateAccessError(
@@ -172,46 +175,46 @@ class _BroadcastContext(_Context):
 
 
 class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context):
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState:
         return self._state_of(state_descriptor)
 
     def apply_to_keyed_state(
-        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+        self, state_descriptor: StateDescriptor, function: Callable[[Key, AnyState], None]
     ) -> None:
         self._backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
 
 
 class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState:
         return _ReadOnlyView(state_descriptor.name, self._state_of(state_descriptor))
 
 
-class _ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
+class _ReadOnlyView(ReadOnlyBroadcastState):
     """A broadcast state as the records of the other input see it."""
 
-    def __init__(self, name: str, state: BroadcastState[Any, Any]) -> None:
+    def __init__(self, name: str, state: BroadcastState) -> None:
         self._name = name
         self._state = state
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: StateValue) -> StateValue:
         return self._state.get(key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: StateValue) -> bool:
         return self._state.contains(key)
 
-    def items(self) -> Iterable[tuple[Any, Any]]:
+    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
         return self._state.items()
 
-    def keys(self) -> Iterable[Any]:
+    def keys(self) -> Iterable[StateValue]:
         return self._state.keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[StateValue]:
         return self._state.values()
 
     def is_empty(self) -> bool:
         return self._state.is_empty()
 
-    def put(self, *_: Any) -> None:
+    def put(self, *_: object) -> None:
         """Refuse: only records of the broadcast stream may change the state."""
         raise StateAccessError(
             f"broadcast state {self._name!r} may only be changed in process_broadcast_element(): else the "
@@ -225,7 +228,7 @@ class _ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
         self.put()
 
 
-def operator_of(function: Any) -> StatefulOperator:
+def operator_of(function: UserFunction) -> StatefulOperator:
     """Return what runs ``function``: it is one already, or one is put around it."""
     if isinstance(function, StatefulOperator):
         return function

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.wire import shorten
@@ -24,7 +24,7 @@ class RollingReduce(KeyedProcessFunction):
         func: a ``ReduceFunction``, or what combines two values.
     """
 
-    def __init__(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> None:
+    def __init__(self, func: ReduceFunction | Callable[[Record, Record], Record]) -> None:
         self._func = func
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -35,19 +35,21 @@ class RollingReduce(KeyedProcessFunction):
     def close(self) -> None:
         close_function(self._func)
 
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record]:
         before = self._state.value()
         combined = value if before is None else self._reduce(before, value)
         self._state.update(combined)
         return (combined,)
 
 
-def reduce_of(func: ReduceFunction | Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def reduce_of(
+    func: ReduceFunction | Callable[[Record, Record], Record],
+) -> Callable[[Record, Record], Record]:
     """Return what combines two values."""
     return func.reduce if isinstance(func, ReduceFunction) else func
 
 
-def check_position(position: Any) -> None:
+def check_position(position: object) -> None:
     """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
     if isinstance(position, bool) or not isinstance(position, (int, str)):
         raise ConfigurationError(
@@ -64,11 +66,11 @@ class FieldReduce(ReduceFunction):
         combine: what becomes of two values of the field.
     """
 
-    def __init__(self, position: int | str, combine: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, position: int | str, combine: Callable[[Record, Record], Record]) -> None:
         self._position = position
         self._combine = combine
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: Record, value2: Record) -> Record:
         if not has_fields(value1):
             _check_whole(self._position, value1)
             return self._combine(value1, value2)
@@ -79,34 +81,34 @@ class FieldReduce(ReduceFunction):
 class RecordChoice(ReduceFunction):
     """Keeps one of two records, by one of their fields; the first of those that are equal."""
 
-    def __init__(self, position: int | str, prefers_second: Callable[[Any, Any], bool]) -> None:
+    def __init__(self, position: int | str, prefers_second: Callable[[Record, Record], bool]) -> None:
         self._position = position
         self._prefers_second = prefers_second
 
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: Record, value2: Record) -> Record:
         first, second = self._field(value1), self._field(value2)
         return value2 if self._prefers_second(first, second) else value1
 
-    def _field(self, record: Any) -> Any:
+    def _field(self, record: Record) -> Record:
         if has_fields(record):
             return record[self._position]
         _check_whole(self._position, record)
         return record
 
 
-def _check_whole(position: int | str, record: Any) -> None:
+def _check_whole(position: int | str, record: Record) -> None:
     if position != 0:
         raise BadRecordError(
             f"field {position!r} of a plain value, {shorten(record)}: it has no fields, and is itself field 0"
         )
 
 
-def has_fields(record: Any) -> bool:
+def has_fields(record: Record) -> bool:
     """Return whether a record is a tuple, list, dict or row, and not a plain value."""
     return hasattr(type(record), "__getitem__") and not isinstance(record, (str, bytes, bytearray))
 
 
-def _replaced(record: Any, position: int | str, value: Any) -> Any:
+def _replaced(record: Record, position: int | str, value: Record) -> Record:
     if isinstance(record, tuple) and isinstance(position, int):
         fields = list(record)
         fields[position] = value
@@ -123,5 +125,5 @@ class Projection:
     def __init__(self, indexes: tuple[int, ...]) -> None:
         self.indexes = indexes
 
-    def __call__(self, record: Any) -> tuple[Any, ...]:
+    def __call__(self, record: Record) -> tuple[Record, ...]:
         return tuple(record[index] for index in self.indexes)

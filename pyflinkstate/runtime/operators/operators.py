@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated
@@ -42,15 +42,15 @@ class Output:
     __slots__ = ("side", "timestamps", "values")
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.values: list[Record] = []
         self.timestamps: list[int | None] = []
         #: Values and timestamps, by the ids of tags.
-        self.side: dict[str, tuple[list[Any], list[int | None]]] = {}
+        self.side: dict[str, tuple[list[Record], list[int | None]]] = {}
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def collect(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
+    def collect(self, results: Iterable[Record] | None, timestamp: int | None) -> None:
         """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output."""
         if results is None:
             return
@@ -71,7 +71,7 @@ class Output:
             for tag, value in tagged:
                 self.collect_side(tag, value, timestamp)
 
-    def collect_side(self, tag: OutputTag, value: Any, timestamp: int | None) -> None:
+    def collect_side(self, tag: OutputTag, value: Record, timestamp: int | None) -> None:
         """Take one result of a side output, which is isolated already."""
         values, timestamps = self.side.setdefault(tag.tag_id, ([], []))
         values.append(value)
@@ -85,7 +85,7 @@ class StatefulOperator(ABC):
     """
 
     #: What a ``CheckpointedFunction`` or ``CheckpointListener`` is looked for in.
-    function: Any = None
+    function: UserFunction = None
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:
@@ -95,10 +95,10 @@ class StatefulOperator(ABC):
         """The job is over."""
 
     @abstractmethod
-    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record; ``timestamp`` is its event time in ms since 1970, None without one."""
 
-    def process_element2(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record of the second input."""
         raise NotImplementedError
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
@@ -62,7 +62,7 @@ class KeyedSubtask:
 
     def __init__(
         self,
-        function: Any,
+        function: UserFunction,
         context: OperatorContext,
         state: StreamOperatorState,
         watermark: int = NO_WATERMARK,
@@ -159,7 +159,7 @@ class KeyedSubtask:
         except BaseException as error:
             raise user_failure(error, self._name, value) from error
 
-    def _process_of(self, frame: KeyedFrame) -> Callable[[Any, int | None, Output], None]:
+    def _process_of(self, frame: KeyedFrame) -> Callable[[Record, int | None, Output], None]:
         return self._operator.process_element2 if frame.input else self._operator.process_element
 
     def fire_timers(self, output: Output) -> None:

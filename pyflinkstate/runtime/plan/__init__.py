@@ -1,27 +1,23 @@
 """The plan of a job: nodes, ways between them, and how records are spread over subtasks."""
 
 from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
-from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
-from pyflinkstate.runtime.plan.partitioning import Partitioning
-from pyflinkstate.runtime.plan.plan import (
-    Branch,
+from pyflinkstate.runtime.plan.exchanges import Exchange
+from pyflinkstate.runtime.plan.job_plan import Branch, JobPlan, KeyedOperator, Stage, functions_of, make_plan
+from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
-    Exchange,
     Input,
-    JobPlan,
     KeyedNode,
-    KeyedOperator,
     Node,
     PartitionNode,
     SideOutputNode,
     SinkNode,
     SourceNode,
-    Stage,
     UnionNode,
-    functions_of,
-    make_plan,
-    upstream_of,
+    stateful_node,
 )
+from pyflinkstate.runtime.plan.partitioners import Sender, Spread, first_only, rebalance, rescale, shuffle
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.walk import upstream_of
 
 __all__ = [
     "CHECK",
@@ -52,5 +48,6 @@ __all__ = [
     "rebalance",
     "rescale",
     "shuffle",
+    "stateful_node",
     "upstream_of",
 ]

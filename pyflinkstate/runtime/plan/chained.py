@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment
 from pyflinkstate.errors import BadRecordError
 
@@ -28,7 +27,7 @@ class ChainedOperator:
 
     kind: str
     name: str
-    function: Any
+    function: UserFunction
     has_side_outputs: bool = False
     assigner_id: str = ""
     isolates: bool = True
@@ -41,7 +40,7 @@ class OutputCheck:
     operator: str
     output_type: TypeInformation
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: Record) -> Record:
         try:
             return self.output_type.check(value)
         except ValueError as error:

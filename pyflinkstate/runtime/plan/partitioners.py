@@ -11,12 +11,12 @@ import operator
 import random
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import KeySelector, MapFunction, Partitioner
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators import close_function, open_function
 from pyflinkstate.runtime.wire import shorten
@@ -100,7 +100,7 @@ class CustomPartition(MapFunction):
         parallelism: the number of subtasks.
     """
 
-    def __init__(self, partitioner: Any, key_selector: Any, parallelism: int) -> None:
+    def __init__(self, partitioner: UserFunction, key_selector: UserFunction, parallelism: int) -> None:
         self._partitioner = partitioner
         self._key_selector = key_selector
         self._parallelism = parallelism
@@ -116,7 +116,7 @@ class CustomPartition(MapFunction):
         close_function(self._partitioner)
         close_function(self._key_selector)
 
-    def map(self, value: Any) -> tuple[int, Any]:
+    def map(self, value: Record) -> tuple[int, Record]:
         key = self._key_of(value)
         found = self._partition(key, self._parallelism)
         try:

@@ -1,18 +1,33 @@
-"""What a user calls: environments, streams, DataFrames' ``keyed_process``, and the client of a job."""
+"""What a user calls: environments, streams, DataFrames' ``keyed_process``, and the client of a job.
+
+What needs PySpark is loaded when it is first asked for: the harnesses use streams without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream,
     BroadcastStream,
     ConnectedStreams,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream, DataStreamSink, KeyedStream
-from pyflinkstate.runtime.program.dataframes import KeyedProcessQuery, keyed_process, keyed_process_queries
-from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig, RuntimeExecutionMode
+from pyflinkstate.runtime.program.data_stream import DataStream, DataStreamSink
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, WindowedStream
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.program.dataframes import (
+        KeyedProcessQuery,
+        keyed_process,
+        keyed_process_queries,
+    )
+    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 
 __all__ = [
     "AllWindowedStream",
@@ -33,3 +48,18 @@ __all__ = [
     "keyed_process",
     "keyed_process_queries",
 ]
+
+_ON_SPARK = {
+    "KeyedProcessQuery": "dataframes",
+    "StreamExecutionEnvironment": "environment",
+    "keyed_process": "dataframes",
+    "keyed_process_queries": "dataframes",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ON_SPARK:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_ON_SPARK[name]}"), name)
+    globals()[name] = value
+    return value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
@@ -14,47 +15,59 @@ from pyflinkstate.api.connected import (
     KeyedCoProcessFunction,
 )
 from pyflinkstate.api.descriptors import MapStateDescriptor
+from pyflinkstate.api.functions import KeySelector
+from pyflinkstate.api.type_variables import K, L, R, T
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator
-from pyflinkstate.runtime.plan import Input, KeyedNode, Partitioning
+from pyflinkstate.runtime.plan import Input, Partitioning
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
 
 
 @attrs.frozen
-class ConnectedStreams:
+class ConnectedStreams(Generic[L, R]):
     """Two streams; what follows sees the records of both, and knows which is which.
 
     With keys, equal keys of the two streams meet in one subtask and share state and timers. Either both
     have keys or none has.
     """
 
-    stream1: DataStream
-    stream2: DataStream
+    stream1: DataStream[L]
+    stream2: DataStream[R]
 
     def key_by(
-        self, key_selector1: Any, key_selector2: Any, key_type: TypeInformation | None = None
-    ) -> ConnectedStreams:
+        self,
+        key_selector1: Callable[[L], K] | KeySelector[L, K],
+        key_selector2: Callable[[R], K] | KeySelector[R, K],
+        key_type: TypeInformation[K] | None = None,
+    ) -> ConnectedStreams[L, R]:
         """Give both streams keys, of one type."""
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
 
-    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def map(
+        self, func: CoMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
+    ) -> DataStream[T]:
         """Run ``map1`` on the records of the first stream, ``map2`` on those of the second."""
         _check(func, CoMapFunction, "map")
         return self._append(func, output_type)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def flat_map(
+        self, func: CoFlatMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
+    ) -> DataStream[T]:
         """Run ``flat_map1`` on the records of the first stream, ``flat_map2`` on those of the second."""
         _check(func, CoFlatMapFunction, "flat_map")
         return self._append(func, output_type)
 
     def process(
-        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self,
+        func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Any, L, R, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Run ``process_element1`` on the first stream, ``process_element2`` on the second."""
         expected = KeyedCoProcessFunction if self._is_keyed() else CoProcessFunction
         _check(func, expected, "process")
@@ -68,33 +81,33 @@ class ConnectedStreams:
             )
         return keyed == {True}
 
-    def _append(self, function: Any, output_type: TypeInformation | None) -> DataStream:
+    def _append(self, function: UserFunction, output_type: TypeInformation | None) -> DataStream:
         self._is_keyed()
         first, second = self.stream1.as_input(), self.stream2.as_input()
         return self.stream1.stateful(first, (second,), function, type(function).__name__, output_type)
 
 
 @attrs.frozen
-class BroadcastStream:
+class BroadcastStream(Generic[R]):
     """A stream whose records go to every subtask of what it is connected to."""
 
-    input_stream: DataStream
+    input_stream: DataStream[R]
     broadcast_state_descriptors: tuple[MapStateDescriptor, ...]
 
 
 @attrs.frozen
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Generic[L, R]):
     """A stream, and one that is broadcast to all of its subtasks."""
 
-    non_broadcast_stream: DataStream
-    broadcast_stream: BroadcastStream
+    non_broadcast_stream: DataStream[L]
+    broadcast_stream: BroadcastStream[R]
     broadcast_state_descriptors: tuple[MapStateDescriptor, ...]
 
     def process(
         self,
-        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        func: BroadcastProcessFunction[L, R, T] | KeyedBroadcastProcessFunction[Any, L, R, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Run ``process_element`` on the one stream, ``process_broadcast_element`` on the broadcast one.
 
         Within an epoch what is broadcast comes first; Flink promises no order.
@@ -107,28 +120,6 @@ class BroadcastConnectedStream:
         return stream.stateful(stream.as_input(), (second,), operator, type(func).__name__, output_type)
 
 
-def _check(func: Any, expected: type, method: str) -> None:
+def _check(func: object, expected: type, method: str) -> None:
     if not isinstance(func, expected):
         raise ConfigurationError(f"{method}() on these streams takes a {expected.__name__}, not {func!r}")
-
-
-def stateful_node(
-    first: Input,
-    others: tuple[Input, ...],
-    function: Any,
-    name: str,
-    output_type: TypeInformation | None,
-    uses_event_time: bool = False,
-) -> KeyedNode:
-    """Return the node of a stateful operator."""
-    return KeyedNode(
-        first.parent,
-        first.select_key,
-        first.key_type,
-        function,
-        name,
-        output_type,
-        partitioning=first.partitioning,
-        others=others,
-        uses_event_time=uses_event_time,
-    )

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-import builtins
-import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
-from pyflinkstate.api.checkpointed import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
-from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
-    KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
     ProcessFunction,
-    ReduceFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import SparkObject, SparkSchema, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
-from pyflinkstate.api.window_assigners import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
-    WindowAssigner,
-)
+from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
-from pyflinkstate.errors import (
-    ConfigurationError,
-    ParallelismError,
-    UnsupportedFeatureError,
-)
-from pyflinkstate.runtime.operators import (
-    BatchReduce,
-    FieldReduce,
-    Projection,
-    RecordChoice,
-    RollingReduce,
-    check_position,
-    close_function,
-    open_function,
-)
+from pyflinkstate.errors import ConfigurationError, ParallelismError
+from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
@@ -62,35 +37,31 @@ from pyflinkstate.runtime.plan import (
     SinkNode,
     SourceNode,
     UnionNode,
+    stateful_node,
 )
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream,
     BroadcastStream,
     ConnectedStreams,
-    stateful_node,
 )
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, WindowedStream
+from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-    from pyflinkstate.runtime.program.execution_config import ExecutionConfig
-    from pyflinkstate.runtime.program.job_results import CloseableIterator
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
 
-_RICH: dict[str, type] = {
-    "map": MapFunction,
-    "flat_map": FlatMapFunction,
-    "filter": FilterFunction,
-}
 
-
-class DataStream:
+class DataStream(Generic[T_co]):
     """A stream of records. Made by an environment or by another stream; nothing runs until ``execute``."""
 
-    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
+    def __init__(self, env: StreamEnvironment, node: Node) -> None:
         self._env = env
         self._node = node
 
@@ -108,7 +79,7 @@ class DataStream:
         """Return the stream as an input of a stateful operator."""
         return Input(self._node, Partitioning.FORWARD)
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
+    def get_execution_environment(self) -> StreamEnvironment:
         """Return the environment that the stream belongs to."""
         return self._env
 
@@ -116,31 +87,35 @@ class DataStream:
         """Return how the environment's jobs are to run."""
         return self._env.get_config()
 
-    def get_type(self) -> TypeInformation:
+    def get_type(self) -> TypeInformation[T_co]:
         """Return the type of the records: the declared one, else ``Types.PICKLED_BYTE_ARRAY()``."""
         return type_of(self._node)
 
     # --- operators -----------------------------------------------------------------------------
 
     def map(
-        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self,
+        func: Callable[[T_co], T] | MapFunction[T_co, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Apply ``func`` to each record. With ``output_type``, results are checked against it."""
         return self._operator("map", func, output_type)
 
     def flat_map(
         self,
-        func: Callable[[Any], Iterable[Any] | None] | FlatMapFunction,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        func: Callable[[T_co], Iterable[T] | None] | FlatMapFunction[T_co, T],
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
         """Replace each record by those that ``func`` returns or yields."""
         return self._operator("flat_map", func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+    def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream[T_co]:
         """Keep the records for which ``func`` is true; the others are counted."""
         return self._operator("filter", func, None)
 
-    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def process(
+        self, func: ProcessFunction[T_co, T], output_type: TypeInformation[T] | None = None
+    ) -> DataStream[T]:
         """Run a process function without keyed state.
 
         Raises:
@@ -151,8 +126,8 @@ class DataStream:
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
-        _refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, "process", func, _name_of(func, "process"), output_type))
+        refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
 
     def project(self, *field_indexes: int) -> DataStream:
         """Keep some fields of records that are tuples or rows, in the order given."""
@@ -160,7 +135,7 @@ class DataStream:
             raise ConfigurationError(f"project() takes indexes of fields, from 0, not {field_indexes!r}")
         return DataStream(self._env, ChainNode(self._node, "map", Projection(field_indexes), "project"))
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
         """Give records their event time; what follows goes by it."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
@@ -168,7 +143,7 @@ class DataStream:
         node.assigner_id = self._env.next_assigner_id()
         return DataStream(self._env, node)
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
         """Return a stream of the records of this one and of ``streams``, in no order.
 
         Raises:
@@ -179,12 +154,14 @@ class DataStream:
         return DataStream(self._env, UnionNode(nodes))
 
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    def connect(self, ds: DataStream[T]) -> ConnectedStreams[T_co, T]: ...
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[T]) -> BroadcastConnectedStream[T_co, T]: ...
 
-    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    def connect(
+        self, ds: DataStream[T] | BroadcastStream[T]
+    ) -> ConnectedStreams[T_co, T] | BroadcastConnectedStream[T_co, T]:
         """Have one operator read this stream and another, or one that is broadcast."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
@@ -193,20 +170,20 @@ class DataStream:
         return ConnectedStreams(self, ds)
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T_co]: ...
 
     @overload
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T_co]: ...
 
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Send each record to every subtask of the next operator.
 
         With descriptors it returns what another stream connects to, and whose records fill their states.
@@ -223,7 +200,7 @@ class DataStream:
                 raise ConfigurationError(f"broadcast() takes MapStateDescriptors, not {descriptor!r}")
         return BroadcastStream(self, descriptors)
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
         """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
         if not isinstance(output_tag, OutputTag):
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
@@ -238,7 +215,7 @@ class DataStream:
             self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
         )
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[T_co, W]) -> AllWindowedStream[T_co, W]:
         """Put all records into windows, in one subtask."""
         return AllWindowedStream(self, window_assigner)
 
@@ -246,7 +223,7 @@ class DataStream:
         self,
         first: Input,
         others: tuple[Input, ...],
-        function: Any,
+        function: UserFunction,
         name: str,
         output_type: TypeInformation | None,
         uses_event_time: bool = False,
@@ -259,9 +236,9 @@ class DataStream:
 
     def key_by(
         self,
-        key_selector: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | None = None,
-    ) -> KeyedStream:
+        key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
+        key_type: TypeInformation[K] | None = None,
+    ) -> KeyedStream[K, T_co]:
         """Partition the stream by key: equal keys meet in one subtask.
 
         Args:
@@ -269,16 +246,19 @@ class DataStream:
             key_type: checks keys and hashes them as Flink does. Without it equal Python keys meet,
                 so ``1``, ``1.0`` and ``True`` are one key.
         """
-        _refuse_checkpointed(key_selector)
+        # A keyed stream is a stream, so its file imports this one.
+        from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+
+        refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
         if not callable(select):
             raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
-    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
-        _check_callable(kind, func)
-        _refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, kind, func, _name_of(func, kind), output_type))
+    def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+        check_callable(kind, func)
+        refuse_checkpointed(func)
+        return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
 
     def _append(self, node: Node) -> DataStream:
         return DataStream(self._env, node)
@@ -359,21 +339,21 @@ class DataStream:
         self._operator_node("set_buffer_timeout")
         return self
 
-    def slot_sharing_group(self: S, slot_sharing_group: Any) -> S:
+    def slot_sharing_group(self: S, slot_sharing_group: object) -> S:
         """Accept it: Spark places its tasks."""
         self._operator_node("slot_sharing_group")
         return self
 
     # --- which subtasks records go to ------------------------------------------------------------------
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T_co]:
         """Leave records in the subtask that they are in; the next operator must have as many subtasks.
 
         That is checked when the job is built, and then raises ``ParallelismError``.
         """
         return self._partitioned(Partitioning.FORWARD)
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T_co]:
         """Send records to the subtasks of the next operator in turn, so that all get as many.
 
         As with every call of this kind, an operator without state that follows, or a sink, has the
@@ -382,7 +362,7 @@ class DataStream:
         """
         return self._partitioned(Partitioning.REBALANCE)
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T_co]:
         """Send records of a subtask in turn to some subtasks of the next operator: those that belong to it.
 
         Of 2 subtasks and 4 the first sends to the first two, the second to the others; of 4 and 2 the first
@@ -390,19 +370,19 @@ class DataStream:
         """
         return self._partitioned(Partitioning.RESCALE)
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T_co]:
         """Send each record to any subtask of the next operator, the same one when its epoch is run again."""
         return self._partitioned(Partitioning.SHUFFLE)
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T_co]:
         """Send all records to the first subtask of the next operator (Java's ``global()``)."""
         return self._partitioned(Partitioning.GLOBAL)
 
     def partition_custom(
         self,
-        partitioner: Partitioner | Callable[[Any, int], int],
-        key_selector: KeySelector | Callable[[Any], Any],
-    ) -> DataStream:
+        partitioner: Partitioner[K] | Callable[[K, int], int],
+        key_selector: KeySelector[T_co, K] | Callable[[T_co], K],
+    ) -> DataStream[T_co]:
         """Send each record to the subtask of the next operator that ``partitioner`` names.
 
         Args:
@@ -416,7 +396,7 @@ class DataStream:
         for function in (partitioner, key_selector):
             if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
                 raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
-            _refuse_checkpointed(function)
+            refuse_checkpointed(function)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
         return DataStream(self._env, node)
@@ -464,7 +444,9 @@ class DataStream:
         self._env.add_sink_node(node)
         return DataStreamSink(node)
 
-    def foreach_epoch(self, function: Callable[[Any, int], None], schema: Any) -> DataStreamSink:
+    def foreach_epoch(
+        self, function: Callable[[SparkObject, int], None], schema: SparkSchema
+    ) -> DataStreamSink:
         """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
 
         They are computed once, however many actions the function runs. It is called before the epoch's
@@ -495,7 +477,7 @@ class DataStream:
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator:
+    ) -> CloseableIterator[T_co]:
         """Run the job up to this stream and iterate over its records, epoch by epoch.
 
         Records appear when their epoch is committed. Close the iterator, use it in ``with``, or
@@ -503,159 +485,17 @@ class DataStream:
         """
         return self._env.collect(self._node, job_execution_name, limit)
 
-    def to_rdd(self, job_name: str | None = None) -> Any:
+    def to_rdd(self, job_name: str | None = None) -> SparkObject:
         """Run the job up to this stream and return its records as an RDD, kept on the cluster."""
         return self._env.run_to_rdd(self._node, job_name)
 
-    def to_dataframe(self, schema: Any, job_name: str | None = None) -> Any:
+    def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
         """Run the job up to this stream and return its records as a DataFrame.
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
         """
         return self._env.run_to_dataframe(self._node, schema, job_name)
-
-
-class KeyedStream(DataStream):
-    """A stream whose records have keys: what follows may use keyed state."""
-
-    def __init__(
-        self,
-        env: StreamExecutionEnvironment,
-        node: Node,
-        select_key: Callable[[Any], Any],
-        key_type: TypeInformation,
-    ) -> None:
-        super().__init__(env, node)
-        self._select_key = select_key
-        self._key_type = key_type
-
-    @property
-    def is_keyed(self) -> bool:
-        """Whether records have keys."""
-        return True
-
-    def as_input(self) -> Input:
-        """Return the stream as an input of a stateful operator."""
-        return Input(self._node, Partitioning.KEY, self._select_key, self._key_type)
-
-    def _made_by(self) -> str | None:
-        return "key_by()"
-
-    def _refuse(self, method: str) -> NoReturn:
-        raise ConfigurationError(
-            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
-            f"the stream behind the operator that follows"
-        )
-
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """Refuse it: side outputs belong to the operator before ``key_by``."""
-        self._refuse("get_side_output")
-
-    def broadcast(self, *args: Any) -> NoReturn:
-        """Refuse it, as each of the calls that say where records go: the key says it."""
-        self._refuse("broadcast")
-
-    def partition_custom(self, partitioner: Any, key_selector: Any) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("partition_custom")
-
-    def forward(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("forward")
-
-    def rebalance(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rebalance")
-
-    def rescale(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("rescale")
-
-    def shuffle(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("shuffle")
-
-    def global_(self) -> NoReturn:
-        """See :meth:`broadcast`."""
-        self._refuse("global_")
-
-    def process(  # type: ignore[override]  # as in PyFlink, keyed streams take another function
-        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
-        """Run ``func`` with keyed state, each key's records in order.
-
-        Raises:
-            ConfigurationError: ``func`` is no KeyedProcessFunction.
-        """
-        if not isinstance(func, KeyedProcessFunction):
-            raise ConfigurationError(
-                f"process() on a keyed stream takes a KeyedProcessFunction, not {func!r}"
-            )
-        return self._keyed_operator(func, _name_of(func, "process"), output_type)
-
-    def reduce(self, func: ReduceFunction | Callable[[Any, Any], Any]) -> DataStream:
-        """Combine all records of a key so far; every record gives the result up to it.
-
-        In batch mode (``RuntimeExecutionMode.BATCH``) each key gives one result, when the input has ended.
-        """
-        if not isinstance(func, ReduceFunction) and not callable(func):
-            raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
-        return self._reduce(func, "reduce")
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """Add up a field of the records of each key so far; the other fields are the first record's.
-
-        Args:
-            position_to_sum: index or name of the field; of plain values 0, the value itself.
-        """
-        check_position(position_to_sum)
-        return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """Give the least value of a field so far; the other fields are the first record's."""
-        check_position(position_to_min)
-        return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """Give the greatest value of a field so far; the other fields are the first record's."""
-        check_position(position_to_max)
-        return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """Give the record with the least value of a field so far; the first of those that are equal."""
-        check_position(position_to_min_by)
-        return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """Give the record with the greatest value of a field so far; the first of those that are equal."""
-        check_position(position_to_max_by)
-        return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
-
-    def _reduce(self, func: ReduceFunction | Callable[[Any, Any], Any], name: str) -> DataStream:
-        function = BatchReduce(func) if self._env.runs_in_batch(self._node) else RollingReduce(func)
-        return self.stateful(self.as_input(), (), function, name, None, keeps_type=True)
-
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
-        """Put the records of each key into windows."""
-        return WindowedStream(self, window_assigner)
-
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Put each ``size`` records of a key into a window; with ``slide``, one begins after each so many."""
-        if slide == 0:
-            return WindowedStream(self, CountTumblingWindowAssigner(size))
-        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
-
-    def _operator(self, kind: str, func: Any, output_type: TypeInformation | None) -> DataStream:
-        _check_callable(kind, func)
-        adapter, keeps_type = _KeyedAdapter(kind, func), kind == "filter"
-        name = _name_of(func, kind)
-        return self.stateful(self.as_input(), (), adapter, name, output_type, keeps_type=keeps_type)
-
-    def _keyed_operator(
-        self, func: KeyedProcessFunction, name: str, output_type: TypeInformation | None
-    ) -> DataStream:
-        return self.stateful(self.as_input(), (), func, name, output_type)
 
 
 @attrs.frozen
@@ -693,7 +533,7 @@ class DataStreamSink:
         """Describe the sink to who reads the program."""
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: Any) -> DataStreamSink:
+    def slot_sharing_group(self, slot_sharing_group: object) -> DataStreamSink:
         """Accept it: Spark places its tasks."""
         return self
 
@@ -702,62 +542,7 @@ class DataStreamSink:
         return self
 
 
-def _name_of(func: Any, kind: str) -> str:
-    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
-        return type(func).__name__
-    if isinstance(func, KeyedProcessFunction):
-        return type(func).__name__
-    name = getattr(func, "__name__", kind)
-    return kind if name == "<lambda>" else name
-
-
-def _check_callable(kind: str, func: Any) -> None:
-    if not isinstance(func, _RICH[kind]) and not callable(func):
-        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
-
-
 def _is_non_parallel(node: Node) -> bool:
     if isinstance(node, SourceNode):
         return not node.source.is_parallel
     return isinstance(node, (KeyedNode, ChainNode)) and node.is_non_parallel
-
-
-def _refuse_checkpointed(func: Any) -> None:
-    if isinstance(func, CheckpointedFunction):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
-            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
-        )
-
-
-class _KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
-    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
-
-    def __init__(self, kind: str, func: Any) -> None:
-        self._kind = kind
-        self._func = func
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.snapshot_state(context)
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        open_function(self._func, runtime_context)
-        rich = isinstance(self._func, _RICH[self._kind])
-        self._call = getattr(self._func, self._kind) if rich else self._func
-
-    def close(self) -> None:
-        close_function(self._func)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
-        result = self._call(value)
-        if self._kind == "map":
-            return (result,)
-        if self._kind == "filter":
-            return (value,) if result else None
-        flat: Iterable[Any] | None = result
-        return flat

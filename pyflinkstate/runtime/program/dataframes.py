@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import ArrowObject, SelectKey, SparkSchema
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
+from pyflinkstate.runtime.job import JobExecutionResult
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
@@ -56,9 +57,9 @@ def keyed_process_queries() -> list[KeyedProcessQuery]:
 def keyed_process(
     df: DataFrame,
     *,
-    key: str | list[str] | Callable[[Any], Any],
+    key: str | list[str] | SelectKey,
     function: KeyedProcessFunction,
-    schema: Any,
+    schema: SparkSchema,
     key_type: TypeInformation | None = None,
     parallelism: int | None = None,
     checkpoint_directory: str | None = None,
@@ -117,7 +118,7 @@ def _check_directory(df: DataFrame, checkpoint_directory: str | None) -> None:
         )
 
 
-def _selector(df: DataFrame, columns: list[str]) -> Callable[[Any], Any]:
+def _selector(df: DataFrame, columns: list[str]) -> SelectKey:
     missing = [column for column in columns if column not in df.columns]
     if missing:
         raise ConfigurationError(f"no column {missing[0]!r}; there are {', '.join(df.columns)}")
@@ -129,9 +130,9 @@ def _selector(df: DataFrame, columns: list[str]) -> Callable[[Any], Any]:
 def _streaming(
     env: StreamExecutionEnvironment,
     df: DataFrame,
-    select: Callable[[Any], Any],
+    select: SelectKey,
     function: KeyedProcessFunction,
-    schema: Any,
+    schema: SparkSchema,
     key_type: TypeInformation | None,
     checkpoint_directory: str,
     job_name: str,
@@ -155,11 +156,11 @@ def _streaming(
     return reader.option("recursiveFileLookup", "true").parquet(output)
 
 
-def _log_failure(result: Future[Any]) -> None:
+def _log_failure(result: Future[JobExecutionResult]) -> None:
     error = result.exception()
     if error is not None and not isinstance(error, JobCancelledError):
         _log.error("the job behind a streaming DataFrame has failed: %s", error)
 
 
-def _arrow_schema(frame: DataFrame) -> Any:
+def _arrow_schema(frame: DataFrame) -> ArrowObject:
     return frame.toArrow().schema

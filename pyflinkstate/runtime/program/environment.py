@@ -5,54 +5,35 @@ from __future__ import annotations
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from pyflinkstate.api.configuration import Configuration
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
-from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine
-from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, SourceNode, make_plan
-from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
+from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, make_plan
+from pyflinkstate.runtime.program.environment_options import apply_configuration
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
+from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_results import CloseableIterator
-from pyflinkstate.runtime.program.stream_types import converted_at_source
-from pyflinkstate.runtime.settings import CheckpointingMode, RestartStrategies, RestartStrategy
+from pyflinkstate.runtime.settings import (
+    CheckpointConfig,
+    CheckpointingMode,
+    RestartStrategies,
+    RestartStrategy,
+)
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
-from pyflinkstate.runtime.sources import (
-    FORMATS,
-    RECORDS_PER_EPOCH,
-    BatchReaderSource,
-    CollectionSource,
-    DirectorySource,
-    FileSource,
-    PartitionOffsets,
-    QueryLog,
-    RateSource,
-    Source,
-    StreamFormat,
-    StreamingSource,
-    type_of_source,
-)
+from pyflinkstate.runtime.sources import StreamingSource
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.storage import (
-    CheckpointStorage,
-    FileSystemCheckpointStorage,
-    absolute,
-    check_spark_reaches,
-    child_uri,
-    load_checkpoint,
-)
-from pyflinkstate.runtime.wire import SystemClock, steady
+from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -63,7 +44,7 @@ DEFAULT_JOB_NAME = "pyflinkstate job"
 LATEST = "latest"
 
 
-class StreamExecutionEnvironment(EnvironmentSettings):
+class StreamExecutionEnvironment(EnvironmentSources):
     """Makes streams and runs jobs on one Spark session.
 
     Args:
@@ -74,20 +55,10 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
-        super().__init__()
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
-        self._parallelism: int | None = None
-        self._default_parallelism: int | None = None
-        self._max_parallelism: int | None = None
-        self._state_backend = HashMapStateBackend()
-        self._restart: RestartStrategy | None = None
-        self._restore_from: str | None = None
-        self._allow_non_restored_state = False
-        self._savepoint_directory: str | None = None
-        self._slot_memory_bytes: int | None = None
-        self._progress: bool | None = None
-        self._listeners: list[JobListener] = []
+        self._settings = EnvironmentSettings(lambda: int(self._context.defaultParallelism))
+        self._execution_config = ExecutionConfig(self._settings)
         self._sinks: list[SinkNode] = []
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
@@ -110,37 +81,71 @@ class StreamExecutionEnvironment(EnvironmentSettings):
 
     # --- settings ------------------------------------------------------------------------------
 
+    def get_config(self) -> ExecutionConfig:
+        """Return how jobs are to run; what is set there is set here."""
+        return self._execution_config
+
+    def configure(self, configuration: Configuration) -> StreamExecutionEnvironment:
+        """Take the settings that are known here under Flink's keys; the others are kept.
+
+        Known are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
+        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*`` and
+        ``restart-strategy.*``.
+
+        Raises:
+            ConfigurationError: one of them has a value that makes no sense, or asks for what is not there.
+        """
+        apply_configuration(self._settings, configuration)
+        return self
+
+    def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
+        """Name jobs that ``execute()`` gives no name (``pipeline.name``)."""
+        self._settings.default_job_name = job_name
+        return self
+
+    def set_heartbeat(
+        self, interval_ms: int = 10_000, timeout_ms: int = 50_000
+    ) -> StreamExecutionEnvironment:
+        """Choose how often driver and slots give each other a sign of life, and how long they wait for one.
+
+        Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that was silent
+        for the timeout is lost, and one that hears nothing from the driver ends its process. A function may
+        keep the interpreter lock for the timeout less the interval.
+
+        Raises:
+            ConfigurationError: the interval is not more than 0, or longer than the timeout.
+        """
+        self._settings.heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
+        return self
+
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks of each keyed operator. Default: Spark's default parallelism."""
-        check_parallelism(parallelism, self._max_parallelism or parallelism)
-        self._parallelism = parallelism
+        self._settings.set_parallelism(parallelism)
         return self
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
-        return self._parallelism or self.get_default_local_parallelism()
+        return self._settings.get_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups, 1 to 32768: the upper bound of any later parallelism.
 
         Default: Flink's rule, 128 for a parallelism of up to 85.
         """
-        check_max_parallelism(max_parallelism)
-        self._max_parallelism = max_parallelism
+        self._settings.set_max_parallelism(max_parallelism)
         return self
 
     def get_default_local_parallelism(self) -> int:
         """Return the parallelism where none is set: Spark's default, on one machine its cores."""
-        return self._default_parallelism or int(self._context.defaultParallelism)
+        return self._settings.get_default_parallelism()
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
         """Set the parallelism where none is set."""
-        check_parallelism(parallelism, parallelism)
-        self._default_parallelism = parallelism
+        self._settings.set_default_parallelism(parallelism)
 
     def get_max_parallelism(self) -> int | None:
         """Return the max parallelism that was set, or None."""
-        return self._max_parallelism
+        return self._settings.max_parallelism
 
     def enable_checkpointing(
         self,
@@ -169,7 +174,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             num_retained: how many completed checkpoints are kept; 1.
             incremental: write just what changed since the last completed checkpoint; False.
         """
-        config = self._checkpoints.set_checkpoint_interval(interval)
+        config = self._settings.checkpoints.set_checkpoint_interval(interval)
         if isinstance(mode, CheckpointingMode):
             config.set_checkpointing_mode(mode)
         else:
@@ -188,38 +193,34 @@ class StreamExecutionEnvironment(EnvironmentSettings):
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Set where savepoints go for which no directory is named."""
-        self._savepoint_directory = absolute(str(directory))
+        self._settings.set_savepoint_directory(directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
         """Return where savepoints go for which no directory is named."""
-        return self._savepoint_directory
+        return self._settings.savepoint_directory
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> StreamExecutionEnvironment:
         """Set how many bytes a state slot may have; a job that needs more fails with a clear error.
 
         Default: as long as the host, or the container, has a little left (2 %, and 64 MiB).
         """
-        if limit_bytes is not None:
-            _check_positive("the memory limit of a slot", limit_bytes)
-        self._slot_memory_bytes = limit_bytes
+        self._settings.set_slot_memory_limit(limit_bytes)
         return self
 
     def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
         """Show a line of progress on standard error, or not; None, the default: if it is a terminal."""
-        self._progress = shown
+        self._settings.progress = shown
         return self
 
     def set_state_backend(self, state_backend: HashMapStateBackend) -> StreamExecutionEnvironment:
         """Choose how state is kept and snapshotted; the default is ``HashMapStateBackend()``."""
-        if not isinstance(state_backend, HashMapStateBackend):
-            raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
-        self._state_backend = state_backend
+        self._settings.set_state_backend(state_backend)
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._restart = strategy
+        self._settings.restart = strategy
         return self
 
     def restore_from(
@@ -237,210 +238,87 @@ class StreamExecutionEnvironment(EnvironmentSettings):
                 completed checkpoint of a job of the same name in the checkpoint directory.
             allow_non_restored_state: give up the state of operators that the program no longer has.
         """
-        self._restore_from = str(path)
-        self._allow_non_restored_state = allow_non_restored_state
+        self._settings.set_restore_path(path, allow_non_restored_state)
         return self
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
         """Have ``listener`` told of epochs, checkpoints and restarts."""
-        self._listeners.append(listener)
+        self._settings.listeners.append(listener)
         return self
 
-    # --- sources -------------------------------------------------------------------------------
+    # --- modes ---------------------------------------------------------------------------------------
 
-    def from_collection(
-        self,
-        collection: Iterable[Any],
-        type_info: TypeInformation | None = None,
-        *,
-        records_per_epoch: int = RECORDS_PER_EPOCH,
-    ) -> DataStream:
-        """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time.
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Choose when ``reduce``, ``sum`` and the like give results: with each record, or at the end.
 
-        Args:
-            collection: the records.
-            type_info: converts them: what stands for a row becomes a ``Row``, a ``FLOAT`` has 32 bits.
-            records_per_epoch: how many records are one epoch.
-
-        Raises:
-            BadRecordError: a record does not fit the type.
+        ``AUTOMATIC`` is ``BATCH`` where all sources end by themselves. Set it before the streams are made.
         """
-        _check_positive("records_per_epoch", records_per_epoch)
-        records = list(collection)
-        if type_info is not None:
-            records = converted_at_source(records, type_info, "collection")
-        is_fresh = type_info is not None and rebuilds(type_info)
-        return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
+        self._settings.set_mode(execution_mode)
+        return self
 
-    def from_rdd(self, rdd: RDD[Any], *, partitions_per_epoch: int | None = None) -> DataStream:
-        """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
+    def runs_in_batch(self, node: Node) -> bool:
+        """Return whether what reads ``node`` gives its results when the input has ended."""
+        return self._settings.runs_in_batch(node)
 
-        For an exact restart a partition must give the same records whenever it is computed.
-        """
-        return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
+    # --- checkpoints ---------------------------------------------------------------------------------
 
-    def _from_rdd(self, rdd: RDD[Any], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream:
-        if partitions_per_epoch is not None:
-            _check_positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """Return the settings of checkpoints, to be changed in place."""
+        return self._settings.checkpoints
 
-    def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
-        """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`."""
-        return self._from_rdd(df.rdd, partitions_per_epoch, is_fresh=True).name("dataframe")
+    def get_checkpoint_interval(self) -> int:
+        """Return the time between two checkpoints in ms; -1 where none are taken."""
+        return self._settings.checkpoints.get_checkpoint_interval()
 
-    def from_files(
-        self,
-        directory: str,
-        format: str = "csv",
-        *,
-        files_per_epoch: int = 1,
-        max_files: int | None = None,
-        growing: bool = False,
-        **options: Any,
-    ) -> DataStream:
-        """Read the files of a directory in the order of their names.
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return ``EXACTLY_ONCE``, the only mode there is."""
+        return self._settings.checkpoints.get_checkpointing_mode()
 
-        Args:
-            directory: a path or URI that driver and executors reach.
-            format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
-                (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
-            files_per_epoch: with checkpoints, how many files are one epoch.
-            max_files: read just the first so many.
-            growing: go on with files that appear later, without end. Each must be whole when it appears:
-                write it under another name and rename it.
-            **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
-                dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
-        """
-        _check_positive("files_per_epoch", files_per_epoch)
-        if format not in FORMATS:
-            raise ConfigurationError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
-        try:
-            record_format = FORMATS[format](**options)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = DirectorySource(str(directory), record_format, files_per_epoch, max_files, growing)
-        source.check()
-        return self._stream(source, "files")
+    get_checkpointing_consistency_mode = get_checkpointing_mode
 
-    def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
-        """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
-        _check_positive("rows_per_second", rows_per_second)
-        _check_positive("partitions", partitions)
-        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return False: an epoch's end aligns barriers."""
+        return False
 
-    def from_batch_reader(
-        self,
-        load: Callable[[str, str], DataFrame],
-        *,
-        latest: Callable[[Any], Any] | None = None,
-        max_records_per_epoch: int | None = None,
-    ) -> DataStream:
-        """Read what Spark's batch reader gives between two offsets, epoch by epoch, without end.
+    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
 
-        For Kafka::
+    # --- what changes nothing ------------------------------------------------------------------------
 
-            def load(start, end):
-                reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
-                reader = reader.option("subscribe", "orders")
-                return reader.option("startingOffsets", start).option("endingOffsets", end).load()
+    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
+        """Accept it: records travel in frames, as many as there are."""
+        self._settings.buffer_timeout_ms = timeout_millis
+        return self
 
-        Args:
-            load: makes a DataFrame of what lies between two offsets, given as text: ``"earliest"``,
-                ``"latest"``, or JSON.
-            latest: gives the newest offsets, a JSON value, from those reached. Without it they are found by
-                reading: the greatest ``offset`` of each ``topic`` and ``partition``. Kafka wants every
-                partition named, so where one may be without records ask Kafka for them (``end_offsets``).
-            max_records_per_epoch: without ``latest``, how many records an epoch has at most, about.
-        """
-        if latest is None:
-            latest = PartitionOffsets(load, max_records_per_epoch)
-        return self._stream(BatchReaderSource(load, latest), "batch reader")
+    def get_buffer_timeout(self) -> int:
+        """Return what was set, in ms."""
+        return self._settings.buffer_timeout_ms
 
-    def from_streaming(
-        self,
-        sdf: DataFrame,
-        *,
-        checkpoint_location: str | None = None,
-        trigger: dict[str, Any] | None = None,
-    ) -> DataStream:
-        """Read a streaming DataFrame as Spark ``Row`` records: each batch of Spark's is an epoch.
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Accept it: the results are the same."""
+        self._settings.is_chaining_enabled = False
+        return self
 
-        The query runs under ``foreachBatch``. A batch is done for Spark when the state after it is durable,
-        so checkpointing must be enabled, and incremental checkpoints are advisable. Run again with the same
-        checkpoint directory and job name the job restores itself: of the retained checkpoints it takes the
-        one with which the query goes on exactly. After ``stop_with_savepoint`` name the savepoint with
-        :meth:`restore_from`: it may cover more than the checkpoints do.
+    def is_chaining_enabled(self) -> bool:
+        """Return False after :meth:`disable_operator_chaining`."""
+        return self._settings.is_chaining_enabled
 
-        Args:
-            sdf: with any source and any stateless operators.
-            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory. Needed
-                where that is on S3, which Spark reaches under other URIs.
-            trigger: as for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
-        """
-        if not getattr(sdf, "isStreaming", False):
-            raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """Return True: what has no state is part of any chain."""
+        return True
 
-        def location() -> str:
-            return checkpoint_location or self._default_location()
+    def register_slot_sharing_group(self, slot_sharing_group: object) -> StreamExecutionEnvironment:
+        """Accept it: Spark places its tasks."""
+        return self
 
-        def start(process_batch: Callable[[Any, int], None]) -> Any:
-            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
-            return (writer.trigger(**trigger) if trigger else writer).start()
+    def close(self) -> None:
+        """Do nothing: the Spark session is the caller's, and a job gives up its slots when it ends."""
 
-        def open_log() -> QueryLog:
-            return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
-
-        return self._stream(StreamingSource(start, open_log), "streaming")
-
-    def _default_location(self) -> str:
-        storage = self._checkpoints.get_checkpoint_storage()
-        assert storage is not None
-        directory = storage.checkpoint_path
-        check_spark_reaches(
-            directory,
-            "from_streaming() with checkpoints in",
-            "name a checkpoint_location that Spark reaches, such as s3a://...",
-        )
-        return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
-
-    def from_source(
-        self,
-        source: Source,
-        watermark_strategy: WatermarkStrategy | None = None,
-        source_name: str = "source",
-        type_info: TypeInformation | None = None,
-    ) -> DataStream:
-        """Read a source: one of PyFlink's connectors, or a :class:`Source` of your own.
-
-        Args:
-            source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
-            watermark_strategy: gives records their event time.
-            source_name: what messages and counts call it.
-            type_info: of the records; they are checked against it.
-        """
-        if not isinstance(source, Source):
-            raise ConfigurationError(f"from_source takes a Source, not {source!r}")
-        stream = self._stream(source, source_name, type_of_source(source, type_info))
-        if watermark_strategy is None:
-            return stream
-        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
-        timed.node.is_of_source = True  # type: ignore[union-attr]
-        return timed
-
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
-        """Read the lines of a file, or of all files below a folder."""
-        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
-        return self.from_source(lines.build(), source_name="text file")
+    # --- running -------------------------------------------------------------------------------
 
     def next_assigner_id(self) -> str:
         """Return a new id for an assigner of watermarks; the same in each run of a program."""
         self._assigners += 1
         return f"watermarks-{self._assigners}"
-
-    def _stream(self, source: Source, name: str, type_info: TypeInformation | None = None) -> DataStream:
-        return DataStream(self, SourceNode(source, name, type_info))
-
-    # --- running -------------------------------------------------------------------------------
 
     def add_sink_node(self, node: SinkNode) -> None:
         """Called by :meth:`DataStream.sink_to`."""
@@ -460,48 +338,50 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""
         sinks, self._sinks = self._sinks, []
-        return JobClient(self._job(sinks, job_name), self._savepoint_directory)
+        return JobClient(self._job(sinks, job_name), self._settings.savepoint_directory)
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
-        records: deque[Any] = deque()
+        records: deque[Record] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
         return CloseableIterator(job, records, limit)
 
-    def foreach_epoch_sink(self, function: Callable[[DataFrame, int], None], schema: Any) -> ForeachEpochSink:
+    def foreach_epoch_sink(
+        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
+    ) -> ForeachEpochSink:
         """Called by :meth:`DataStream.foreach_epoch`."""
 
-        def write(frames: Any, epoch: int) -> None:
+        def write(frames: SparkObject, epoch: int) -> None:
             values = on_spark.values_of(self._context, [frames])
             function(self._spark.createDataFrame(values, schema), epoch)
 
         return ForeachEpochSink(write)
 
-    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Any]:
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
         deque(self._job([SinkNode(node, sink, "rdd")], job_name).run(), maxlen=0)
         return on_spark.values_of(self._context, sink.committed)
 
-    def run_to_dataframe(self, node: Node, schema: Any, job_name: str | None) -> DataFrame:
+    def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
         return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = self._job_name = job_name or self._default_job_name or DEFAULT_JOB_NAME
-        plan = make_plan(sinks, self.get_parallelism(), self._max_parallelism)
+        name = self._job_name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
+        plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
         self._check_backend()
-        has_storage = self._checkpoints.get_checkpoint_storage() is not None
+        has_storage = self._settings.checkpoints.get_checkpoint_storage() is not None
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
-        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._heartbeat
+        endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
             return Job(
                 plan,
-                self._settings(name, storage is not None),
+                self._job_settings(name, storage is not None),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
                 lambda secret, events, deployments: ControlServer(
                     endpoint, secret, events, deployments, heartbeat
@@ -514,36 +394,36 @@ class StreamExecutionEnvironment(EnvironmentSettings):
             plan.source.source.close(error)  # a streaming query may be waiting for the job
             raise
 
-    def _settings(self, name: str, has_checkpoints: bool) -> JobSettings:
+    def _job_settings(self, name: str, has_checkpoints: bool) -> JobSettings:
         default = (
             RestartStrategies.fixed_delay_restart(3, 1000)
             if has_checkpoints
             else RestartStrategies.no_restart()
         )
-        listeners = list(self._listeners)
-        if self._progress or (self._progress is None and sys.stderr.isatty()):
+        listeners = list(self._settings.listeners)
+        if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):
             listeners.append(ProgressLine(sys.stderr, SystemClock()))
         return JobSettings(
             name,
-            self._checkpoints.settings,
-            self._restart or default,
+            self._settings.checkpoints.settings,
+            self._settings.restart or default,
             tuple(listeners),
-            self._state_backend,
-            self._checkpoints.get_externalized_checkpoint_retention(),
-            self._allow_non_restored_state,
-            self._checkpoints.is_fall_back_enabled(),
-            self._slot_memory_bytes,
+            self._settings.state_backend,
+            self._settings.checkpoints.get_externalized_checkpoint_retention(),
+            self._settings.allows_non_restored_state,
+            self._settings.checkpoints.is_fall_back_enabled(),
+            self._settings.slot_memory_bytes,
         )
 
     def _check_backend(self) -> None:
-        if self._checkpoints.is_incremental() and not self._state_backend.async_snapshots:
+        if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
             raise ConfigurationError(
                 "incremental checkpoints need asynchronous snapshots: plain dicts do not know what changed"
             )
 
     def _storage(self) -> CheckpointStorage | None:
-        where = self._checkpoints.get_checkpoint_storage()
-        if where is None and not self._checkpoints.is_checkpointing_enabled():
+        where = self._settings.checkpoints.get_checkpoint_storage()
+        if where is None and not self._settings.checkpoints.is_checkpointing_enabled():
             return None
         storage = CheckpointStorage(where or self._storage_of_this_run())
         storage.check_writable()
@@ -563,7 +443,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
     def _restore_point(
         self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
     ) -> RestorePoint | None:
-        path, self._restore_from = self._restore_from, None
+        path, self._settings.restore_path = self._settings.restore_path, None
         source = plan.source.source
         if storage is None:
             if path is not None or source.commits_every_epoch:
@@ -577,7 +457,7 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         if path is None:
             return None
         if path == LATEST:
-            metadata = storage.load_latest(job_name, self._checkpoints.is_fall_back_enabled())
+            metadata = storage.load_latest(job_name, self._settings.checkpoints.is_fall_back_enabled())
             uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
             return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
@@ -596,8 +476,3 @@ class StreamExecutionEnvironment(EnvironmentSettings):
         named = RestorePoint(*load_checkpoint(path))
         source.choose([named.metadata])
         return named
-
-
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.program.execution_config import RuntimeExecutionMode
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.settings import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
@@ -25,9 +25,6 @@ from pyflinkstate.runtime.storage import (
     FileSystemCheckpointStorage,
 )
 from pyflinkstate.runtime.wire import HeartbeatSettings
-
-if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 
 _log = logging.getLogger("pyflinkstate.configuration")
 
@@ -143,27 +140,35 @@ def _storage(setting: _Reader) -> FileSystemCheckpointStorage:
     )
 
 
-def _check_backend(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+def _check_backend(settings: EnvironmentSettings, setting: _Reader) -> None:
     if setting.word() not in ("hashmap", "jobmanager", "filesystem"):
         raise UnsupportedFeatureError(
             f"setting {setting.key!r} is {setting.text()!r}: state is kept in memory here, choose hashmap"
         )
 
 
-def _check_no_unaligned(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+def _check_no_unaligned(settings: EnvironmentSettings, setting: _Reader) -> None:
     if setting.switch():
         raise UnsupportedFeatureError(
             f"setting {setting.key!r}: there are no unaligned checkpoints, as an epoch's end aligns barriers"
         )
 
 
-def _set_heartbeat(env: StreamExecutionEnvironment, setting: _Reader) -> None:
+def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
     """Take interval and timeout together: only both can be checked."""
     default = HeartbeatSettings()
-    env.set_heartbeat(
+    settings.heartbeat = HeartbeatSettings(
         setting.milliseconds("heartbeat.interval", default.interval_ms),
         setting.milliseconds("heartbeat.timeout", default.timeout_ms),
     )
+
+
+def _set_job_name(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.default_job_name = setting.text()
+
+
+def _set_restart_strategy(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.restart = _restart_strategy(setting)
 
 
 _RETENTIONS = {
@@ -172,53 +177,53 @@ _RETENTIONS = {
 _MODES = {mode.name.lower().replace("_", "-"): mode for mode in CheckpointingMode}
 _RUNTIME_MODES = {mode.name.lower(): mode for mode in RuntimeExecutionMode}
 
-#: What a setting does to an environment.
-_Apply = Callable[["StreamExecutionEnvironment", _Reader], object]
+#: What a setting of a configuration does to the settings of an environment.
+_Apply = Callable[[EnvironmentSettings, _Reader], object]
 
 _OPTIONS: dict[str, _Apply] = {
-    "parallelism.default": lambda env, setting: env.set_parallelism(setting.number()),
-    "pipeline.max-parallelism": lambda env, setting: env.set_max_parallelism(setting.number()),
-    "pipeline.name": lambda env, setting: env.set_default_job_name(setting.text()),
-    "execution.runtime-mode": lambda env, setting: env.set_runtime_mode(setting.one_of(_RUNTIME_MODES)),
-    "execution.checkpointing.interval": lambda env, setting: (
-        env.get_checkpoint_config().set_checkpoint_interval(setting.milliseconds())
+    "parallelism.default": lambda settings, setting: settings.set_parallelism(setting.number()),
+    "pipeline.max-parallelism": lambda settings, setting: settings.set_max_parallelism(setting.number()),
+    "pipeline.name": _set_job_name,
+    "execution.runtime-mode": lambda settings, setting: settings.set_mode(setting.one_of(_RUNTIME_MODES)),
+    "execution.checkpointing.interval": lambda settings, setting: (
+        settings.checkpoints.set_checkpoint_interval(setting.milliseconds())
     ),
-    "execution.checkpointing.mode": lambda env, setting: env.get_checkpoint_config().set_checkpointing_mode(
+    "execution.checkpointing.mode": lambda settings, setting: settings.checkpoints.set_checkpointing_mode(
         setting.one_of(_MODES)
     ),
-    "execution.checkpointing.timeout": lambda env, setting: (
-        env.get_checkpoint_config().set_checkpoint_timeout(setting.milliseconds())
+    "execution.checkpointing.timeout": lambda settings, setting: settings.checkpoints.set_checkpoint_timeout(
+        setting.milliseconds()
     ),
-    "execution.checkpointing.min-pause": lambda env, setting: (
-        env.get_checkpoint_config().set_min_pause_between_checkpoints(setting.milliseconds())
+    "execution.checkpointing.min-pause": lambda settings, setting: (
+        settings.checkpoints.set_min_pause_between_checkpoints(setting.milliseconds())
     ),
-    "execution.checkpointing.max-concurrent-checkpoints": lambda env, setting: (
-        env.get_checkpoint_config().set_max_concurrent_checkpoints(setting.number())
+    "execution.checkpointing.max-concurrent-checkpoints": lambda settings, setting: (
+        settings.checkpoints.set_max_concurrent_checkpoints(setting.number())
     ),
-    "execution.checkpointing.tolerable-failed-checkpoints": lambda env, setting: (
-        env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(setting.number())
+    "execution.checkpointing.tolerable-failed-checkpoints": lambda settings, setting: (
+        settings.checkpoints.set_tolerable_checkpoint_failure_number(setting.number())
     ),
-    "execution.checkpointing.externalized-checkpoint-retention": lambda env, setting: (
-        env.get_checkpoint_config().set_externalized_checkpoint_retention(setting.one_of(_RETENTIONS))
+    "execution.checkpointing.externalized-checkpoint-retention": lambda settings, setting: (
+        settings.checkpoints.set_externalized_checkpoint_retention(setting.one_of(_RETENTIONS))
     ),
-    "execution.checkpointing.num-retained": lambda env, setting: (
-        env.get_checkpoint_config().set_max_retained_checkpoints(setting.number())
+    "execution.checkpointing.num-retained": lambda settings, setting: (
+        settings.checkpoints.set_max_retained_checkpoints(setting.number())
     ),
-    "execution.checkpointing.incremental": lambda env, setting: (
-        env.get_checkpoint_config().enable_incremental_checkpoints(setting.switch())
+    "execution.checkpointing.incremental": lambda settings, setting: (
+        settings.checkpoints.enable_incremental_checkpoints(setting.switch())
     ),
-    "execution.checkpointing.dir": lambda env, setting: env.get_checkpoint_config().set_checkpoint_storage(
+    "execution.checkpointing.dir": lambda settings, setting: settings.checkpoints.set_checkpoint_storage(
         _storage(setting)
     ),
-    "execution.checkpointing.savepoint-dir": lambda env, setting: env.set_default_savepoint_directory(
+    "execution.checkpointing.savepoint-dir": lambda settings, setting: settings.set_savepoint_directory(
         setting.text()
     ),
     "execution.checkpointing.unaligned.enabled": _check_no_unaligned,
     "heartbeat.interval": _set_heartbeat,
     "heartbeat.timeout": _set_heartbeat,
-    "execution.state-recovery.path": lambda env, setting: env.restore_from(setting.text()),
+    "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
     "state.backend.type": _check_backend,
-    "restart-strategy.type": lambda env, setting: env.set_restart_strategy(_restart_strategy(setting)),
+    "restart-strategy.type": _set_restart_strategy,
 }
 
 #: Older names of settings.
@@ -234,12 +239,15 @@ _SYNONYMS = {
 }
 
 
-def apply_configuration(env: StreamExecutionEnvironment, configuration: Configuration) -> None:
-    """Have an environment take the settings that it knows; those of Python's workers are logged, and left.
+def apply_configuration(settings: EnvironmentSettings, configuration: Configuration) -> None:
+    """Take the settings that an environment knows, keep all; those of Python's workers are logged, and left.
 
     Raises:
         ConfigurationError: a setting that it knows has a value that makes no sense, or that is not there.
     """
+    if not isinstance(configuration, Configuration):
+        raise ConfigurationError(f"configure() takes a Configuration, not {configuration!r}")
+    settings.configuration.add_all(configuration)
     # The max parallelism first: a parallelism must fit it.
     for key in sorted(configuration.key_set(), key=lambda key: (key != "pipeline.max-parallelism", key)):
         if key.startswith("python."):
@@ -247,4 +255,4 @@ def apply_configuration(env: StreamExecutionEnvironment, configuration: Configur
             continue
         apply = _OPTIONS.get(_SYNONYMS.get(key, key))
         if apply is not None:
-            apply(env, _Reader(configuration, key))
+            apply(settings, _Reader(configuration, key))

@@ -1,141 +1,127 @@
-"""What PyFlink's environments have beside: modes, a ``Configuration``, switches that change nothing here."""
+"""What is set for the jobs of an environment: one value, which the environment holds."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import enum
+from collections.abc import Callable
+
+import attrs
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
-from pyflinkstate.runtime.program.environment_options import apply_configuration
-from pyflinkstate.runtime.program.execution_config import ExecutionConfig, RuntimeExecutionMode
-from pyflinkstate.runtime.settings import CheckpointConfig, CheckpointingMode
+from pyflinkstate.runtime.settings import CheckpointConfig, RestartStrategy
+from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
-E = TypeVar("E", bound="EnvironmentSettings")
+
+class RuntimeExecutionMode(enum.Enum):
+    """Whether results are told as they change, or once, when the input has ended."""
+
+    STREAMING = 0
+    BATCH = 1
+    AUTOMATIC = 2
 
 
+@attrs.define(eq=False)
 class EnvironmentSettings:
-    """The settings of an environment that need no Spark."""
+    """The settings of an environment, also of its ``ExecutionConfig``: both set them here.
 
-    def __init__(self) -> None:
-        self._checkpoints = CheckpointConfig()
-        self._mode = RuntimeExecutionMode.STREAMING
-        self._configuration = Configuration()
-        self._buffer_timeout_ms = 100
-        self._is_chaining_enabled = True
-        self._heartbeat = HeartbeatSettings()
-        self._default_job_name: str | None = None
+    What must fit something else is set by a method, which checks it.
 
-    def get_config(self: E) -> ExecutionConfig:
-        """Return how jobs are to run; what is set there is set here."""
-        env: Any = self
-        if not hasattr(self, "_execution_config"):
-            self._execution_config = ExecutionConfig(env)
-        return self._execution_config
+    Attributes:
+        spark_parallelism: gives Spark's default parallelism, asked when it is needed.
+        parallelism: the number of subtasks of each keyed operator; None for the default.
+        default_parallelism: the parallelism where none is set; None for Spark's.
+        max_parallelism: the number of key groups; None for Flink's rule.
+        restore_path: what the next job starts from; None for nothing.
+        slot_memory_bytes: how many bytes a state slot may have; None for what the host has.
+        progress: whether a line of progress is shown; None for: on a terminal.
+        configuration: all that ``configure`` was given, known or not.
+        buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
+    """
 
-    def configure(self: E, configuration: Configuration) -> E:
-        """Take the settings that are known here under Flink's keys; the others are kept.
+    spark_parallelism: Callable[[], int]
+    parallelism: int | None = None
+    default_parallelism: int | None = None
+    max_parallelism: int | None = None
+    mode: RuntimeExecutionMode = RuntimeExecutionMode.STREAMING
+    checkpoints: CheckpointConfig = attrs.field(factory=CheckpointConfig)
+    state_backend: HashMapStateBackend = attrs.field(factory=HashMapStateBackend)
+    restart: RestartStrategy | None = None
+    restore_path: str | None = None
+    allows_non_restored_state: bool = False
+    savepoint_directory: str | None = None
+    heartbeat: HeartbeatSettings = attrs.field(factory=HeartbeatSettings)
+    slot_memory_bytes: int | None = None
+    progress: bool | None = None
+    listeners: list[JobListener] = attrs.field(factory=list)
+    default_job_name: str | None = None
+    configuration: Configuration = attrs.field(factory=Configuration)
+    buffer_timeout_ms: int = 100
+    is_chaining_enabled: bool = True
 
-        Known are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
-        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*`` and
-        ``restart-strategy.*``.
+    def set_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
+        check_parallelism(parallelism, self.max_parallelism or parallelism)
+        self.parallelism = parallelism
 
-        Raises:
-            ConfigurationError: one of them has a value that makes no sense, or asks for what is not there.
-        """
-        if not isinstance(configuration, Configuration):
-            raise ConfigurationError(f"configure() takes a Configuration, not {configuration!r}")
-        self._configuration.add_all(configuration)
-        env: Any = self
-        apply_configuration(env, configuration)
-        return self
+    def get_parallelism(self) -> int:
+        """Return the parallelism that was set, else the default one."""
+        return self.parallelism or self.get_default_parallelism()
 
-    def set_default_job_name(self: E, job_name: str) -> E:
-        """Name jobs that ``execute()`` gives no name (``pipeline.name``)."""
-        self._default_job_name = job_name
-        return self
+    def set_default_parallelism(self, parallelism: int) -> None:
+        """Set the parallelism where none is set."""
+        check_parallelism(parallelism, parallelism)
+        self.default_parallelism = parallelism
 
-    def set_heartbeat(self: E, interval_ms: int = 10_000, timeout_ms: int = 50_000) -> E:
-        """Choose how often driver and slots give each other a sign of life, and how long they wait for one.
+    def get_default_parallelism(self) -> int:
+        """Return the parallelism where none is set."""
+        return self.default_parallelism or self.spark_parallelism()
 
-        Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that was silent
-        for the timeout is lost, and one that hears nothing from the driver ends its process. A function may
-        keep the interpreter lock for the timeout less the interval.
+    def set_max_parallelism(self, max_parallelism: int) -> None:
+        """Set the number of key groups, 1 to 32768."""
+        check_max_parallelism(max_parallelism)
+        self.max_parallelism = max_parallelism
 
-        Raises:
-            ConfigurationError: the interval is not more than 0, or longer than the timeout.
-        """
-        self._heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
-        return self
+    def set_mode(self, mode: RuntimeExecutionMode) -> None:
+        """Set when ``reduce``, ``sum`` and the like give results."""
+        if not isinstance(mode, RuntimeExecutionMode):
+            raise ConfigurationError(f"a RuntimeExecutionMode is needed, not {mode!r}")
+        self.mode = mode
 
-    # --- modes ---------------------------------------------------------------------------------------
+    def set_state_backend(self, state_backend: HashMapStateBackend) -> None:
+        """Set how state is kept and snapshotted."""
+        if not isinstance(state_backend, HashMapStateBackend):
+            raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
+        self.state_backend = state_backend
 
-    def set_runtime_mode(self: E, execution_mode: RuntimeExecutionMode) -> E:
-        """Choose when ``reduce``, ``sum`` and the like give results: with each record, or at the end.
+    def set_savepoint_directory(self, directory: str) -> None:
+        """Set where savepoints go for which no directory is named."""
+        self.savepoint_directory = absolute(str(directory))
 
-        ``AUTOMATIC`` is ``BATCH`` where all sources end by themselves. Set it before the streams are made.
-        """
-        if not isinstance(execution_mode, RuntimeExecutionMode):
-            raise ConfigurationError(f"a RuntimeExecutionMode is needed, not {execution_mode!r}")
-        self._mode = execution_mode
-        return self
+    def set_restore_path(self, path: str, allows_non_restored_state: bool = False) -> None:
+        """Set what the next job starts from."""
+        self.restore_path = str(path)
+        self.allows_non_restored_state = allows_non_restored_state
+
+    def set_slot_memory_limit(self, limit_bytes: int | None) -> None:
+        """Set how many bytes a state slot may have."""
+        if limit_bytes is not None:
+            check_positive("the memory limit of a slot", limit_bytes)
+        self.slot_memory_bytes = limit_bytes
 
     def runs_in_batch(self, node: Node) -> bool:
         """Return whether what reads ``node`` gives its results when the input has ended."""
-        if self._mode is not RuntimeExecutionMode.AUTOMATIC:
-            return self._mode is RuntimeExecutionMode.BATCH
+        if self.mode is not RuntimeExecutionMode.AUTOMATIC:
+            return self.mode is RuntimeExecutionMode.BATCH
         return all(one.source.is_bounded for one in upstream_of(node) if isinstance(one, SourceNode))
 
-    # --- checkpoints ---------------------------------------------------------------------------------
 
-    def get_checkpoint_config(self) -> CheckpointConfig:
-        """Return the settings of checkpoints, to be changed in place."""
-        return self._checkpoints
-
-    def get_checkpoint_interval(self) -> int:
-        """Return the time between two checkpoints in ms; -1 where none are taken."""
-        return self._checkpoints.get_checkpoint_interval()
-
-    def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return ``EXACTLY_ONCE``, the only mode there is."""
-        return self._checkpoints.get_checkpointing_mode()
-
-    get_checkpointing_consistency_mode = get_checkpointing_mode
-
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return False: an epoch's end aligns barriers."""
-        return False
-
-    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
-
-    # --- what changes nothing ------------------------------------------------------------------------
-
-    def set_buffer_timeout(self: E, timeout_millis: int) -> E:
-        """Accept it: records travel in frames, as many as there are."""
-        self._buffer_timeout_ms = timeout_millis
-        return self
-
-    def get_buffer_timeout(self) -> int:
-        """Return what was set, in ms."""
-        return self._buffer_timeout_ms
-
-    def disable_operator_chaining(self: E) -> E:
-        """Accept it: the results are the same."""
-        self._is_chaining_enabled = False
-        return self
-
-    def is_chaining_enabled(self) -> bool:
-        """Return False after :meth:`disable_operator_chaining`."""
-        return self._is_chaining_enabled
-
-    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """Return True: what has no state is part of any chain."""
-        return True
-
-    def register_slot_sharing_group(self: E, slot_sharing_group: Any) -> E:
-        """Accept it: Spark places its tasks."""
-        return self
-
-    def close(self) -> None:
-        """Do nothing: the Spark session is the caller's, and a job gives up its slots when it ends."""
+def check_positive(name: str, value: int) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is at least 1."""
+    if value < 1:
+        raise ConfigurationError(f"{name} must be at least 1, not {value}")

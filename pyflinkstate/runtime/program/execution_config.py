@@ -1,22 +1,9 @@
-"""How a job is to run (``pyflink.common.ExecutionConfig``, ``RuntimeExecutionMode``)."""
+"""How a job is to run (``pyflink.common.ExecutionConfig``)."""
 
 from __future__ import annotations
 
-import enum
-from typing import TYPE_CHECKING
-
 from pyflinkstate.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
-
-
-class RuntimeExecutionMode(enum.Enum):
-    """Whether results are told as they change, or once, when the input has ended."""
-
-    STREAMING = 0
-    BATCH = 1
-    AUTOMATIC = 2
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 
 
 class ExecutionConfig:
@@ -29,28 +16,28 @@ class ExecutionConfig:
     PARALLELISM_DEFAULT = -1
     PARALLELISM_UNKNOWN = -2
 
-    def __init__(self, env: StreamExecutionEnvironment) -> None:
-        self._env = env
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self._settings = settings
         self._auto_watermark_interval_ms = 200
         self._latency_tracking_interval_ms = 0
         self._object_reuse = False
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
-        return self._env.get_parallelism()
+        return self._settings.get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
         """Set the number of subtasks of each keyed operator."""
-        self._env.set_parallelism(parallelism)
+        self._settings.set_parallelism(parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
         """Return the number of key groups that was set, or -1."""
-        return self._env.get_max_parallelism() or self.PARALLELISM_DEFAULT
+        return self._settings.max_parallelism or self.PARALLELISM_DEFAULT
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
         """Set the number of key groups."""
-        self._env.set_max_parallelism(max_parallelism)
+        self._settings.set_max_parallelism(max_parallelism)
         return self
 
     def get_auto_watermark_interval(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import Any
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobExecutionResult
@@ -49,7 +49,7 @@ class JobClient:
         """Return the process ids of the state slots that run now, on their hosts."""
         return self._job.slot_pids()
 
-    def get_accumulators(self) -> Future[dict[str, Any]]:
+    def get_accumulators(self) -> Future[dict[str, object]]:
         """Return the record counts so far."""
         return _done(dict(self._job.result().accumulators))
 
@@ -105,8 +105,8 @@ class JobClient:
         return request.done
 
 
-def _done(value: Any) -> Future[Any]:
-    future: Future[Any] = Future()
+def _done(value: T) -> Future[T]:
+    future: Future[T] = Future()
     future.set_result(value)
     return future
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Generic
 
 import attrs
 
+from pyflinkstate.api.type_variables import T
 from pyflinkstate.runtime.job import Job
 
 
 @attrs.define
-class CloseableIterator:
+class CloseableIterator(Generic[T]):
     """Iterates over the records of a job as it runs; made by ``DataStream.execute_and_collect``."""
 
     _job: Job
-    _records: deque[Any]
+    _records: deque[T]
     _limit: int | None
     _epochs: Iterator[int] = attrs.field(init=False)
     _returned: int = attrs.field(init=False, default=0)
@@ -24,10 +25,10 @@ class CloseableIterator:
     def __attrs_post_init__(self) -> None:
         self._epochs = self._job.run()
 
-    def __iter__(self) -> CloseableIterator:
+    def __iter__(self) -> CloseableIterator[T]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T:
         if self._limit is not None and self._returned >= self._limit:
             self.close()
             raise StopIteration
@@ -37,11 +38,11 @@ class CloseableIterator:
         self._returned += 1
         return self._records.popleft()
 
-    def next(self) -> Any:
+    def next(self) -> T:
         """Return the next record; ``StopIteration`` where there is none."""
         return next(self)
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> CloseableIterator[T]:
         return self
 
     def __exit__(self, *_: object) -> None:

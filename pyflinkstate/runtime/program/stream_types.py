@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyflinkstate.api.types import (
     RowTypeInfo,
@@ -11,6 +10,7 @@ from pyflinkstate.api.types import (
     TypeInformation,
     Types,
 )
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, KeyedNode, Node, PartitionNode, UnionNode
@@ -22,21 +22,31 @@ _KEEPS_TYPE = frozenset({"filter", WATERMARKS})
 
 def type_of(node: Node) -> TypeInformation:
     """Return the type of a node's results: the declared one, else pickled."""
+    projections: list[Projection] = []
+    while (before := _has_type_of(node)) is not None:
+        if isinstance(node, ChainNode) and isinstance(node.function, Projection):
+            projections.append(node.function)
+        node = before
+    found: TypeInformation = getattr(node, "output_type", None) or Types.PICKLED_BYTE_ARRAY()
+    for projection in reversed(projections):
+        found = _projected(found, projection.indexes)
+    return found
+
+
+def _has_type_of(node: Node) -> Node | None:
+    """Return the node whose results are of the same type, or of which some fields are kept."""
     if isinstance(node, UnionNode):
-        return type_of(node.parents[0])
+        return node.parents[0]
     if isinstance(node, PartitionNode):
-        return type_of(node.parent)
-    declared: TypeInformation | None = getattr(node, "output_type", None)
-    if declared is not None:
-        return declared
-    if isinstance(node, KeyedNode) and node.keeps_type:
-        return type_of(node.parent)
+        return node.parent
+    if getattr(node, "output_type", None) is not None:
+        return None
+    if isinstance(node, KeyedNode):
+        return node.parent if node.keeps_type else None
     if isinstance(node, ChainNode):
-        if node.kind in _KEEPS_TYPE:
-            return type_of(node.parent)
-        if isinstance(node.function, Projection):
-            return _projected(type_of(node.parent), node.function.indexes)
-    return Types.PICKLED_BYTE_ARRAY()
+        keeps = node.kind in _KEEPS_TYPE or isinstance(node.function, Projection)
+        return node.parent if keeps else None
+    return None
 
 
 def _projected(type_info: TypeInformation, indexes: tuple[int, ...]) -> TypeInformation:
@@ -62,7 +72,7 @@ def check_same_type(nodes: tuple[Node, ...]) -> None:
 # --- what a source does to records -------------------------------------------------------------------
 
 
-def converted_at_source(records: Iterable[Any], type_info: TypeInformation, operator: str) -> list[Any]:
+def converted_at_source(records: Iterable[Record], type_info: TypeInformation, operator: str) -> list[Record]:
     """Return records as the type has them; a ``FLOAT`` gets 32 bits here.
 
     Raises:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.triggers import Trigger
+from pyflinkstate.api.type_variables import ACC, K, R, T, V, W
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
@@ -17,35 +20,36 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
+from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
-    from pyflinkstate.runtime.program.data_stream import DataStream, KeyedStream
-    from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+    from pyflinkstate.runtime.program.data_stream import DataStream
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="_Windows")
 
 
-class _Windows:
+class _Windows(Generic[T, W]):
     """What windows of keyed streams and of others share."""
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream[Key, T], window_assigner: WindowAssigner[T, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             raise ConfigurationError(f"window() takes a WindowAssigner, not {window_assigner!r}")
         self._stream = keyed_stream
         self._assigner = window_assigner
-        self._trigger: Trigger[Any, Any] | None = None
+        self._trigger: Trigger[T, W] | None = None
         self._allowed_lateness_ms = 0
-        self._late_tag: OutputTag | None = None
+        self._late_tag: OutputTag[T] | None = None
 
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
+    def get_execution_environment(self) -> StreamEnvironment:
         """Return the environment that the stream belongs to."""
         return self._stream.get_execution_environment()
 
-    def get_input_type(self) -> TypeInformation:
+    def get_input_type(self) -> TypeInformation[T]:
         """Return the type of the records that windows hold."""
         return self._stream.get_type()
 
-    def trigger(self: S, trigger: Trigger[Any, Any]) -> S:
+    def trigger(self: S, trigger: Trigger[T, W]) -> S:
         """Say when windows fire. Default: as their assigner says."""
         self._trigger = trigger
         return self
@@ -55,14 +59,14 @@ class _Windows:
         self._allowed_lateness_ms = time_ms
         return self
 
-    def side_output_late_data(self: S, output_tag: OutputTag) -> S:
+    def side_output_late_data(self: S, output_tag: OutputTag[T]) -> S:
         """Send records that are too late for all their windows to a side output; else they are dropped."""
         self._late_tag = output_tag
         return self
 
     def _append(
         self,
-        contents: Any,
+        contents: UserFunction,
         function: Function | None,
         name: str,
         output_type: TypeInformation | None,
@@ -81,17 +85,31 @@ class _Windows:
         return stream.stateful(stream.as_input(), (), operator, name, output_type, uses_event_time=True)
 
 
-class WindowedStream(_Windows):
+class WindowedStream(_Windows[T, W], Generic[T, K, W]):
     """The records of each key in windows."""
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: None = None,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
 
     def reduce(
         self,
-        reduce_function: ReduceFunction | Any,
-        window_function: WindowFunction[Any, Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any, Any]
-        | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: WindowFunction[T, R, K, W] | ProcessWindowFunction[T, R, K, W] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """Combine the records of a window as they come.
 
         Args:
@@ -101,15 +119,31 @@ class WindowedStream(_Windows):
         """
         return self._append(reduce_function, window_function, "window reduce", output_type)
 
+    @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
-        window_function: WindowFunction[Any, Any, Any, Any]
-        | ProcessWindowFunction[Any, Any, Any, Any]
-        | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[V] | None = None,
+    ) -> DataStream[V]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W],
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: WindowFunction[V, R, K, W] | ProcessWindowFunction[V, R, K, W] | None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """Aggregate the records of a window as they come.
 
         Args:
@@ -125,54 +159,92 @@ class WindowedStream(_Windows):
         )
 
     def apply(
-        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, window_function: WindowFunction[T, R, K, W], output_type: TypeInformation[R] | None = None
+    ) -> DataStream[R]:
         """Call ``window_function`` with all records of a window when it fires."""
         return self._append(list, window_function, type(window_function).__name__, output_type)
 
     def process(
         self,
-        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        process_window_function: ProcessWindowFunction[T, R, K, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """Call ``process_window_function`` with all records of a window when it fires."""
         name = type(process_window_function).__name__
         return self._append(list, process_window_function, name, output_type)
 
 
-def _one_key(_: Any) -> int:
+def _one_key(_: Record) -> int:
     return 0
 
 
-class AllWindowedStream(_Windows):
+class AllWindowedStream(_Windows[T, W]):
     """All records in windows, in one subtask."""
 
-    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, data_stream: DataStream[T], window_assigner: WindowAssigner[T, W]) -> None:
         super().__init__(data_stream.key_by(_one_key), window_assigner)
 
-    def _append(self, *args: Any) -> DataStream:
-        return super()._append(*args).force_non_parallel()
+    def _append(
+        self,
+        contents: UserFunction,
+        function: Function | None,
+        name: str,
+        output_type: TypeInformation | None,
+        contents_type: TypeInformation | None = None,
+    ) -> DataStream:
+        stream = super()._append(contents, function, name, output_type, contents_type)
+        return stream.force_non_parallel()
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: None = None,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
 
     def reduce(
         self,
-        reduce_function: ReduceFunction | Any,
-        window_function: AllWindowFunction[Any, Any, Any]
-        | ProcessAllWindowFunction[Any, Any, Any]
-        | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        reduce_function: ReduceFunction[T] | Callable[[T, T], T],
+        window_function: AllWindowFunction[T, R, W] | ProcessAllWindowFunction[T, R, W] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """See :meth:`WindowedStream.reduce`."""
         return self._append(reduce_function, window_function, "window reduce", output_type)
 
+    @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
-        window_function: AllWindowFunction[Any, Any, Any]
-        | ProcessAllWindowFunction[Any, Any, Any]
-        | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[V] | None = None,
+    ) -> DataStream[V]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, ACC, V],
+        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W] | None = None,
+        accumulator_type: TypeInformation[ACC] | None = None,
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """See :meth:`WindowedStream.aggregate`."""
         if not isinstance(aggregate_function, AggregateFunction):
             raise ConfigurationError(f"aggregate() takes an AggregateFunction, not {aggregate_function!r}")
@@ -181,16 +253,16 @@ class AllWindowedStream(_Windows):
         )
 
     def apply(
-        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, window_function: AllWindowFunction[T, R, W], output_type: TypeInformation[R] | None = None
+    ) -> DataStream[R]:
         """See :meth:`WindowedStream.apply`."""
         return self._append(list, window_function, type(window_function).__name__, output_type)
 
     def process(
         self,
-        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        process_window_function: ProcessAllWindowFunction[T, R, W],
+        output_type: TypeInformation[R] | None = None,
+    ) -> DataStream[R]:
         """See :meth:`WindowedStream.process`."""
         name = type(process_window_function).__name__
         return self._append(list, process_window_function, name, output_type)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.values import ArrowObject, Record, Reported
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
@@ -34,7 +35,7 @@ MARKER = "_pyflinkstate.json"
 RECORDS_PER_WRITE = 4096
 
 #: Names, or a schema; None leaves it to the records.
-Columns = Any
+Columns: TypeAlias = ArrowObject
 
 
 class _Encoder(Protocol):
@@ -44,7 +45,7 @@ class _Encoder(Protocol):
     def columns(self) -> Columns:
         """What the columns are, as far as is known."""
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Record]) -> None:
         """Append records."""
 
     def close(self) -> None:
@@ -54,30 +55,30 @@ class _Encoder(Protocol):
 class _LineEncoder:
     """One line for each record."""
 
-    def __init__(self, stream: Any, columns: Columns, encode: Callable[[Any], str]) -> None:
+    def __init__(self, stream: ArrowObject, columns: Columns, encode: Callable[[Record], str]) -> None:
         self._stream = stream
         self._encode = encode
         self.columns = columns
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Record]) -> None:
         self._stream.write("".join([self._encode(record) + "\n" for record in records]).encode())
 
     def close(self) -> None:
         return
 
 
-def _encode_json(record: Any) -> str:
+def _encode_json(record: Record) -> str:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
 class _CsvEncoder:
     """CSV as in RFC 4180, with a header line where the columns are known."""
 
-    def __init__(self, stream: Any, columns: Columns) -> None:
+    def __init__(self, stream: ArrowObject, columns: Columns) -> None:
         self._stream = stream
         self.columns = columns
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Record]) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         if self.columns is None and isinstance(records[0], dict):
@@ -94,21 +95,21 @@ class _CsvEncoder:
 class _ParquetEncoder:
     """Parquet; without a schema the first records of a file say what its columns are."""
 
-    def __init__(self, stream: Any, columns: Columns) -> None:
+    def __init__(self, stream: ArrowObject, columns: Columns) -> None:
         self._stream = stream
         self.columns = columns
         self._names = columns.names if isinstance(columns, pa.Schema) else columns
         self._schema = columns if isinstance(columns, pa.Schema) else None
         self._writer: pq.ParquetWriter | None = None
 
-    def write(self, records: list[Any]) -> None:
+    def write(self, records: list[Record]) -> None:
         table = self.table(records)
         if self._writer is None:
             self._names, self._schema = table.schema.names, table.schema
             self._writer = pq.ParquetWriter(self._stream, table.schema)
         self._writer.write_table(table)
 
-    def table(self, records: list[Any]) -> pa.Table:
+    def table(self, records: list[Record]) -> pa.Table:
         """Return the records as columns; raises ``ValueError`` where a value would be cut down."""
         names = self._names
         if names is None and isinstance(records[0], dict):
@@ -127,7 +128,7 @@ class _ParquetEncoder:
             self._writer.close()
 
 
-def _lossless(values: list[Any], wanted: pa.DataType) -> pa.Array:
+def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
     """Return ``values`` as an array of ``wanted``; pyarrow itself would cut some down without a word."""
     found = pa.array(values)
     if found.type == wanted:
@@ -167,7 +168,7 @@ def _holds(wanted: pa.DataType, found: pa.DataType, nested: bool = False) -> boo
     return any(any(is_(found) for is_ in kind) and any(is_(wanted) for is_ in kind) for kind in kinds)
 
 
-def _fields(record: Any, columns: Any) -> list[Any]:
+def _fields(record: Record, columns: Columns) -> list[Record]:
     """Return a record's fields in the order of ``columns``; raises ``ValueError`` if it has others."""
     if isinstance(record, dict):
         if columns is None or record.keys() != set(columns):
@@ -180,7 +181,7 @@ def _fields(record: Any, columns: Any) -> list[Any]:
     return list(record)
 
 
-_ENCODERS: dict[str, tuple[str, Callable[[Any, Columns], _Encoder]]] = {
+_ENCODERS: dict[str, tuple[str, Callable[[ArrowObject, Columns], _Encoder]]] = {
     "json": (".jsonl", lambda stream, columns: _LineEncoder(stream, columns, _encode_json)),
     "text": (".txt", lambda stream, columns: _LineEncoder(stream, columns, str)),
     "csv": (".csv", _CsvEncoder),
@@ -201,7 +202,7 @@ class FileWriter:
     columns: Columns = None
     file_system: fs.FileSystem | None = None
 
-    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields the file's name, or nothing for no records."""
         batch = list(islice(records, RECORDS_PER_WRITE))
         if not batch:
@@ -227,7 +228,7 @@ class FileWriter:
             cleared.pop_all()
         yield name
 
-    def _bad_record(self, encoder: _Encoder, batch: list[Any]) -> Any:
+    def _bad_record(self, encoder: _Encoder, batch: list[Record]) -> Record:
         """Return the first record that cannot be written; the whole batch if each of them could."""
         for record in batch:
             try:
@@ -404,7 +405,7 @@ class FileSink:
         folder = "/".join([self.directory, self._area.below_parent("pending", f"epoch={epoch}")])
         return FileWriter(folder, self._format, self._columns, self._own_file_system)
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """Set the epoch aside: just the files of those task attempts that Spark counted."""
         pending = self._area.path("pending", f"epoch={epoch}")
         with self._area.guarded(f"prepare epoch {epoch}"):

@@ -7,18 +7,18 @@ A record without a declared type is shown by Python, ``('a', True)``. One of a `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import attrs
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.backends.types import text_of_type
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.wire import shorten
 
 #: Makes the text of a value.
-_Show = Callable[[Any], str]
+_Show = Callable[[Record], str]
 
 
 @attrs.frozen
@@ -38,10 +38,10 @@ class RecordText:
     def _show_of_type(self) -> _Show:
         return text_of_type(self.type_info)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> Reduced:
         return RecordText, (self.operator, self.type_info)
 
-    def __call__(self, record: Any) -> str:
+    def __call__(self, record: Record) -> str:
         """Return the text.
 
         Raises:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
 from pyflinkstate.runtime.wire import shorten
 
@@ -16,7 +16,7 @@ ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 @contextmanager
-def sink_errors(what: str, culprit: Callable[[], Any] | None = None) -> Iterator[None]:
+def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Iterator[None]:
     """Turn what goes wrong into the sink's error, or, where records are encoded, into the record's."""
     try:
         yield

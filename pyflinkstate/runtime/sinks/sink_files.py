@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
+from pyflinkstate.api.values import ArrowObject
 from pyflinkstate.runtime.storage import flush_file
 
 
@@ -25,9 +25,9 @@ class OutputFile:
     def __init__(self, file_system: fs.FileSystem, path: str) -> None:
         self._fs = file_system
         self._path = path
-        self._stream: Any = None
+        self._stream: ArrowObject = None
 
-    def open(self) -> Any:
+    def open(self) -> ArrowObject:
         """Make the file and return what is written to."""
         self._stream = self._fs.open_output_stream(self._path)
         return self._stream

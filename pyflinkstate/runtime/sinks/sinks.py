@@ -10,10 +10,11 @@ reader sees half of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import attrs
 
+from pyflinkstate.api.values import Record, Reported, SparkObject
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import RunHistory
 from pyflinkstate.runtime.wire import decode_values, frames_of, user_failure
@@ -22,7 +23,7 @@ from pyflinkstate.runtime.wire import decode_values, frames_of, user_failure
 class SinkWriter(Protocol):
     """The half of a sink that runs in tasks; it is pickled."""
 
-    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """Take one partition's records and yield what the sink's ``prepare`` shall get."""
 
 
@@ -35,7 +36,7 @@ class Sink(Protocol):
     def writer(self, epoch: int) -> SinkWriter:
         """Return the writer for an epoch's tasks."""
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """The epoch's job has ended; ``results`` is what its writers yielded, one run of each."""
 
     def commit(self, epoch: int) -> None:
@@ -114,7 +115,7 @@ def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
 class FrameWriter:
     """Sends records to the driver, in frames, with the partition they came from."""
 
-    def write(self, partition: int, records: Iterator[Any]) -> Iterator[Any]:
+    def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`."""
         for frame in frames_of(records, "sink"):
             yield partition, frame
@@ -123,9 +124,9 @@ class FrameWriter:
 class DriverSink:
     """Gives committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
 
-    def __init__(self, consume: Callable[[int, Iterable[Any]], None]) -> None:
+    def __init__(self, consume: Callable[[int, Iterable[Record]], None]) -> None:
         self._consume = consume
-        self._prepared: dict[int, list[Any]] = {}
+        self._prepared: dict[int, list[Record]] = {}
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """See :class:`Sink`."""
@@ -134,7 +135,7 @@ class DriverSink:
         """See :class:`Sink`."""
         return FrameWriter()
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
         self._prepared[epoch] = results
 
@@ -162,7 +163,7 @@ class ForeachEpochSink(KeptRddSink):
     After a failure an epoch comes again, with the same number; what was written before is to be replaced.
     """
 
-    def __init__(self, write: Callable[[Any, int], None]) -> None:
+    def __init__(self, write: Callable[[SparkObject, int], None]) -> None:
         self._write = write
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
@@ -172,8 +173,9 @@ class ForeachEpochSink(KeptRddSink):
         """See :class:`Sink`."""
         return FrameWriter()
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
+        frames: SparkObject
         (frames,) = results
         try:
             self._write(frames, epoch)
@@ -195,8 +197,8 @@ class RddSink(KeptRddSink):
     """Keeps each epoch's output on the cluster, as an RDD of frames; ``committed`` are the final ones."""
 
     def __init__(self) -> None:
-        self.committed: list[Any] = []
-        self._prepared: dict[int, Any] = {}
+        self.committed: list[SparkObject] = []
+        self._prepared: dict[int, SparkObject] = {}
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
         """See :class:`Sink`."""
@@ -205,7 +207,7 @@ class RddSink(KeptRddSink):
         """See :class:`Sink`."""
         return FrameWriter()
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""
         (self._prepared[epoch],) = results
 

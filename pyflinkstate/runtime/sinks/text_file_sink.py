@@ -32,6 +32,7 @@ import attrs
 from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
+from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import ConfigurationError, SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
@@ -203,7 +204,7 @@ class RowFormatWriter:
     now_ms: Callable[[], int] = SystemClock().now_ms
     file_system: fs.FileSystem | None = None
 
-    def write(self, partition: int, records: Iterator[str]) -> Iterator[Any]:
+    def write(self, partition: int, records: Iterator[str]) -> Iterator[Reported]:
         """See :class:`SinkWriter`; yields what each file is to be called below the base path."""
         file_system, folder = _opened(self.pending_uri, self.file_system)
         own_id, count, part = uuid.uuid4(), 0, None
@@ -364,7 +365,7 @@ class RowFormatFileSink(SeveralStreams):
         uri = "/".join([self._base_uri, OWN_FOLDER, self._job_id, below])
         return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
 
-    def prepare(self, epoch: int, results: list[Any]) -> None:
+    def prepare(self, epoch: int, results: list[Reported]) -> None:
         """Write down the epoch's files: just those of the task attempts that Spark counted."""
         with self._area.guarded(f"prepare epoch {epoch}"):
             if results:
@@ -497,7 +498,7 @@ def _folders_of(names: list[str]) -> list[str]:
     return sorted(folders, reverse=True)
 
 
-def _checked(name: Any) -> str:
+def _checked(name: object) -> str:
     """Return the name of a file below the base path; raises ``ValueError`` for what leads elsewhere."""
     if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"no file below the path can be called {name!r}")
@@ -529,14 +530,14 @@ class RowFormatBuilder:
         """Set how files are named."""
         return self._with(OutputFileConfig, "file_config", output_file_config)
 
-    def _with(self, expected: type, name: str, value: Any) -> RowFormatBuilder:
+    def _with(self, expected: type, name: str, value: object) -> RowFormatBuilder:
         if not isinstance(value, expected):
             raise ConfigurationError(f"a {expected.__name__} is needed here, not {value!r}")
         changes: dict[str, Any] = {name: value}
         self._settings = attrs.evolve(self._settings, **changes)
         return self
 
-    def enable_compact(self, strategy: Any, compactor: Any) -> RowFormatBuilder:
+    def enable_compact(self, strategy: object, compactor: object) -> RowFormatBuilder:
         """Refuse: small files are not put together.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -12,6 +11,7 @@ from pyarrow import fs
 
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import Offset, Record
 from pyflinkstate.errors import ConfigurationError, SourceError
 from pyflinkstate.runtime.sources.formats import Reject, TextLines
 from pyflinkstate.runtime.sources.sources import (
@@ -140,26 +140,26 @@ class NumberSequenceSource(Source):
                 f"{self.end!r}"
             )
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return self._offset(self.start)
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         check_position(start, {"start": self.start, "end": self.end}, "this sequence")
         stop = self.end + 1
         next_stop = stop if whole else min(start["next"] + self.records_per_epoch, stop)
         return Available(self._offset(next_stop), next_stop == stop)
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         return SplitEpoch([(start["next"], end["next"])], _read_numbers, is_fresh=True)
 
-    def _offset(self, number: int) -> Any:
+    def _offset(self, number: int) -> Offset:
         return {"start": self.start, "end": self.end, "next": number}
 
 
-def _read_numbers(split: tuple[int, int], _: Reject) -> Iterable[Any]:
+def _read_numbers(split: tuple[int, int], _: Reject) -> Iterable[Record]:
     return itertools.islice(itertools.count(split[0]), split[1] - split[0])
 
 

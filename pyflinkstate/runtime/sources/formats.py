@@ -18,6 +18,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import MalformedRecordError
 from pyflinkstate.runtime.storage import open_file_system
 
@@ -55,7 +56,7 @@ class RecordFormat(Protocol):
     def name(self) -> str:
         """``csv``, ``json`` or ``parquet``."""
 
-    def read(self, path: str, reject: Reject) -> Iterator[Any]:
+    def read(self, path: str, reject: Reject) -> Iterator[Record]:
         """Yield the file's records in order; hand rejected ones to ``reject``."""
 
 
@@ -76,7 +77,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _check_delimiter(_: Any, __: Any, delimiter: Any) -> None:
+def _check_delimiter(_: object, __: object, delimiter: object) -> None:
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise ValueError(f"the delimiter must be one character, and no quote or line end: {delimiter!r}")
 
@@ -140,7 +141,7 @@ class JsonFormat:
         """The format's name in a checkpoint."""
         return "json"
 
-    def read(self, path: str, reject: Reject) -> Iterator[Any]:
+    def read(self, path: str, reject: Reject) -> Iterator[Record]:
         """See :class:`RecordFormat`."""
         with _open_text(path) as lines:
             for number, line in enumerate(lines, start=1):
@@ -157,7 +158,7 @@ class JsonFormat:
                     yield record
 
 
-def _check_charset(_: Any, __: Any, charset_name: Any) -> None:
+def _check_charset(_: object, __: object, charset_name: str) -> None:
     try:
         codecs.lookup(charset_name)
     except (LookupError, TypeError):
@@ -193,7 +194,7 @@ class ParquetFormat:
         """The format's name in a checkpoint."""
         return "parquet"
 
-    def read(self, path: str, _: Reject) -> Iterator[dict[str, Any]]:
+    def read(self, path: str, _: Reject) -> Iterator[dict[str, Record]]:
         """See :class:`RecordFormat`."""
         file_system, name = open_file_system(path)
         try:

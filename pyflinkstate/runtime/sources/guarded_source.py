@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
 
@@ -34,22 +34,22 @@ class GuardedSource(Source):
         """See :class:`Source`. Nobody may restart any more: what it raises is raised as it is."""
         self._inner.close(error)
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         with self._errors("initial_offset"):
             return self._inner.initial_offset()
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("latest_offset"):
             return self._inner.latest_offset(start, whole)
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         with self._errors("plan"):
             return self._inner.plan(start, end)
 
-    def commit(self, end: Any) -> None:
+    def commit(self, end: Offset) -> None:
         """See :class:`Source`."""
         with self._errors("commit"):
             self._inner.commit(end)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import SourceError
 
 OFFSETS = "offsets"
@@ -84,7 +85,7 @@ class QueryLog:
         return max((int(name) for name in self._files.names(folder) if name.isdecimal()), default=None)
 
 
-def position_of(batch: int, query_id: str, identity: str | None) -> dict[str, Any]:
+def position_of(batch: int, query_id: str, identity: str | None) -> JsonObject:
     """Return the source position after a batch: what checkpoints keep."""
     position = {"batch": batch, "query": query_id}
     return position if identity is None else {**position, "identity": identity}

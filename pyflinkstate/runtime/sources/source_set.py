@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
 
@@ -20,7 +20,7 @@ class SourceSet(Source):
         self._sources = sources
         self.poll_s = min(source.poll_s for source in sources.values())
         #: Where each source ends, as far as that is known.
-        self._ends: dict[str, Any] = {}
+        self._ends: dict[str, Offset] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
@@ -37,11 +37,11 @@ class SourceSet(Source):
         for source in self._sources.values():
             source.close(error)
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return {name: source.initial_offset() for name, source in self._sources.items()}
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)
         found = {name: source.latest_offset(start[name], whole) for name, source in self._sources.items()}
@@ -52,14 +52,14 @@ class SourceSet(Source):
         end = {name: available.end for name, available in found.items()}
         return Available(end, all(available.is_last for available in found.values()))
 
-    def _check(self, position: Any) -> None:
+    def _check(self, position: Offset) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):
             raise IncompatibleCheckpointError(
                 f"the checkpoint's source position {position!r} does not fit the sources "
                 f"{', '.join(self._sources)}: restore with the sources that the checkpoint was taken with"
             )
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
@@ -68,11 +68,11 @@ class SourceSet(Source):
             epochs[name] = epoch
         return EpochSet(epochs, self.ended(end))
 
-    def ended(self, end: Any) -> frozenset[str]:
+    def ended(self, end: Offset) -> frozenset[str]:
         """Return the names of the sources that have nothing after ``end``, and never will."""
         return frozenset(name for name, last in self._ends.items() if last == end[name])
 
-    def commit(self, end: Any) -> None:
+    def commit(self, end: Offset) -> None:
         """See :class:`Source`."""
         self._check(end)
         for name, source in self._sources.items():

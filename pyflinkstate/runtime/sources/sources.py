@@ -11,12 +11,12 @@ import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 from urllib.parse import quote
 
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.values import Offset, Record, SparkObject, Split
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject
 from pyflinkstate.runtime.sources.seen_files import SeenFiles
@@ -40,8 +40,8 @@ class SplitEpoch:
             can change is copied as it is read.
     """
 
-    splits: Sequence[Any]
-    read: Callable[[Any, Reject], Iterable[Any]]
+    splits: Sequence[Split]
+    read: Callable[[Split, Reject], Iterable[Record]]
     is_fresh: bool = attrs.field(default=False, eq=False)
 
 
@@ -52,7 +52,7 @@ class RddEpoch:
     ``is_fresh`` is as for :class:`SplitEpoch`; of an RDD that Python has made nothing is known.
     """
 
-    rdd: Any
+    rdd: SparkObject
     partitions: range | None = None
     is_fresh: bool = attrs.field(default=False, eq=False)
 
@@ -82,7 +82,7 @@ class Available:
         is_last: nothing will ever come after ``end``.
     """
 
-    end: Any
+    end: Offset
     is_last: bool = False
 
 
@@ -109,11 +109,11 @@ class Source(ABC):
         return
 
     @abstractmethod
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """Return the offset before the first record: a JSON value."""
 
     @abstractmethod
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """Return how far an epoch that begins at ``start`` could go now.
 
         Args:
@@ -125,10 +125,10 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """Return what lies between two offsets."""
 
-    def commit(self, end: Any) -> None:
+    def commit(self, end: Offset) -> None:
         """Everything before ``end`` is in a completed checkpoint, and will never be asked for again.
 
         Called once a checkpoint is complete and sinks have committed, and when an attempt begins with one.
@@ -136,7 +136,7 @@ class Source(ABC):
         return
 
 
-def check_position(position: Any, expected: dict[str, Any], source: str) -> None:
+def check_position(position: Offset, expected: dict[str, object], source: str) -> None:
     """Raise ``IncompatibleCheckpointError`` unless an offset has the entries that it must have."""
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
@@ -150,32 +150,32 @@ def check_position(position: Any, expected: dict[str, Any], source: str) -> None
 class CollectionSource(Source):
     """A list of records, in its order; ``is_fresh`` says that they share nothing that can change."""
 
-    records: Sequence[Any]
+    records: Sequence[Record]
     records_per_epoch: int = RECORDS_PER_EPOCH
     is_fresh: bool = False
     is_bounded = True
     is_parallel = False
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return self._offset(0)
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         check_position(start, {"length": len(self.records)}, "this collection")
         length = len(self.records)
         end = length if whole else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length)
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         return SplitEpoch([self.records[start["index"] : end["index"]]], _read_list, self.is_fresh)
 
-    def _offset(self, index: int) -> Any:
+    def _offset(self, index: int) -> Offset:
         return {"index": index, "length": len(self.records)}
 
 
-def _read_list(split: Sequence[Any], _: Reject) -> Iterable[Any]:
+def _read_list(split: Sequence[Record], _: Reject) -> Iterable[Record]:
     return split
 
 
@@ -183,17 +183,17 @@ def _read_list(split: Sequence[Any], _: Reject) -> Iterable[Any]:
 class RddSource(Source):
     """The partitions of an RDD, in order. Evaluating a partition twice must give the same records."""
 
-    rdd: Any
+    rdd: SparkObject
     partitions: int
     partitions_per_epoch: int
     is_fresh: bool = False
     is_bounded = True
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return self._offset(0)
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         check_position(start, {"partitions": self.partitions}, "this RDD")
         end = (
@@ -201,11 +201,11 @@ class RddSource(Source):
         )
         return Available(self._offset(end), end == self.partitions)
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh)
 
-    def _offset(self, partition: int) -> Any:
+    def _offset(self, partition: int) -> Offset:
         return {"partition": partition, "partitions": self.partitions}
 
 
@@ -222,18 +222,18 @@ class RateSource(Source):
     partitions: int = 1
     max_records_per_epoch: int = 1_000_000
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return {"start_ms": self.now_ms(), "index": 0, "rate": self.rows_per_second}
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         check_position(start, {"rate": self.rows_per_second}, "this rate source")
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
         return Available({**start, "index": end})
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         first, length = start["index"], end["index"] - start["index"]
         cuts = [first + length * part // self.partitions for part in range(self.partitions + 1)]
@@ -243,7 +243,7 @@ class RateSource(Source):
         return SplitEpoch(splits, _read_rate, is_fresh=True)
 
 
-def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Any]:
+def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
     start_ms, rate, begin, stop = split
     for value in range(begin, stop):
         yield {"timestamp_ms": start_ms + value * 1000 // rate, "value": value}
@@ -277,11 +277,11 @@ class DirectorySource(Source):
     #: What an offset of an earlier version was taken for, by its last name.
     _converted: dict[str, tuple[int, SeenFiles]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return self._offset(0, {}, SeenFiles())
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         check_position(start, {"format": self.record_format.name}, "this directory")
         listing = self._listing()
@@ -295,7 +295,7 @@ class DirectorySource(Source):
         end = self._offset(count + len(chosen), read, seen.plus(read, listing))
         return Available(end, is_last=not self.growing and len(chosen) == len(new))
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         listing = self._listing()
         for name, size in end["files"]:
@@ -304,7 +304,7 @@ class DirectorySource(Source):
         splits = [self._path_of(name) for name, _ in end["files"]]
         return SplitEpoch(splits, self.record_format.read, is_fresh)
 
-    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Any:
+    def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
         """Return an offset: how many files were read, those of the epoch that ends there, and all."""
         return {
             "format": self.record_format.name,
@@ -313,7 +313,7 @@ class DirectorySource(Source):
             "seen": seen.encode(),
         }
 
-    def _seen_at(self, start: Any, listing: dict[str, int]) -> tuple[int, SeenFiles]:
+    def _seen_at(self, start: Offset, listing: dict[str, int]) -> tuple[int, SeenFiles]:
         """Return how many files were read at an offset, and which."""
         if "last" in start:
             return self._seen_up_to(start["last"], start.get("count"), listing)

@@ -9,10 +9,10 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Offset, SparkObject
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -41,20 +41,20 @@ class BatchReaderSource(Source):
         latest: ``latest(start)`` returns the newest offsets, a JSON value.
     """
 
-    load: Callable[[str, str], Any]
-    latest: Callable[[Any], Any]
+    load: Callable[[str, str], SparkObject]
+    latest: Callable[[Offset], Offset]
     poll_s = 1.0
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         return EARLIEST
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         with _reader_errors("find its newest offsets"):
             return Available(self.latest(start))
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         with _reader_errors(f"read from {start} to {end}"):
             return RddEpoch(self.load(as_option(start), as_option(end)).rdd, is_fresh=True)
@@ -70,7 +70,7 @@ def _reader_errors(what: str) -> Iterator[None]:
         raise SourceError(f"the batch reader cannot {what}: {type(error).__name__}: {error}") from error
 
 
-def as_option(offset: Any) -> str:
+def as_option(offset: Offset) -> str:
     """Return an offset as the reader's option: words as they are, else JSON."""
     return offset if isinstance(offset, str) else json.dumps(offset)
 
@@ -82,10 +82,10 @@ class PartitionOffsets:
     For readers with those columns, as Kafka's. ``max_records`` bounds an epoch, all partitions together.
     """
 
-    load: Callable[[str, str], Any]
+    load: Callable[[str, str], SparkObject]
     max_records: int | None = None
 
-    def __call__(self, start: Any) -> Any:
+    def __call__(self, start: Offset) -> Offset:
         """Return ``{topic: {partition: offset}}``, the first offset that is not there yet."""
         partitions = self.load(as_option(start), LATEST).groupBy("topic", "partition")
         ends = partitions.agg({"offset": "max"}).collect()
@@ -115,7 +115,7 @@ class _Batch:
     """A batch that waits to become durable."""
 
     number: int
-    frame: Any
+    frame: SparkObject
     identity: str | None
 
 
@@ -137,26 +137,28 @@ class StreamingSource(Source):
     is_rewindable = False
 
     def __init__(
-        self, start_query: Callable[[Callable[[Any, int], None]], Any], open_log: Callable[[], QueryLog]
+        self,
+        start_query: Callable[[Callable[[SparkObject, int], None]], SparkObject],
+        open_log: Callable[[], QueryLog],
     ) -> None:
         self._start_query = start_query
         self._open_log = open_log
         self._changed = threading.Condition()
         self._log: QueryLog | None = None
-        self._query: Any = None
+        self._query: SparkObject = None
         self._batch: _Batch | None = None
         #: Batches up to this one are in a completed checkpoint, if the first one is what it seems to be.
         self._durable = NO_BATCH
         self._is_checked = False
         #: Where the job stands, once it knows.
-        self._position: Any = None
+        self._position: Offset = None
         self._closed = False
         self._error: BaseException | None = None
         self._wake_up: Callable[[], None] = lambda: None
 
     # --- Spark's side ------------------------------------------------------------------------------
 
-    def process_batch(self, frame: Any, batch_id: int) -> None:
+    def process_batch(self, frame: SparkObject, batch_id: int) -> None:
         """Hand a batch to the job, and return when it is durable. Called on a thread of Spark's."""
         batch = _Batch(batch_id, frame, self.log.identity(batch_id))
         with self._changed:
@@ -210,14 +212,14 @@ class StreamingSource(Source):
         if self._query is not None and self._query.isActive:
             self._query.stop()
 
-    def initial_offset(self) -> Any:
+    def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         with self._changed:
             self._position = position_of(NO_BATCH, self.query_id, None)
             self._accept_first(self._position)
             return self._position
 
-    def latest_offset(self, start: Any, whole: bool) -> Available:
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`.
 
         Raises:
@@ -235,7 +237,7 @@ class StreamingSource(Source):
             return Available(start)  # it is on its way, or was durable before the restart
         return Available(position_of(batch.number, self.query_id, batch.identity))
 
-    def _accept_first(self, start: Any) -> None:
+    def _accept_first(self, start: Offset) -> None:
         """See whether the first batch is the one that ``start`` waits for, on whatever thread that is known.
 
         Spark's thread need not wait for the job's then, which may itself be waiting for Spark.
@@ -248,7 +250,7 @@ class StreamingSource(Source):
             self._is_checked = True
             self._changed.notify_all()
 
-    def _misfit(self, start: Any, batch: _Batch) -> IncompatibleCheckpointError:
+    def _misfit(self, start: Offset, batch: _Batch) -> IncompatibleCheckpointError:
         return IncompatibleCheckpointError(
             f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
             f"state is that of {start!r}, although the query's log fitted when the job was started: does "
@@ -271,14 +273,14 @@ class StreamingSource(Source):
                 f"it goes on where it was"
             )
 
-    def plan(self, start: Any, end: Any) -> Epoch:
+    def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         with self._changed:
             if self._batch is None or self._batch.number != end["batch"]:
                 raise SourceError(f"the streaming query no longer has batch {end['batch']}")
             return RddEpoch(self._batch.frame.rdd, is_fresh=True)
 
-    def commit(self, end: Any) -> None:
+    def commit(self, end: Offset) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""
         with self._changed:
             self._durable, self._position = end["batch"], end
@@ -286,7 +288,7 @@ class StreamingSource(Source):
             self._changed.notify_all()
 
 
-def _is_same(position: Any, batch: NextBatch | _Batch) -> bool:
+def _is_same(position: Offset, batch: NextBatch | _Batch) -> bool:
     """Return whether a position's batch is this one: of that number, and cut at the same time."""
     is_cut = batch.identity is not None
     return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)

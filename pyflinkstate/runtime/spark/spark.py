@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from py4j.clientserver import ClientServer
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
+from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,
@@ -30,7 +30,15 @@ from pyflinkstate.errors import (
     SparkUnavailableError,
     UnsupportedSessionError,
 )
-from pyflinkstate.runtime.engine import EpochEnded, EpochGraph, EpochRequest, EpochRunner, SlotsRequest, Task
+from pyflinkstate.runtime.engine import (
+    CodeBook,
+    EpochEnded,
+    EpochGraph,
+    EpochRequest,
+    EpochRunner,
+    SlotsRequest,
+    Task,
+)
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
@@ -65,7 +73,7 @@ def local_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def context_of(session: Any) -> SparkContext:
+def context_of(session: SparkObject) -> SparkContext:
     """Return the session's context.
 
     Raises:
@@ -108,8 +116,8 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
 class SparkQueryFiles:
     """A query's checkpoint location, through Hadoop's file systems, as Spark itself reads it."""
 
-    def __init__(self, session: Any, location: str) -> None:
-        self._jvm: Any = session._jvm
+    def __init__(self, session: SparkObject, location: str) -> None:
+        self._jvm: SparkObject = session._jvm
         self._configuration = session._jsparkSession.sessionState().newHadoopConf()
         self._location = location
 
@@ -133,7 +141,7 @@ class SparkQueryFiles:
             finally:
                 stream.close()
 
-    def _open(self, name: str) -> tuple[Any, Any]:
+    def _open(self, name: str) -> tuple[SparkObject, SparkObject]:
         path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location.rstrip('/')}/{name}")
         return path.getFileSystem(self._configuration), path
 
@@ -148,7 +156,7 @@ class SparkQueryFiles:
             ) from error
 
 
-def rdd_source(rdd: Any, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
+def rdd_source(rdd: SparkObject, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
     """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
@@ -156,11 +164,11 @@ def rdd_source(rdd: Any, partitions_per_epoch: int | None, is_fresh: bool = Fals
     return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
 
 
-def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
+def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
     """Return an RDD of just these partitions; unlike a filter it starts no task for the others."""
     if len(partitions) == rdd.getNumPartitions():
         return rdd
-    jvm: Any = rdd.context._jvm
+    jvm: SparkObject = rdd.context._jvm
     wanted = jvm.java.util.ArrayList()
     for index in partitions:
         wanted.add(index)
@@ -170,7 +178,7 @@ def _some_partitions(rdd: RDD[Any], partitions: range) -> RDD[Any]:
     return RDD(pruned.toJavaRDD(), rdd.context, rdd._jrdd_deserializer)
 
 
-def values_of(context: SparkContext, frame_rdds: list[Any]) -> RDD[Any]:
+def values_of(context: SparkContext, frame_rdds: list[SparkObject]) -> RDD[Record]:
     """Return the records of RDDs of ``(partition, frame)``."""
     if not frame_rdds:
         return context.emptyRDD()
@@ -183,7 +191,9 @@ class SparkRunner(EpochRunner):
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context = context
         self._group = group
-        self._codes: Any = None
+        #: What the last request came with, and where Spark has it.
+        self._code: CodeBook | None = None
+        self._codes: SparkObject = None
         self._description = ""
         self._thread: threading.Thread | None = None
 
@@ -196,7 +206,7 @@ class SparkRunner(EpochRunner):
         self._begin(request.description, lambda: self._started(request), done)
 
     def _begin(
-        self, description: str, job: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]
+        self, description: str, job: Callable[[], list[list[Reported]]], done: Callable[[EpochEnded], None]
     ) -> None:
         """Run ``job`` in a thread of its own.
 
@@ -231,8 +241,8 @@ class SparkRunner(EpochRunner):
     def _run_and_tell(
         self,
         description: str,
-        properties: Any,
-        job: Callable[[], list[list[Any]]],
+        properties: SparkObject,
+        job: Callable[[], list[list[Reported]]],
         done: Callable[[EpochEnded], None],
     ) -> None:
         ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
@@ -241,7 +251,9 @@ class SparkRunner(EpochRunner):
         finally:
             done(ended)
 
-    def _run(self, description: str, properties: Any, job: Callable[[], list[list[Any]]]) -> EpochEnded:
+    def _run(
+        self, description: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
+    ) -> EpochEnded:
         try:
             if properties is not None:
                 self._context._jsc.sc().setLocalProperties(properties)
@@ -250,13 +262,13 @@ class SparkRunner(EpochRunner):
         except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
             return EpochEnded(None, self._failure(description, error))
 
-    def _results(self, request: EpochRequest) -> list[list[Any]]:
-        if self._codes is None:
-            self._codes = self._context.broadcast(request.code.codes)
+    def _results(self, request: EpochRequest) -> list[list[Reported]]:
+        if self._code is not request.code:
+            self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
         with closing(_SparkGraph(self._context, request, self._codes)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
-    def _started(self, request: SlotsRequest) -> list[list[Any]]:
+    def _started(self, request: SlotsRequest) -> list[list[Reported]]:
         slots = self._context.parallelize(request.slots, len(request.slots))
         slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
         return []
@@ -267,7 +279,7 @@ class SparkRunner(EpochRunner):
         return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
 
 
-def _local_properties(context: SparkContext) -> Any:
+def _local_properties(context: SparkContext) -> SparkObject:
     """Return a copy of what this thread has set for its Spark jobs; None where all share one JVM thread."""
     if not isinstance(SparkContext._gateway, ClientServer):
         return None
@@ -302,16 +314,16 @@ def _abridged(message: str) -> str:
     return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
 
 
-class _SparkGraph(EpochGraph["RDD[Any]"]):
+class _SparkGraph(EpochGraph["RDD[Record]"]):
     """The RDDs of one epoch."""
 
-    def __init__(self, context: SparkContext, request: EpochRequest, codes: Any) -> None:
+    def __init__(self, context: SparkContext, request: EpochRequest, codes: SparkObject) -> None:
         super().__init__(request)
         self._context = context
         self._codes = codes
-        self._persisted: list[RDD[Any]] = []
+        self._persisted: list[RDD[Record]] = []
 
-    def run(self, sink: SinkNode) -> list[Any]:
+    def run(self, sink: SinkNode) -> list[Reported]:
         """Run a sink's job and return what its writers yielded."""
         written = self.written(sink)
         if isinstance(sink.sink, KeptRddSink):
@@ -327,32 +339,32 @@ class _SparkGraph(EpochGraph["RDD[Any]"]):
         for rdd in self._persisted:
             rdd.unpersist()
 
-    def read(self, epoch: SplitEpoch | RddEpoch | None) -> RDD[Any]:
+    def read(self, epoch: SplitEpoch | RddEpoch | None) -> RDD[Record]:
         if epoch is None:
             return self._context.parallelize([], 1)
         if isinstance(epoch, RddEpoch):
             return epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
         return self._context.parallelize(list(epoch.splits), len(epoch.splits))
 
-    def transform(self, data: RDD[Any], task: Task, name: str) -> RDD[Any]:
+    def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
         made = data.mapPartitionsWithIndex(task)
         if not isinstance(task, SourceTask):
             # What comes out is frames: PySpark would put as many into one batch as were small before.
             made._jrdd_deserializer = self._context._unbatched_serializer
         return made.setName(name)
 
-    def concatenate(self, parts: list[RDD[Any]]) -> RDD[Any]:
+    def concatenate(self, parts: list[RDD[Record]]) -> RDD[Record]:
         return self._context.union(parts)
 
-    def shuffle(self, data: RDD[Any], parallelism: int) -> RDD[Any]:
+    def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
         return data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
 
-    def keep(self, data: RDD[Any]) -> RDD[Any]:
+    def keep(self, data: RDD[Record]) -> RDD[Record]:
         self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))
         return data
 
-    def partitions(self, data: RDD[Any]) -> int:
+    def partitions(self, data: RDD[Record]) -> int:
         return data.getNumPartitions()
 
-    def shipped(self, function: Any) -> Any:
+    def shipped(self, function: UserFunction) -> UserFunction:
         return self.request.code.shipped(function, self._codes)

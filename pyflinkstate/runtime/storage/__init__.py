@@ -1,17 +1,14 @@
 """Where checkpoints lie: URIs, file systems, folders of a job, and writes that survive a power cut."""
 
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, history_of, load_checkpoint
 from pyflinkstate.runtime.storage.durable import flush_file, flush_folder, make_folder
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
-from pyflinkstate.runtime.storage.storage import (
+from pyflinkstate.runtime.storage.settings import (
     INLINE_THRESHOLD_BYTES,
     WRITE_BUFFER_BYTES,
-    CheckpointFolder,
-    CheckpointStorage,
     FileSystemCheckpointStorage,
-    history_of,
-    load_checkpoint,
-    open_checkpoint,
 )
+from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_checkpoint
 from pyflinkstate.runtime.storage.uris import (
     absolute,
     check_spark_reaches,

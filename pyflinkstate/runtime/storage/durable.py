@@ -16,10 +16,11 @@ import os
 import posixpath
 import uuid
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
+
+from pyflinkstate.api.values import ArrowObject
 
 #: Of these ``pyarrow.fs`` file systems a file is there when it is whole, and renaming is copying.
 OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
@@ -72,7 +73,7 @@ def flush_folder(file_system: fs.FileSystem, path: str) -> None:
         handler.fsync(path)
 
 
-def _handler_of(file_system: fs.FileSystem) -> Any:
+def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
     handler = file_system.handler if isinstance(file_system, fs.PyFileSystem) else None
     return handler if hasattr(handler, "fsync") else None
 

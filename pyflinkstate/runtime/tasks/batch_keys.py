@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Key, TypedValue
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.errors import InvalidKeyError
 
@@ -21,7 +21,7 @@ _EXACT_TYPES: dict[str, type] = {
 }
 
 
-class KeyGroups(dict[Any, int]):
+class KeyGroups(dict[Key, int]):
     """Key -> key group, remembered; only keys that were found valid are in it."""
 
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
@@ -30,7 +30,7 @@ class KeyGroups(dict[Any, int]):
         self._exact_type = _EXACT_TYPES.get(key_type.kind)
         self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
 
-    def of_batch(self, keys: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
+    def of_batch(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[int]]:
         """Return the keys as their type keeps them, and their key groups.
 
         Raises:
@@ -48,8 +48,8 @@ class KeyGroups(dict[Any, int]):
             groups = list(map(self.__getitem__, keys))
         return keys, groups  # type: ignore[return-value]
 
-    def _learn(self, keys: Sequence[Any], groups: Sequence[int | None]) -> None:
-        missing = [key for key, group in zip(keys, groups, strict=True) if group is None]
+    def _learn(self, keys: Sequence[Key], groups: Sequence[int | None]) -> None:
+        missing: list[TypedValue] = [key for key, group in zip(keys, groups, strict=True) if group is None]
         if self._exact_type is not str or not "".join(missing).isascii():
             self._check_all(missing)
         if len(self) + len(missing) > REMEMBERED_KEYS:
@@ -58,11 +58,11 @@ class KeyGroups(dict[Any, int]):
         for key, code in zip(missing, self._hasher.hashes(missing), strict=True):
             self[key] = key_group_of_hash(code, self._max_parallelism)
 
-    def _check_all(self, keys: Iterable[Any]) -> None:
+    def _check_all(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self._hasher.check(key)
 
-    def check(self, key: Any) -> None:
+    def check(self, key: Key) -> None:
         """Raise ``InvalidKeyError`` if ``key`` is not a valid key."""
         self._hasher.check(key)
 

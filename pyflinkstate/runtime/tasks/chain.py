@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import attrs
 
@@ -20,6 +19,7 @@ from pyflinkstate.api.functions import (
 )
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
+from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
@@ -37,9 +37,9 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
-Records = Iterable[Any]
+Records = Iterable[Record]
 #: Values and timestamps, by the ids of tags.
-SideOutputs = dict[str, tuple[list[Any], list[int | None]]]
+SideOutputs = dict[str, tuple[list[Record], list[int | None]]]
 
 
 @attrs.frozen
@@ -101,7 +101,7 @@ class Chain:
                 self.time = link.time_after = TaskTime(None, started_at)
             self._links.append(link)
 
-    def run(self, records: Records) -> Iterator[Any]:
+    def run(self, records: Records) -> Iterator[Record]:
         """Yield what comes out of the last operator when ``records`` go into the first."""
         try:
             self.open()
@@ -117,7 +117,7 @@ class Chain:
             _open(operator, self._info)
             self._opened.append(operator)
 
-    def through(self, records: Records) -> Iterator[Any]:
+    def through(self, records: Records) -> Iterator[Record]:
         """Return what becomes of ``records``; the functions are open. May be called again and again."""
         for operator, link in zip(self._opened, self._links, strict=True):
             records = _RUNNERS[operator.kind](operator, records, link)
@@ -161,22 +161,24 @@ def _close_all(operators: list[ChainedOperator]) -> None:
         raise failures[0]
 
 
-def _bound(function: Any, rich: type, method: str) -> Callable[..., Any]:
-    bound: Callable[..., Any] = getattr(function, method) if isinstance(function, rich) else function
+def _bound(function: UserFunction, rich: type, method: str) -> UserFunction:
+    bound: UserFunction = getattr(function, method) if isinstance(function, rich) else function
     return bound
 
 
-def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     func = _bound(operator.function, MapFunction, "map")
     results = _run_function(operator, func, records)
     return map(isolated, results) if operator.isolates else results
 
 
-def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     return _run_function(operator, operator.function, records)
 
 
-def _run_function(operator: ChainedOperator, func: Callable[[Any], Any], records: Records) -> Iterator[Any]:
+def _run_function(
+    operator: ChainedOperator, func: Callable[[Record], Record], records: Records
+) -> Iterator[Record]:
     for record in records:
         try:
             result = func(record)
@@ -185,7 +187,7 @@ def _run_function(operator: ChainedOperator, func: Callable[[Any], Any], records
         yield result
 
 
-def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     func = _bound(operator.function, FilterFunction, "filter")
     dropped = 0
     for record in records:
@@ -200,7 +202,7 @@ def _run_filter(operator: ChainedOperator, records: Records, link: _Link) -> Ite
     link.counts[f"{operator.name}.records_dropped"] += dropped
 
 
-def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     func = _bound(operator.function, FlatMapFunction, "flat_map")
     return _expand(operator, func, records, link)
 
@@ -239,7 +241,7 @@ class _ProcessContext(ProcessFunction.Context):
         return self._timers
 
 
-def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
     process_element = operator.function.process_element
     return _expand(operator, lambda record: process_element(record, context), records, link)
@@ -247,10 +249,10 @@ def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> It
 
 def _expand(
     operator: ChainedOperator,
-    func: Callable[[Any], Iterable[Any] | None],
+    func: Callable[[Record], Iterable[Record] | None],
     records: Records,
     link: _Link,
-) -> Iterator[Any]:
+) -> Iterator[Record]:
     for record in records:
         try:
             results = func(record)
@@ -260,14 +262,16 @@ def _expand(
             raise user_failure(error, operator.name, record) from error
 
 
-def _emitted(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterable[Any]:
+def _emitted(operator: ChainedOperator, results: Iterable[Record], link: _Link) -> Iterable[Record]:
     """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
     if OutputTag.exists:
         return _without_side_outputs(operator, map(isolated, results), link)
     return map(isolated, results) if operator.isolates else results
 
 
-def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], link: _Link) -> Iterator[Any]:
+def _without_side_outputs(
+    operator: ChainedOperator, results: Iterable[Record], link: _Link
+) -> Iterator[Record]:
     for result in results:
         if not is_side_output(result):
             yield result
@@ -277,7 +281,7 @@ def _without_side_outputs(operator: ChainedOperator, results: Iterable[Any], lin
             timestamps.append(link.time.timestamp)
 
 
-def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Any]:
+def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     strategy: WatermarkStrategy = operator.function
     delay = strategy.max_out_of_orderness_ms
     assigner = strategy.timestamp_assigner
@@ -301,7 +305,9 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
         link.chain.watermarks[operator.assigner_id] = max(greatest, started_at)
 
 
-def _extracted(name: str, extract: Callable[[Any, int], int], record: Any, timestamp: int | None) -> int:
+def _extracted(
+    name: str, extract: Callable[[Record, int], int], record: Record, timestamp: int | None
+) -> int:
     try:
         extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
     except Exception as error:
@@ -315,7 +321,7 @@ def _extracted(name: str, extract: Callable[[Any, int], int], record: Any, times
     return extracted
 
 
-_RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Any]]] = {
+_RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Record]]] = {
     "map": _run_map,
     "filter": _run_filter,
     "flat_map": _run_flat_map,

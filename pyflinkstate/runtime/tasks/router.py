@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Key, Record, SelectKey
 from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
@@ -61,7 +62,7 @@ class Router:
     """Spreads the records of one branch over the subtasks of an operator, in frames."""
 
     operator: str
-    select_key: Callable[[Any], Any]
+    select_key: SelectKey
     key_type: TypeInformation
     parallelism: int
     max_parallelism: int
@@ -76,7 +77,7 @@ class Router:
     partitions: int = 1
 
     def route(
-        self, partition: int, records: Iterable[Any], time: TaskTime | None = None
+        self, partition: int, records: Iterable[Record], time: TaskTime | None = None
     ) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield the frames of one partition's records.
 
@@ -111,7 +112,7 @@ class Router:
             yield (*key[:4], key[4] * MAX_PARTS + number), data
 
     def _route_timed(
-        self, partition: int, records: Iterable[Any], time: TaskTime
+        self, partition: int, records: Iterable[Record], time: TaskTime
     ) -> Iterator[tuple[FrameKey, bytes]]:
         assert self.event_time is not None
         iterator = iter(records)
@@ -178,13 +179,13 @@ class Router:
         return Sender(self.operator_id, self.epoch, self.branch, partition, self.partitions, self.parallelism)
 
     def _split_pairs(
-        self, pairs: Sequence[tuple[int, Any]], timestamps: Sequence[int | None] | None = None
+        self, pairs: Sequence[tuple[int, Record]], timestamps: Sequence[int | None] | None = None
     ) -> Iterator[tuple[int, KeyedFrame]]:
         subtasks, batch = zip(*pairs, strict=True)
         return self._split_by(subtasks, batch, timestamps)
 
     def _split_by(
-        self, subtasks: Sequence[int], batch: Sequence[Any], timestamps: Sequence[int | None] | None
+        self, subtasks: Sequence[int], batch: Sequence[Record], timestamps: Sequence[int | None] | None
     ) -> Iterator[tuple[int, KeyedFrame]]:
         places: dict[int, list[int]] = {}
         for place, subtask in enumerate(subtasks):
@@ -196,9 +197,9 @@ class Router:
 
     def _split(
         self,
-        batch: list[Any],
+        batch: list[Record],
         timestamps: Sequence[int | None] | None,
-        select_key: Callable[[Any], Any],
+        select_key: SelectKey,
         groups_of: KeyGroups,
     ) -> Iterator[tuple[int, KeyedFrame]]:
         keys, groups = self._keys_and_groups(batch, select_key, groups_of)
@@ -222,9 +223,9 @@ class Router:
                 )
 
     def _keys_and_groups(
-        self, batch: list[Any], select_key: Callable[[Any], Any], groups_of: KeyGroups
-    ) -> tuple[Sequence[Any], np.ndarray[Any, np.dtype[np.uint16]]]:
-        selected: list[Any] = []
+        self, batch: list[Record], select_key: SelectKey, groups_of: KeyGroups
+    ) -> tuple[Sequence[Record], npt.NDArray[np.uint16]]:
+        selected: list[Key] = []
         try:
             selected.extend(map(select_key, batch))
         except Exception as error:
@@ -240,7 +241,7 @@ class Router:
         return keys, np.array(groups, dtype=np.uint16)
 
     def _with_record(
-        self, error: BadRecordError, batch: list[Any], keys: Sequence[Any], groups_of: KeyGroups
+        self, error: BadRecordError, batch: list[Record], keys: Sequence[Key], groups_of: KeyGroups
     ) -> PyFlinkStateError:
         for record, key in zip(batch, keys, strict=True):
             try:
@@ -254,8 +255,8 @@ _NOTHING = KeyedFrame(b"", (), ())
 
 
 def timed_batch(
-    records: Iterator[Any], time: TaskTime, cutter: FrameCutter
-) -> tuple[list[Any], list[int | None]]:
+    records: Iterator[Record], time: TaskTime, cutter: FrameCutter
+) -> tuple[list[Record], list[int | None]]:
     """Take records and their timestamps: ``time`` is about the one taken last."""
     timestamps: list[int | None] = []
     batch = cutter.take(records, lambda _: timestamps.append(time.timestamp))
@@ -263,13 +264,13 @@ def timed_batch(
 
 
 def operator_index_of(
-    groups: np.ndarray[Any, np.dtype[np.uint16]], max_parallelism: int, parallelism: int
-) -> np.ndarray[Any, np.dtype[np.int64]]:
+    groups: npt.NDArray[np.uint16], max_parallelism: int, parallelism: int
+) -> npt.NDArray[np.int64]:
     """:func:`~pyflinkstate.backends.keys.key_groups.operator_index` of many key groups at once."""
     return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
 
 
-def _picker(order: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _picker(order: list[int]) -> Callable[[Sequence[Record]], tuple[Record, ...]]:
     if len(order) == 1:
         return lambda values: (values[order[0]],)
     return itemgetter(*order)

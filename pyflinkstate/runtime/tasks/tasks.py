@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
 from pyflinkstate.runtime.plan import ChainedOperator
@@ -83,10 +84,10 @@ class SourceTask:
 
     link: TaskLink
     name: str
-    read: Callable[[Any, Reject], Iterable[Any]] | None = None
+    read: Callable[[Split, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
 
-    def __call__(self, partition: int, items: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, partition: int, items: Iterable[Record]) -> Iterator[Record]:
         task = f"{self.name}[{partition}]"
         rejected: list[RejectedRecord] = []
         counter = RecordCounter()
@@ -109,7 +110,7 @@ class SourceTask:
             if rejected:
                 self.link.report(task, rejected=tuple(rejected))
 
-    def _records(self, items: Iterable[Any], reject: Reject) -> Iterable[Any]:
+    def _records(self, items: Iterable[Record], reject: Reject) -> Iterable[Record]:
         if self.read is None:
             return items
         read = self.read
@@ -131,13 +132,13 @@ class ChainTask:
     #: None in a job without event time.
     event_time: EventTimeSettings | None = None
 
-    def records(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> Iterator[Any]:
+    def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
         """Return what comes out of the chain."""
         if not self.operators and self.tag_id is None and self.event_time is None:
             return chain.from_iterable(map(_main_values, stream)) if self.decodes else iter(stream)
         return self.start(partition, stream, counts).run()
 
-    def start(self, partition: int, stream: Iterable[Any], counts: Counter[str]) -> RunningChain:
+    def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is where the epoch begins."""
         metrics = OperatorMetrics(SystemClock().now_ms)
 
@@ -151,7 +152,7 @@ class ChainTask:
         records = iter(stream) if frames is None else self._unpacked(frames, made.source_time)
         return RunningChain(self, partition, made, records)
 
-    def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Any]:
+    def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Record]:
         """Return the records of frames; ``time`` follows them, and is where the first frame says at once."""
         first = next(frames, None)
         if first is None:
@@ -159,7 +160,7 @@ class ChainTask:
         if first.opening is not None:
             time.watermark, time.is_idle = first.opening, first.is_idle
 
-        def unpack() -> Iterator[Any]:
+        def unpack() -> Iterator[Record]:
             for frame in chain((first,), frames):
                 values, timestamps = frame.output(self.tag_id)
                 time.is_idle = frame.is_idle
@@ -174,7 +175,7 @@ class ChainTask:
         return unpack()
 
 
-def _main_values(data: bytes) -> Sequence[Any]:
+def _main_values(data: bytes) -> Sequence[Record]:
     return ValuesFrame.decode(data).values
 
 
@@ -185,9 +186,9 @@ class RunningChain:
     task: ChainTask
     partition: int
     chain: Chain
-    records: Iterator[Any]
+    records: Iterator[Record]
 
-    def run(self) -> Iterator[Any]:
+    def run(self) -> Iterator[Record]:
         """Yield what comes out of the chain; report the watermarks of its assigners at the end."""
         yield from self.chain.run(self.records)
         if self.chain.watermarks:
@@ -208,7 +209,7 @@ class RouteTask:
     operator_id: str
     router: Router
 
-    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[tuple[FrameKey, bytes]]:
+    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[FrameKey, bytes]]:
         branch = f".{self.router.branch}" if self.router.branch else ""
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
         with self.chain.link.reporting(task) as counts:
@@ -226,7 +227,7 @@ class StageTask:
     chain: ChainTask
     stage_id: str
 
-    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[bytes]:
+    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
         with self.chain.link.reporting(f"{self.stage_id}[{partition}]") as counts:
             running = self.chain.start(partition, stream, counts)
             records, made = running.run(), running.chain
@@ -236,7 +237,7 @@ class StageTask:
                 yield from _timed(records, running, self.stage_id)
 
 
-def _untimed(records: Iterator[Any], chain: Chain, place: str) -> Iterator[bytes]:
+def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     while (values := cutter.take(records)) or chain.side:
         frame = ValuesFrame(values, side=dict(chain.side))
@@ -252,7 +253,7 @@ def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]
     cutter.encoded(size)
 
 
-def _timed(records: Iterator[Any], running: RunningChain, place: str) -> Iterator[bytes]:
+def _timed(records: Iterator[Record], running: RunningChain, place: str) -> Iterator[bytes]:
     made = running.chain
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     time = made.time
@@ -288,7 +289,7 @@ class MergeTask:
             yield from (ValuesFrame(frame.values).encode() for frame in decoded)
             return
         merger = WatermarkMerger(self.watermarks.get(self.operator_id, NO_WATERMARK))
-        content: dict[str, Any] = {}
+        content: dict[str, Reported] = {}
         with self.link.reporting(f"{self.operator_id}[{subtask}]", content):
             yield from (frame.encode() for frame in _merged(decoded, merger))
             content["watermarks"] = {self.operator_id: merger.watermark}
@@ -314,7 +315,7 @@ class StartSlotsTask:
 
     link: TaskLink
 
-    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Any]:
+    def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Record]:
         for slot in slots:
             with self.link.reporting(str(slot)):
                 self.link.driver.acquire_slot(slot)
@@ -339,7 +340,7 @@ class SlotTask:
         slot = SlotId(self.operator_id, subtask)
         attempt, epoch = self.link.driver.attempt, self.link.epoch
         begin = BeginEpoch(attempt, epoch, self.barrier, self.is_timed, self.is_final)
-        content: dict[str, Any] = {}
+        content: dict[str, Reported] = {}
         with self.link.reporting(str(slot), content) as counts:
             address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
             payloads = (payload for _, payload in frames)
@@ -369,7 +370,7 @@ class SinkTask:
     #: How many partitions of the sink are before those of this branch.
     first: int = 0
 
-    def __call__(self, partition: int, stream: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
         with self.chain.link.reporting(f"{self.sink_id}[{partition}]") as counts:
             records = self.chain.records(partition, stream, counts)
             yield from self.writer.write(self.first + partition, records)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
+
+from pyflinkstate.api.type_variables import T
 
 
 class Clock(Protocol):
@@ -22,7 +24,7 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Return milliseconds since some moment; never set, and of no use in another process."""
 
-    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
+    def receive(self, mailbox: queue.SimpleQueue[T], timeout_ms: int) -> T | None:
         """Return the next event of a mailbox; None when ``timeout_ms`` have passed without one."""
 
 
@@ -37,7 +39,7 @@ class SystemClock:
         """See :class:`Clock`."""
         return time.monotonic_ns() // 1_000_000
 
-    def receive(self, mailbox: queue.SimpleQueue[Any], timeout_ms: int) -> Any | None:
+    def receive(self, mailbox: queue.SimpleQueue[T], timeout_ms: int) -> T | None:
         """See :class:`Clock`."""
         try:
             return mailbox.get(timeout=timeout_ms / 1000)

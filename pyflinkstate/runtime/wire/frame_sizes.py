@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
+from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire.failures import shorten
 
@@ -33,7 +33,7 @@ _MAX_DEPTH = 6
 _MAX_STEP = 1 << 20
 
 
-def rough_size(value: Any, depth: int = 0) -> int:
+def rough_size(value: Record, depth: int = 0) -> int:
     """Return about how many bytes a value has in a frame; large parts of large containers may be missed."""
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray:
@@ -49,16 +49,16 @@ def rough_size(value: Any, depth: int = 0) -> int:
     return _size_of_object(value, depth)
 
 
-def _size_of_items(items: Any, number: int, depth: int) -> int:
+def _size_of_items(items: Record, number: int, depth: int) -> int:
     measured = [rough_size(item, depth + 1) for item in islice(items, _MEASURED_ITEMS)]
     return 8 if not measured else 8 + sum(measured) * number // len(measured)
 
 
-def _size_of_object(value: Any, depth: int) -> int:
+def _size_of_object(value: Record, depth: int) -> int:
     fields = getattr(value, "__dict__", None)
     if fields:
         return rough_size(dict(fields), depth + 1)
-    size: Any = getattr(value, "nbytes", None)
+    size: object = getattr(value, "nbytes", None)
     if type(size) is int:
         return size
     slots = getattr(type(value), "__slots__", ())
@@ -81,9 +81,9 @@ class FrameCutter:
         #: How much larger records are in a frame than they were measured.
         self._factor = 1.0
 
-    def take(self, records: Iterator[Any], note: Callable[[Any], Any] | None = None) -> list[Any]:
+    def take(self, records: Iterator[Record], note: Callable[[Record], object] | None = None) -> list[Record]:
         """Return the next frame's records; none at the end. ``note`` is called with each once it is taken."""
-        batch: list[Any] = []
+        batch: list[Record] = []
         self._measured = 0
         while number := self._next(len(batch)):
             before = len(batch)
@@ -131,14 +131,14 @@ class OutputSteps:
             yield slice(start, end)
             start = end
 
-    def is_full(self, results: Sequence[Any]) -> bool:
+    def is_full(self, results: Sequence[Record]) -> bool:
         """Return whether these are enough for a frame, and go by them from now on."""
         size = 0 if not results else rough_size(results[-1]) * len(results)
         self._step = max(1, self._step // 2) if size > FRAME_BYTES else min(2 * self._step, _MAX_STEP)
         return size >= FRAME_BYTES
 
 
-def check_record(size_bytes: int, place: str, value: Any, key: Any = None) -> None:
+def check_record(size_bytes: int, place: str, value: Record, key: Key = None) -> None:
     """Check that a record is not too large for a frame.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import frame_sizes
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
@@ -38,8 +39,8 @@ class KeyedFrame:
     """
 
     key_groups: bytes
-    keys: Sequence[Any]
-    values: Sequence[Any]
+    keys: Sequence[Key]
+    values: Sequence[Record]
     input: int = 0
     timestamps: Sequence[int | None] | None = None
     time: FrameTime | None = None
@@ -97,11 +98,11 @@ class ValuesFrame:
         opening: the watermark that the epoch begins with, in the first frame of a partition.
     """
 
-    values: Sequence[Any]
+    values: Sequence[Record]
     timestamps: Sequence[int | None] | None = None
     watermark: int | None = None
     is_idle: bool = False
-    side: Mapping[str, tuple[Sequence[Any], Sequence[int | None] | None]] = attrs.Factory(dict)
+    side: Mapping[str, tuple[Sequence[Record], Sequence[int | None] | None]] = attrs.Factory(dict)
     opening: int | None = None
 
     def encode(self) -> bytes:
@@ -117,7 +118,7 @@ class ValuesFrame:
         columns = loads(data)
         return cls(*columns) if type(columns) is tuple else cls(columns)
 
-    def output(self, tag_id: str | None) -> tuple[Sequence[Any], Sequence[int | None] | None]:
+    def output(self, tag_id: str | None) -> tuple[Sequence[Record], Sequence[int | None] | None]:
         """Return records and timestamps of the main output (None) or of a side output."""
         if tag_id is None:
             return self.values, self.timestamps
@@ -138,7 +139,7 @@ class ValuesFrame:
 
 
 #: Records and their timestamps.
-_Columns = tuple[Sequence[Any], Sequence[int | None] | None]
+_Columns = tuple[Sequence[Record], Sequence[int | None] | None]
 
 
 def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
@@ -182,12 +183,12 @@ def _check_single(frame: KeyedFrame | ValuesFrame, size_bytes: int, place: str) 
     frame_sizes.check_record(size_bytes, place, values[0] if values else None, key)
 
 
-def encode_values(values: Sequence[Any]) -> bytes:
+def encode_values(values: Sequence[Record]) -> bytes:
     """Return a frame of plain values."""
     return _dumps(values)
 
 
-def frames_of(records: Iterator[Any], place: str) -> Iterator[bytes]:
+def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
     """Yield frames of plain values; errors as of :func:`encoded_frames`."""
     cutter = FrameCutter(RECORDS_PER_FRAME)
     while batch := cutter.take(records):
@@ -198,13 +199,13 @@ def frames_of(records: Iterator[Any], place: str) -> Iterator[bytes]:
         cutter.encoded(size)
 
 
-def decode_values(data: bytes) -> Sequence[Any]:
+def decode_values(data: bytes) -> Sequence[Record]:
     """Return the values that ``encode_values`` was given."""
-    values: Sequence[Any] = loads(data)
+    values: Sequence[Record] = loads(data)
     return values
 
 
-def _dumps(columns: Any) -> bytes:
+def _dumps(columns: object) -> bytes:
     try:
         return dumps(columns)
     except Exception as error:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Record
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -79,7 +78,7 @@ class TaskReport:
     epoch: int
     task: str
     counts: dict[str, int] = attrs.Factory(dict)
-    rejected: tuple[Any, ...] = ()
+    rejected: tuple[Record, ...] = ()
     error: PyFlinkStateError | None = None
     #: What the task's metrics stood at when it ended.
     metrics: MetricValues = attrs.Factory(dict)

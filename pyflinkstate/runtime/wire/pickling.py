@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
+from pyflinkstate.api.values import SparkObject, UserFunction
 from pyflinkstate.backends.types import PICKLE_PROTOCOL
 from pyflinkstate.errors import ConfigurationError
 
@@ -25,14 +26,14 @@ _CLASS_IDS = (
 )
 
 
-def dumps_by_value(value: Any) -> bytes:
+def dumps_by_value(value: object) -> bytes:
     """Return a pickle of ``value`` that needs none of the main script's names to be loaded."""
     _share_class_ids()
     data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
     return data
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
     """Return a pickle of ``value``, by name where that is possible."""
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
@@ -61,19 +62,19 @@ class ShippedFunction:
 
     digest: str
     #: Its ``value`` maps digests to pickles; Spark has a copy of it on each executor.
-    codes: Any = attrs.field(eq=False, repr=False)
+    codes: SparkObject = attrs.field(eq=False, repr=False)
 
     def load(self) -> Any:
         """Return a copy of the function that is this task's own."""
         return loads(self.codes.value[self.digest])
 
 
-def unshipped(function: Any) -> Any:
+def unshipped(function: UserFunction) -> UserFunction:
     """Return the function that ``function`` is or stands for."""
     return function.load() if isinstance(function, ShippedFunction) else function
 
 
-def pickled(operator: str, function: Any) -> bytes:
+def pickled(operator: str, function: UserFunction) -> bytes:
     """Return ``function`` by value.
 
     Raises:

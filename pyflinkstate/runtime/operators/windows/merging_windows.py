@@ -11,24 +11,24 @@ sessions is that of time. Contents that are put together therefore have the same
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from pyflinkstate.api.state import ListState
+from pyflinkstate.api.values import AnyWindow
 from pyflinkstate.api.window_assigners import MergingWindowAssigner
-from pyflinkstate.api.windows import MergeCallback
+from pyflinkstate.api.windows import MergeCallback, Window
 from pyflinkstate.errors import ConfigurationError
 
 #: Called with the merged window, those that it was, its state window, and the others that they had.
-MergeFunction = Callable[[Any, list[Any], Any, list[Any]], None]
+MergeFunction = Callable[[Window, list[Window], Window, list[Window]], None]
 
 
-class _Merges(MergeCallback[Any]):
+class _Merges(MergeCallback[Window]):
     """Notes what an assigner wants merged."""
 
     def __init__(self) -> None:
-        self.results: list[tuple[Any, list[Any]]] = []
+        self.results: list[tuple[Window, list[Window]]] = []
 
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+    def merge(self, to_be_merged: Iterable[Window], merge_result: Window) -> None:
         self.results.append((merge_result, list(dict.fromkeys(to_be_merged))))
 
 
@@ -40,10 +40,10 @@ class MergingWindowSet:
         state: pairs of window and state window, of the current key.
     """
 
-    def __init__(self, assigner: MergingWindowAssigner[Any, Any], state: ListState[Any]) -> None:
+    def __init__(self, assigner: MergingWindowAssigner, state: ListState) -> None:
         self._assigner = assigner
         self._state = state
-        self._mapping: dict[Any, Any] = dict(state.get())
+        self._mapping: dict[Window, Window] = dict(state.get())
         self._stored = dict(self._mapping)
 
     def persist(self) -> None:
@@ -52,15 +52,15 @@ class MergingWindowSet:
             self._state.update(list(self._mapping.items()))
             self._stored = dict(self._mapping)
 
-    def get_state_window(self, window: Any) -> Any | None:
+    def get_state_window(self, window: AnyWindow) -> Window | None:
         """Return under which window the contents of ``window`` are; None if it is not in flight."""
         return self._mapping.get(window)
 
-    def retire_window(self, window: Any) -> None:
+    def retire_window(self, window: Window) -> None:
         """Forget ``window``, which must be in flight."""
         del self._mapping[window]
 
-    def add_window(self, new_window: Any, merge_function: MergeFunction) -> Any:
+    def add_window(self, new_window: Window, merge_function: MergeFunction) -> Window:
         """Put ``new_window`` into the set and return the window that it is a part of now.
 
         ``merge_function`` is called for each group of windows in flight that has become another window.
@@ -80,7 +80,9 @@ class MergingWindowSet:
         self._mapping.setdefault(result, result)
         return result
 
-    def _merge(self, merged: Any, windows: list[Any], new_window: Any, merge_function: MergeFunction) -> None:
+    def _merge(
+        self, merged: Window, windows: list[Window], new_window: Window, merge_function: MergeFunction
+    ) -> None:
         in_flight = [window for window in windows if window in self._mapping]
         known = all(window == new_window or window in self._mapping for window in windows)
         if not in_flight or not known or (merged in self._mapping and merged not in windows):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -12,6 +10,8 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction, Function, ReduceFunction
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import AnyState, Record, Stored, UserFunction
+from pyflinkstate.api.windows import Window
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError, StateValueError
 
@@ -32,7 +32,7 @@ class WindowContents:
         ConfigurationError: ``contents`` is none of these.
     """
 
-    def __init__(self, contents: Any, contents_type: TypeInformation | None = None) -> None:
+    def __init__(self, contents: UserFunction, contents_type: TypeInformation | None = None) -> None:
         self.is_list = contents is list
         contents_type = contents_type or Types.PICKLED_BYTE_ARRAY()
         #: The reduce or aggregate function.
@@ -53,7 +53,7 @@ class WindowContents:
                 f"makes of it, not {contents!r}"
             )
 
-    def elements(self, stored: Any, may_change: bool) -> list[Any]:
+    def elements(self, stored: Stored, may_change: bool) -> list[Record]:
         """Return what the window function is given; nothing where there are no contents.
 
         A list of its own: a function that changes it, or keeps it, does not change state.
@@ -69,7 +69,7 @@ class WindowContents:
             return []
         return [isolated(stored) if may_change else stored]
 
-    def merge(self, state: Any, target: Any, sources: list[Any]) -> None:
+    def merge(self, state: AnyState, target: Window, sources: list[Window]) -> None:
         """Move what is under ``sources`` to ``target``.
 
         Raises:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyflinkstate.api.context import KeyedStateStore, RuntimeContext
 from pyflinkstate.api.descriptors import (
     StateDescriptor,
@@ -12,8 +10,10 @@ from pyflinkstate.api.descriptors import (
 from pyflinkstate.api.metrics import MetricGroup
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import AnyState, AnyWindow, Record
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
+from pyflinkstate.api.windows import Window
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import CheckedStateStore
@@ -28,9 +28,9 @@ class NamespacedStates:
     def __init__(self, backend: HeapKeyedStateBackend, window_type: TypeInformation) -> None:
         self._backend = backend
         self._window_type = window_type
-        self._known: dict[str, tuple[StateDescriptor, Any]] = {}
+        self._known: dict[str, tuple[StateDescriptor, AnyState]] = {}
 
-    def get(self, descriptor: StateDescriptor) -> Any:
+    def get(self, descriptor: StateDescriptor) -> AnyState:
         """Return the state of ``descriptor``, bound to the window that it was bound to last."""
         known = self._known.get(getattr(descriptor, "name", ""))
         if known is not None and known[0] is descriptor:
@@ -39,7 +39,7 @@ class NamespacedStates:
         self._known[descriptor.name] = (descriptor, state)
         return state
 
-    def get_in(self, descriptor: StateDescriptor, window: Any) -> Any:
+    def get_in(self, descriptor: StateDescriptor, window: Window) -> AnyState:
         """Return the state of ``descriptor``, bound to ``window``."""
         state = self.get(descriptor)
         state.set_current_namespace(window)
@@ -72,7 +72,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
 
     def __init__(
         self,
-        trigger: Trigger[Any, Any],
+        trigger: Trigger,
         timers: InternalTimerService,
         states: NamespacedStates,
         metrics: MetricGroup,
@@ -81,8 +81,8 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         self._timers = timers
         self._states = states
         self._metrics = metrics
-        self._merged_windows: list[Any] = []
-        self.window: Any = None
+        self._merged_windows: list[Window] = []
+        self.window: AnyWindow = None
 
     def get_current_processing_time(self) -> int:
         return self._timers.current_processing_time()
@@ -105,7 +105,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def delete_event_time_timer(self, time: int) -> None:
         self._timers.delete_event_time_timer(self.window, time)
 
-    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> AnyState:
         return self._states.get_in(state_descriptor, self.window)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
@@ -117,7 +117,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         if self._merged_windows:
             self._states.get(state_descriptor).merge_namespaces(self.window, self._merged_windows)
 
-    def on_element(self, value: Any, timestamp: int | None) -> TriggerResult:
+    def on_element(self, value: Record, timestamp: int | None) -> TriggerResult:
         """Call the trigger for an element of the window."""
         return self._checked(self._trigger.on_element(value, timestamp, self.window, self))  # type: ignore[arg-type]
 
@@ -129,7 +129,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         """Call the trigger for a timer by event time."""
         return self._checked(self._trigger.on_event_time(time, self.window, self))
 
-    def on_merge(self, merged_windows: list[Any]) -> None:
+    def on_merge(self, merged_windows: list[Window]) -> None:
         """Tell the trigger that ``merged_windows`` have become the window."""
         self._merged_windows = merged_windows
         self._trigger.on_merge(self.window, self)
@@ -154,12 +154,12 @@ class _WindowStateStore(CheckedStateStore):
     def __init__(self, states: NamespacedStates, may_merge: bool) -> None:
         self._states = states
         self._may_merge = may_merge
-        self.window: Any = None
+        self.window: AnyWindow = None
 
     def _place(self) -> str:
         return "window_state()"
 
-    def _state_of(self, descriptor: StateDescriptor) -> Any:
+    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
         if self._may_merge:
             raise ConfigurationError(
                 f"state {descriptor.name!r}: windows that merge have no per-window state; use "
@@ -169,7 +169,7 @@ class _WindowStateStore(CheckedStateStore):
         return self._states.get_in(descriptor, self.window)
 
 
-class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
+class WindowContext(ProcessWindowFunction.Context, ProcessAllWindowFunction.Context):
     """The context of both process functions; one object, bound to a window before each call."""
 
     def __init__(
@@ -183,11 +183,11 @@ class WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction
         self._runtime_context = runtime_context
         self._store = _WindowStateStore(states, may_merge)
 
-    def bind(self, window: Any) -> None:
+    def bind(self, window: Window) -> None:
         """Be the context of ``window`` from now on."""
         self._store.window = window
 
-    def window(self) -> Any:
+    def window(self) -> AnyWindow:
         return self._store.window
 
     def current_processing_time(self) -> int:

@@ -12,7 +12,6 @@ Where windows merge, contents are found by state window; see ``merging_windows``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 from pyflinkstate.api.descriptors import ListStateDescriptor
 from pyflinkstate.api.functions import Function
@@ -21,6 +20,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.state import ListState
 from pyflinkstate.api.triggers import Trigger, TriggerResult
 from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import AnyState, AnyWindow, Key, Record, UserFunction
 from pyflinkstate.api.window_assigners import MergingWindowAssigner, WindowAssigner
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
@@ -49,7 +49,7 @@ MERGING_WINDOW_SET = "merging-window-set"
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 
 #: Called with key, context and elements.
-_Evaluate = Callable[[Any, WindowContext, list[Any]], Iterable[Any] | None]
+_Evaluate = Callable[[Key, WindowContext, list[Record]], Iterable[Record] | None]
 
 
 def _evaluation(function: Function) -> _Evaluate:
@@ -80,8 +80,8 @@ class _Running:
         self.assigner_context = AssignerContext(self.timers, setup.context)
         self.trigger = OperatorTriggerContext(operator.trigger, self.timers, states, metrics)
         self.context = WindowContext(self.timers, states, setup.context, self.merging is not None)
-        self.contents: Any = states.get(operator.contents.descriptor)
-        self.merging_state: ListState[Any] | None = None
+        self.contents: AnyState = states.get(operator.contents.descriptor)
+        self.merging_state: ListState | None = None
         if self.merging is not None:
             pairs = Types.TUPLE([window_type, window_type])
             descriptor = ListStateDescriptor(MERGING_WINDOW_SET, pairs)
@@ -104,8 +104,8 @@ class WindowOperator(StatefulOperator):
 
     def __init__(
         self,
-        assigner: WindowAssigner[Any, Any],
-        trigger: Trigger[Any, Any],
+        assigner: WindowAssigner,
+        trigger: Trigger,
         allowed_lateness_ms: int,
         late_tag: OutputTag | None,
         contents: WindowContents,
@@ -131,7 +131,7 @@ class WindowOperator(StatefulOperator):
 
     # --- elements ----------------------------------------------------------------------------------
 
-    def process_element(self, value: Any, timestamp: int | None, output: Output) -> None:
+    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         running = self._running
         running.assigner_context.next_element()
         windows = self.assigner.assign_windows(
@@ -152,7 +152,7 @@ class WindowOperator(StatefulOperator):
                 output.collect_side(self.late_tag, isolated(value), timestamp)
 
     def _add_to_windows(
-        self, windows: Collection[Any], value: Any, timestamp: int | None, output: Output
+        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
     ) -> bool:
         """Put an element into its windows; return whether it is in none."""
         is_skipped = True
@@ -165,8 +165,8 @@ class WindowOperator(StatefulOperator):
     def _add_to_merging(
         self,
         merging_windows: MergingWindowSet,
-        windows: Collection[Any],
-        value: Any,
+        windows: Collection[AnyWindow],
+        value: Record,
         timestamp: int | None,
         output: Output,
     ) -> bool:
@@ -182,7 +182,9 @@ class WindowOperator(StatefulOperator):
                 self._add(window, state_window, value, timestamp, output)
         return is_skipped
 
-    def _add(self, window: Any, state_window: Any, value: Any, timestamp: int | None, output: Output) -> None:
+    def _add(
+        self, window: AnyWindow, state_window: AnyWindow, value: Record, timestamp: int | None, output: Output
+    ) -> None:
         running = self._running
         running.contents.set_current_namespace(state_window)
         running.contents.add(value)
@@ -190,14 +192,14 @@ class WindowOperator(StatefulOperator):
         self._act(running.trigger.on_element(value, timestamp), window, output)
         self._register_cleanup_timer(window)
 
-    def _act(self, result: TriggerResult, window: Any, output: Output, is_last: bool = False) -> None:
+    def _act(self, result: TriggerResult, window: AnyWindow, output: Output, is_last: bool = False) -> None:
         """Do what the trigger says, with the contents that the state is bound to."""
         if result.is_fire():
             self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
             self._running.contents.clear()
 
-    def _emit(self, window: Any, output: Output, stays: bool) -> None:
+    def _emit(self, window: AnyWindow, output: Output, stays: bool) -> None:
         running = self._running
         may_change = stays and self._evaluate is not None
         elements = self.contents.elements(running.contents.get(), may_change)
@@ -213,7 +215,11 @@ class WindowOperator(StatefulOperator):
     # --- merging -----------------------------------------------------------------------------------
 
     def _merge(
-        self, merged: Any, windows: list[Any], state_window: Any, other_state_windows: list[Any]
+        self,
+        merged: AnyWindow,
+        windows: list[AnyWindow],
+        state_window: AnyWindow,
+        other_state_windows: list[AnyWindow],
     ) -> None:
         """Several windows in flight, or a single one that has grown, are now ``merged``."""
         running = self._running
@@ -227,7 +233,7 @@ class WindowOperator(StatefulOperator):
                 self._delete_cleanup_timer(window)
         self.contents.merge(running.contents, state_window, other_state_windows)
 
-    def _check_merged(self, merged: Any) -> None:
+    def _check_merged(self, merged: AnyWindow) -> None:
         running = self._running
         if self._is_event_time:
             time, name = running.timers.current_watermark(), "watermark"
@@ -266,7 +272,7 @@ class WindowOperator(StatefulOperator):
         if is_last:
             self._clear_all(window, merging_windows)
 
-    def _clear_all(self, window: Any, merging_windows: MergingWindowSet | None) -> None:
+    def _clear_all(self, window: AnyWindow, merging_windows: MergingWindowSet | None) -> None:
         running = self._running
         running.contents.clear()
         running.trigger.clear()
@@ -288,12 +294,12 @@ class WindowOperator(StatefulOperator):
 
     # --- the end of a window -----------------------------------------------------------------------
 
-    def _cleanup_time(self, window: Any) -> int:
+    def _cleanup_time(self, window: AnyWindow) -> int:
         """Return when all of ``window`` is dropped."""
         end: int = window.max_timestamp()
         return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
 
-    def _is_window_late(self, window: Any) -> bool:
+    def _is_window_late(self, window: AnyWindow) -> bool:
         return self._is_event_time and self._cleanup_time(window) <= self._running.timers.current_watermark()
 
     def _is_element_late(self, timestamp: int | None) -> bool:
@@ -301,7 +307,7 @@ class WindowOperator(StatefulOperator):
             return False
         return timestamp + self.allowed_lateness_ms <= self._running.timers.current_watermark()
 
-    def _register_cleanup_timer(self, window: Any) -> None:
+    def _register_cleanup_timer(self, window: AnyWindow) -> None:
         time = self._cleanup_time(window)
         if time == MAX_LONG_VALUE:
             return
@@ -310,7 +316,7 @@ class WindowOperator(StatefulOperator):
         else:
             self._running.timers.register_processing_time_timer(window, time)
 
-    def _delete_cleanup_timer(self, window: Any) -> None:
+    def _delete_cleanup_timer(self, window: AnyWindow) -> None:
         time = self._cleanup_time(window)
         if self._is_event_time:
             self._running.timers.delete_event_time_timer(window, time)
@@ -319,11 +325,11 @@ class WindowOperator(StatefulOperator):
 
 
 def window_operator(
-    assigner: WindowAssigner[Any, Any],
-    trigger: Trigger[Any, Any] | None = None,
+    assigner: WindowAssigner,
+    trigger: Trigger | None = None,
     allowed_lateness_ms: int = 0,
     late_tag: OutputTag | None = None,
-    contents: Any = list,
+    contents: UserFunction = list,
     function: Function | None = None,
     contents_type: TypeInformation | None = None,
 ) -> WindowOperator:

@@ -14,21 +14,15 @@ import logging
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 
-import attrs
-import pyarrow as pa
 from pyarrow import fs
 
+from pyflinkstate.api.values import JsonObject, Offset
 from pyflinkstate.backends.format import (
     SHARED_PREFIX,
-    ByteStreamStateHandle,
     CheckpointMetadata,
-    FileStateHandle,
-    StreamStateHandle,
     is_file_name,
     is_job_id,
     is_state_path,
@@ -36,26 +30,19 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
-    ConfigurationError,
     CorruptCheckpointError,
-    PyFlinkStateError,
 )
 from pyflinkstate.runtime.storage.durable import (
     OBJECT_STORES,
-    flush_file,
     flush_folder,
     make_folder,
     write_whole,
 )
 from pyflinkstate.runtime.storage.links import check_no_links
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
 from pyflinkstate.runtime.storage.uris import absolute, child_uri, open_file_system, split_options
-
-METADATA = "_metadata"
-#: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
-INLINE_THRESHOLD_BYTES = 20 * 1024
-WRITE_BUFFER_BYTES = 4096
-MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
 
 SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
@@ -71,66 +58,6 @@ _CHECKPOINT_FOLDER = re.compile(r"chk-(\d+)")
 _SUPERSEDED_FOLDER = re.compile(r"superseded-.+-chk-(\d+)")
 
 
-@contextmanager
-def _storage_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except PyFlinkStateError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
-
-
-def _absolute_path(path: str | Path) -> str:
-    return absolute(str(path))
-
-
-@attrs.frozen
-class FileSystemCheckpointStorage:
-    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
-
-    Args:
-        checkpoint_path: a path or URI that driver and executors reach.
-        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
-            (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
-        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
-
-    Raises:
-        ConfigurationError: a size is out of bounds.
-    """
-
-    #: The greatest ``file_state_size_threshold``.
-    MAX_FILE_STATE_THRESHOLD: ClassVar[int] = MAX_INLINE_THRESHOLD_BYTES
-
-    checkpoint_path: str = attrs.field(converter=_absolute_path)
-    file_state_size_threshold: int = attrs.field(default=INLINE_THRESHOLD_BYTES)
-    write_buffer_size: int = attrs.field(default=WRITE_BUFFER_BYTES)
-
-    @file_state_size_threshold.validator
-    def _check_threshold(self, _: object, value: int) -> None:
-        if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
-            raise ConfigurationError(
-                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
-            )
-
-    @write_buffer_size.validator
-    def _check_buffer(self, _: object, value: int) -> None:
-        if type(value) is not int or value < 0:
-            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
-
-    def get_checkpoint_path(self) -> str:
-        """Return where checkpoints go."""
-        return self.checkpoint_path
-
-    def get_min_file_size_threshold(self) -> int:
-        """Return up to how many bytes a file travels inside ``_metadata``."""
-        return self.file_state_size_threshold
-
-    def get_write_buffer_size(self) -> int:
-        """Return how many bytes are collected before a file is written to."""
-        return self.write_buffer_size
-
-
 class CheckpointStorage:
     """Reads and writes checkpoints below one directory; ``opened`` is its file system and path, if known."""
 
@@ -143,13 +70,13 @@ class CheckpointStorage:
             settings = FileSystemCheckpointStorage(settings)
         self.settings = settings
         self.uri = settings.checkpoint_path
-        with _storage_errors(f"open {self.uri}"):
+        with storage_errors(f"open {self.uri}"):
             self._fs, self._root = opened or open_file_system(self.uri)
 
     def check_writable(self) -> None:
         """Write and remove a small file, so that a bad directory is found before any record."""
         path = f"{self._root}/.pyflinkstate-{uuid.uuid4().hex}"
-        with _storage_errors(f"write to {self.uri}"):
+        with storage_errors(f"write to {self.uri}"):
             make_folder(self._fs, self._root)
             try:
                 with self._fs.open_output_stream(path) as stream:
@@ -180,7 +107,7 @@ class CheckpointStorage:
     def _remove_empty(self, uri: str) -> None:
         """Remove a folder that was made, but cannot be relied on, unless there is something in it."""
         file_system, folder = self._locate(uri)
-        with _storage_errors(f"delete {folder}"):
+        with storage_errors(f"delete {folder}"):
             if not file_system.get_file_info(fs.FileSelector(folder)):
                 file_system.delete_dir(folder)
 
@@ -197,7 +124,7 @@ class CheckpointStorage:
 
     def _make_folder(self, uri: str) -> None:
         file_system, path = self._locate(uri)
-        with _storage_errors(f"create {uri}"):
+        with storage_errors(f"create {uri}"):
             make_folder(file_system, path)
 
     def complete(
@@ -214,7 +141,7 @@ class CheckpointStorage:
             has_shared: it needs files in the job's shared folder.
         """
         file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
-        with _storage_errors(f"complete {folder}"):
+        with storage_errors(f"complete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
                 raise FileExistsError(f"{folder}/{METADATA} is there already")
             flush_folder(file_system, folder)
@@ -226,7 +153,7 @@ class CheckpointStorage:
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
         file_system, folder = self._locate(uri)
-        with _storage_errors(f"delete {folder}"):
+        with storage_errors(f"delete {folder}"):
             self._check_own(file_system, folder)
             if _exists(file_system, f"{folder}/{METADATA}"):
                 file_system.delete_file(f"{folder}/{METADATA}")
@@ -243,7 +170,7 @@ class CheckpointStorage:
     def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
         """Delete files that incremental checkpoints shared; paths are as in their handles."""
         for path in paths:
-            with _storage_errors(f"delete {path}"), suppress(FileNotFoundError):
+            with storage_errors(f"delete {path}"), suppress(FileNotFoundError):
                 if not (path.startswith(SHARED_PREFIX) and is_state_path(path)):
                     raise CorruptCheckpointError(
                         f"{path} is no shared file of a job, and is not deleted", file=path
@@ -255,38 +182,38 @@ class CheckpointStorage:
     def shared_paths(self, job_id: str) -> set[str]:
         """Return the paths of all shared files of a job, as in their handles."""
         folder = f"{self._root}/{job_id}/{SHARED_FOLDER}"
-        with _storage_errors(f"list {folder}"):
+        with storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
-    def write_history(self, job_id: str, history: list[dict[str, Any]]) -> None:
+    def write_history(self, job_id: str, history: list[JsonObject]) -> None:
         """Write what became of the job's checkpoints as JSON, for people and tools."""
-        with _storage_errors(f"write {HISTORY}"):
+        with storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
-    def write_planned(self, job_id: str, epoch: int, end: Any) -> None:
+    def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
         """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
 
         When this returns the note outlasts a power cut.
         """
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
-        with _storage_errors(f"write {folder}/{epoch}"):
+        with storage_errors(f"write {folder}/{epoch}"):
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{epoch}", json.dumps(end).encode() + _END_OF_PLAN)
             flush_folder(self._fs, folder)
 
-    def read_planned(self, job_id: str) -> dict[int, Any]:
+    def read_planned(self, job_id: str) -> dict[int, Offset]:
         """Return the ends of epochs that :meth:`write_planned` was given.
 
         A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
         epoch was never run.
         """
-        planned: dict[int, Any] = {}
+        planned: dict[int, Offset] = {}
         for epoch in self._planned_epochs(job_id):
             path = f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{epoch}"
-            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+            with storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
                 data = bytes(stream.read())
             try:
                 planned[epoch] = _end_of_epoch(data)
@@ -298,12 +225,12 @@ class CheckpointStorage:
         """These epochs will not be run again, or not the same way."""
         for number in self._planned_epochs(job_id):
             if number in epochs:
-                with _storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
+                with storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
                     self._fs.delete_file(f"{self._root}/{job_id}/{OFFSETS_FOLDER}/{number}")
 
     def _planned_epochs(self, job_id: str) -> list[int]:
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
-        with _storage_errors(f"list {folder}"):
+        with storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return sorted(int(info.base_name) for info in infos if info.base_name.isdecimal())
 
@@ -412,7 +339,7 @@ class CheckpointStorage:
     def runs(self, job_id: str) -> list[str]:
         """Return the ids of a job's runs that have claimed it, in any order."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
-        with _storage_errors(f"list {folder}"):
+        with storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return [info.base_name for info in infos if is_run_id(info.base_name)]
 
@@ -422,7 +349,7 @@ class CheckpointStorage:
         """Note a run: its claim; with ``line``, that it has taken the job over, and goes on from there."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
         content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
-        with _storage_errors(f"write {folder}/{run}"):
+        with storage_errors(f"write {folder}/{run}"):
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{run}", json.dumps(content).encode())
             flush_folder(self._fs, folder)
@@ -434,7 +361,7 @@ class CheckpointStorage:
         """
         runs = sorted_runs([*self.runs(job_id), before])
         for run in runs[: runs.index(before)]:
-            with _storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
+            with storage_errors(f"delete {RUNS_FOLDER}/{run}"), suppress(FileNotFoundError):
                 self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
 
     def line(self, job_id: str) -> RunHistory:
@@ -444,7 +371,7 @@ class CheckpointStorage:
     def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
         for run in sorted_runs(self.runs(job_id), newest_first=True):
             path = f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"
-            with _storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
+            with storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
                 found = _run_from(stream.read())
             if found is not None:
                 return found
@@ -463,7 +390,7 @@ class CheckpointStorage:
         """
         name = f"superseded-{run}-chk-{checkpoint_id}"
         source, target = f"{self._root}/{job_id}/chk-{checkpoint_id}", f"{self._root}/{job_id}/{name}"
-        with _storage_errors(f"move {source} to {target}"):
+        with storage_errors(f"move {source} to {target}"):
             if self._fs.type_name not in OBJECT_STORES:
                 self._fs.move(source, target)
             else:
@@ -488,7 +415,7 @@ class CheckpointStorage:
     # --- finding things ------------------------------------------------------------------------------
 
     def _names(self, folder: str) -> list[str]:
-        with _storage_errors(f"list {folder}"):
+        with storage_errors(f"list {folder}"):
             selector = fs.FileSelector(folder, allow_not_found=True)
             infos = self._fs.get_file_info(selector)
         return [info.base_name for info in infos if info.type == fs.FileType.Directory]
@@ -499,7 +426,7 @@ class CheckpointStorage:
         path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
             return self._fs, self._root.rstrip("/") + path[len(base) :]
-        with _storage_errors(f"open {uri}"):
+        with storage_errors(f"open {uri}"):
             return open_file_system(uri)
 
     # --- state files -----------------------------------------------------------------------------
@@ -552,7 +479,7 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
         return None
 
 
-def _end_of_epoch(data: bytes) -> Any:
+def _end_of_epoch(data: bytes) -> Offset:
     """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
@@ -561,7 +488,7 @@ def _end_of_epoch(data: bytes) -> Any:
 
 
 def _exists(file_system: fs.FileSystem, path: str) -> bool:
-    with _storage_errors(f"look for {path}"):
+    with storage_errors(f"look for {path}"):
         return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
 
 
@@ -575,147 +502,3 @@ def load_checkpoint(path: str) -> tuple[CheckpointMetadata, str]:
     """Return the metadata of the checkpoint at a URI or path, and its folder's URI."""
     storage = CheckpointStorage(_folder_of(path))
     return storage.load(storage.uri), storage.uri
-
-
-def open_checkpoint(uri: str) -> CheckpointFolder:
-    """Return what reads the checkpoint at a URI or path."""
-    with _storage_errors(f"open {uri}"):
-        return CheckpointFolder(*open_file_system(uri))
-
-
-@attrs.frozen
-class CheckpointFolder:
-    """The files of one checkpoint: makes streams, and reads ranges of finished ones."""
-
-    file_system: fs.FileSystem
-    folder: str
-    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
-    write_buffer_bytes: int = WRITE_BUFFER_BYTES
-    #: Leads the names of new files; may lead out of the folder.
-    prefix: str = ""
-
-    def create(self) -> FsCheckpointStateOutputStream:
-        """Open a stream; no file is made until the inline threshold is passed."""
-        name = f"{self.prefix}{uuid.uuid4().hex}"
-        path = self._path_of(name)
-        return FsCheckpointStateOutputStream(
-            lambda: self.file_system.open_output_stream(path),
-            lambda: self.file_system.delete_file(path),
-            name,
-            self.inline_threshold_bytes,
-            self.write_buffer_bytes,
-            lambda: flush_file(self.file_system, path),
-        )
-
-    def discard(self, handle: StreamStateHandle) -> None:
-        """Delete a file of the checkpoint; what is inline has none."""
-        if isinstance(handle, FileStateHandle):
-            with _storage_errors(f"delete {self.describe(handle)}"):
-                self.file_system.delete_file(self._checked_path_of(handle.path))
-
-    def _path_of(self, name: str) -> str:
-        return posixpath.normpath(f"{self.folder}/{name}")
-
-    def _checked_path_of(self, name: str) -> str:
-        """Return the path of a state file, which is the checkpoint's own or shared by its job."""
-        path = self._path_of(name)
-        if not is_state_path(name):
-            raise CorruptCheckpointError(f"{path} is no file of the checkpoint in {self.folder}", file=path)
-        shared = name.startswith(SHARED_PREFIX)
-        check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
-        return path
-
-    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
-        what = self.describe(handle)
-        if isinstance(handle, ByteStreamStateHandle):
-            data = handle.data[offset : offset + length]
-        else:
-            data = self._read_file(handle, offset, length, what)
-        if len(data) != length:
-            raise CorruptCheckpointError(
-                f"{what} is damaged: it is truncated, {length} bytes are missing at {offset}", file=what
-            )
-        return data
-
-    def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
-        try:
-            with self.file_system.open_input_file(self._checked_path_of(handle.path)) as file:
-                # Arrow makes room for as many bytes as it is asked for.
-                length = max(0, min(length, file.size() - offset))
-                return bytes(file.read_at(length, offset)) if length else b""
-        except FileNotFoundError:
-            raise CorruptCheckpointError(f"{what} is missing", file=what) from None
-        except OSError as error:
-            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {error}") from error
-
-    def describe(self, handle: StreamStateHandle) -> str:
-        """Return the path, for messages."""
-        if isinstance(handle, ByteStreamStateHandle):
-            return f"{self.folder}/{METADATA}"
-        return self._path_of(handle.path)
-
-
-class FsCheckpointStateOutputStream:
-    """Keeps small state in memory and writes larger to a file, through a buffer.
-
-    Flink: ``FsCheckpointStateOutputStream``. The buffer is as large as the inline threshold, or as
-    ``write_buffer_bytes`` where that is more. No file is made before it overflows.
-    """
-
-    def __init__(
-        self,
-        open_file: Callable[[], Any],
-        delete_file: Callable[[], None],
-        name: str,
-        inline_threshold_bytes: int,
-        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
-        flush_file: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._open_file = open_file
-        self._delete_file = delete_file
-        self._flush_file = flush_file
-        self._name = name
-        self._inline_threshold_bytes = inline_threshold_bytes
-        self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
-        self._buffer = bytearray()
-        self._file: Any = None
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        """Append ``data``."""
-        self._size += len(data)
-        with _storage_errors(f"write {self._name}"):
-            if len(self._buffer) + len(data) <= self._buffer_bytes:
-                self._buffer += data
-                return
-            self._flush()
-            if len(data) > self._buffer_bytes:
-                self._file.write(data)
-            else:
-                self._buffer += data
-
-    def _flush(self) -> None:
-        if self._file is None:
-            self._file = self._open_file()
-        if self._buffer:
-            self._file.write(bytes(self._buffer))
-            self._buffer.clear()
-
-    def close_and_get_handle(self) -> StreamStateHandle:
-        """Finish, and tell where the bytes are: they outlast a power cut."""
-        if self._file is None and self._size <= self._inline_threshold_bytes:
-            return ByteStreamStateHandle(bytes(self._buffer))
-        with _storage_errors(f"close {self._name}"):
-            self._flush()
-            self._file.close()
-            self._flush_file()
-        return FileStateHandle(self._name, self._size)
-
-    def abort(self) -> None:
-        """Throw away what was written."""
-        if self._file is not None:
-            with suppress(OSError, pa.ArrowException):
-                self._file.close()
-            with suppress(OSError, pa.ArrowException):
-                self._delete_file()

@@ -1,0 +1,134 @@
+"""Which operators without state do not run where their records are, and what sends the records to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
+from pyflinkstate.errors import ParallelismError
+from pyflinkstate.runtime.plan.nodes import (
+    ChainNode,
+    KeyedNode,
+    Node,
+    SinkNode,
+    SourceNode,
+)
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.walk import Edge, Edges
+
+
+@attrs.frozen(eq=False)
+class Exchange:
+    """A stage that sends records to the subtasks of an operator without state, or of a sink: the ``reader``.
+
+    Attributes:
+        operator_id: what it is known by among all that records are sent to.
+        name: for people.
+        inputs: what is read, how it is spread, and how often each record comes.
+        parallelism: how many subtasks the reader has.
+    """
+
+    reader: ChainNode | SinkNode
+    operator_id: str
+    name: str
+    inputs: tuple[tuple[Edge, Partitioning, int], ...]
+    parallelism: int
+
+    @property
+    def max_parallelism(self) -> int:
+        """As many as subtasks: there are no key groups."""
+        return self.parallelism
+
+
+class Exchanges:
+    """Settles how many subtasks operators without state have, and how records get to them.
+
+    As in Flink, a partitioner, or another parallelism than that of what is read, sends records on; else an
+    operator runs where they are.
+    """
+
+    def __init__(
+        self, keyed: Mapping[Node, int], edges: Edges, parallelism: int, max_parallelism: int | None
+    ) -> None:
+        self._edges = edges
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._keyed = keyed
+        #: In how many partitions the results of a node are; None where it is up to the source.
+        self._partitions: dict[Node, int | None] = {**keyed}
+        self._made: list[Exchange] = []
+
+    def made(self) -> tuple[Exchange, ...]:
+        """Return the exchanges of all nodes that were settled."""
+        return tuple(self._made)
+
+    def settle(self, node: Node) -> None:
+        """Settle a node; those before it are settled already.
+
+        Raises:
+            ParallelismError: its parallelism is out of bounds, or ``forward`` would change it.
+        """
+        for edge in self._forwarded(node):
+            self._check_forward(node, edge)
+        exchange = self._exchange(node) if isinstance(node, (ChainNode, SinkNode)) else None
+        if exchange is not None:
+            self._made.append(exchange)
+        if node not in self._keyed:
+            self._partitions[node] = self._before(node) if exchange is None else exchange.parallelism
+
+    def _exchange(self, node: ChainNode | SinkNode) -> Exchange | None:
+        edges = self._edges.of(node.parent)
+        parallelism = node.parallelism
+        if parallelism is None and all(_keeps_partitions(edge) for edge in edges):
+            return None
+        if parallelism is None:
+            parallelism = self._parallelism
+        upper = node.max_parallelism or self._max_parallelism
+        check_parallelism(parallelism, upper or default_max_parallelism(parallelism))
+        inputs = tuple(
+            (edge, self._partitioning(edge, parallelism), copies) for edge, copies in edges.items()
+        )
+        if len(inputs) == 1 and inputs[0][1] is Partitioning.FORWARD:
+            return None
+        how = "/".join(dict.fromkeys(how.value for _, how, _ in inputs))
+        number = len(self._made) + 1
+        return Exchange(node, f"{how}-{number}", f"{how} -> {node.name}", inputs, parallelism)
+
+    def _partitioning(self, edge: Edge, parallelism: int) -> Partitioning:
+        if edge.partition is not None:
+            return edge.partition.partitioning
+        has_as_many = self._partitions[edge.node] == parallelism
+        return Partitioning.FORWARD if has_as_many else Partitioning.REBALANCE
+
+    def _before(self, node: Node) -> int | None:
+        """Return in how many partitions the records are that a node reads, or a source gives."""
+        if isinstance(node, SourceNode):
+            return None if node.source.is_parallel else 1
+        edges = list(self._edges.read_by(node))
+        return self._partitions[edges[0].node] if len(edges) == 1 else None
+
+    def _check_forward(self, node: Node, edge: Edge) -> None:
+        own = self._keyed.get(node) or getattr(node, "parallelism", None)
+        before = self._partitions[edge.node]
+        if own is not None and before != own:
+            raise ParallelismError(
+                f"forward() does not allow a change of parallelism: {edge.node.name!r} has "
+                f"{before or 'as many subtasks as its source has partitions'}, {node.name!r} has {own}; use "
+                f"rebalance(), rescale(), shuffle(), broadcast() or global_()"
+            )
+
+    def _forwarded(self, node: Node) -> Iterator[Edge]:
+        """Yield what an operator reads behind ``forward``."""
+        edges = list(self._edges.read_by(node))
+        if isinstance(node, KeyedNode):  # a key, or broadcast(), goes before forward()
+            forwarded = [one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD]
+            edges = [edge for parent in forwarded for edge in self._edges.of(parent)]
+        for edge in edges:
+            if edge.partition is not None and edge.partition.partitioning is Partitioning.FORWARD:
+                yield edge
+
+
+def _keeps_partitions(edge: Edge) -> bool:
+    return edge.partition is None or edge.partition.partitioning is Partitioning.FORWARD

@@ -1,0 +1,311 @@
+"""The plan of a job: its stages, and the ways on which records get from one to the next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+
+import attrs
+
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.values import UserFunction
+from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.plan.chained import WATERMARKS, AlignedSource, ChainedOperator
+from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
+from pyflinkstate.runtime.plan.nodes import (
+    ChainNode,
+    Input,
+    KeyedNode,
+    Node,
+    SideOutputNode,
+    SinkNode,
+    SourceNode,
+    output_check,
+)
+from pyflinkstate.runtime.plan.partitioning import Partitioning
+from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
+from pyflinkstate.runtime.sinks import check_sinks
+from pyflinkstate.runtime.sources import SourceSet
+
+#: What runs as a stage of its own, and is read by what comes after.
+Stage = SourceNode | KeyedNode | ChainNode | Exchange
+#: What reads a stage.
+Head = KeyedNode | SinkNode | ChainNode | Exchange
+
+
+@attrs.frozen
+class KeyedOperator:
+    """A keyed node with everything settled that it left open."""
+
+    operator_id: str
+    name: str
+    node: KeyedNode
+    parallelism: int
+    max_parallelism: int
+    #: The user chose the max parallelism; otherwise a restored checkpoint's is taken over.
+    max_parallelism_is_set: bool
+
+
+@attrs.frozen
+class Branch:
+    """One way from a stage to an input: a side output or the main one (None), and a chain."""
+
+    stage: Stage
+    tag_id: str | None
+    operators: tuple[ChainedOperator, ...]
+    input: Input | None = None
+    input_number: int = 0
+
+
+@attrs.frozen
+class JobPlan:
+    """The sources and all that hangs on them.
+
+    Attributes:
+        source: the source; where there are several, one that reads all of them.
+        sources: each of them.
+        shared: operators without state that run as stages, as several others read what they give.
+        exchanges: what sends records to operators without state that do not run where the records are.
+    """
+
+    source: SourceNode
+    sinks: tuple[SinkNode, ...]
+    operators: tuple[KeyedOperator, ...]
+    sources: tuple[SourceNode, ...] = ()
+    shared: tuple[ChainNode, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+
+    @property
+    def uses_timers(self) -> bool:
+        """Whether a function may have timers."""
+        functions = (operator.node.function for operator in self.operators)
+        return any(_may_have_timers(function) for function in functions)
+
+    @cached_property
+    def uses_event_time(self) -> bool:
+        """Whether records carry timestamps, and watermarks follow them."""
+        return any(self._assigners()) or any(operator.node.uses_event_time for operator in self.operators)
+
+    def _assigners(self) -> Iterator[tuple[Stage, ChainedOperator]]:
+        for head in self.heads():
+            for branch in self.branches(head):
+                for operator in branch.operators:
+                    if operator.kind == WATERMARKS:
+                        yield branch.stage, operator
+
+    def idle_timeouts_ms(self) -> dict[str, int]:
+        """Return the idle timeouts of assigners of watermarks, by their ids."""
+        return {
+            operator.assigner_id: operator.function.idle_timeout_ms
+            for _, operator in self._assigners()
+            if operator.function.idle_timeout_ms is not None
+        }
+
+    def aligned_sources(self) -> dict[str, AlignedSource]:
+        """Return the sources that wait for others of their group, by the ids of their assigners."""
+        return {
+            operator.assigner_id: AlignedSource(self.source_key(stage), operator.function.alignment)
+            for stage, operator in self._assigners()
+            if isinstance(stage, SourceNode) and operator.function.alignment is not None
+        }
+
+    def source_key(self, node: SourceNode) -> str:
+        """Return what a source is called among several."""
+        return source_key(node, self.sources.index(node))
+
+    def heads(self) -> list[Head]:
+        """Return every node that reads a stage: stateful operators, shared ones without state, and sinks."""
+        operators = [operator.node for operator in self.operators]
+        return [*self.exchanges, *self.shared, *operators, *self.sinks]
+
+    def operator_of(self, node: KeyedNode) -> KeyedOperator:
+        """Return the settled operator of a node."""
+        return next(operator for operator in self.operators if operator.node is node)
+
+    def branches(self, head: Head) -> list[Branch]:
+        """Return all ways on which records get to ``head``; a shared operator is itself in its chains."""
+        return self._branches[head]
+
+    @cached_property
+    def _branches(self) -> dict[Head, list[Branch]]:
+        return {head: self._ways_to(head) for head in self.heads()}
+
+    @cached_property
+    def _exchange_before(self) -> dict[Node, Exchange]:
+        return {exchange.reader: exchange for exchange in self.exchanges}
+
+    def _ways_to(self, head: Head) -> list[Branch]:
+        if isinstance(head, KeyedNode):
+            return list(self._ways_to_state(head))
+        if isinstance(head, Exchange):
+            return [
+                way
+                for edge, how, copies in head.inputs
+                for way in self._ways_of(edge, copies, Input(edge.node, how), 0, head.parallelism)
+            ]
+        own = head.operators(has_side_outputs=True) if isinstance(head, ChainNode) else []
+        return list(self._ways_before(head, tuple(own)))
+
+    def _ways_to_state(self, head: KeyedNode) -> Iterator[Branch]:
+        parallelism = self.operator_of(head).parallelism
+        for number, one in enumerate(head.inputs()):
+            for edge, copies in self._edges.of(one.parent).items():
+                yield from self._ways_of(edge, copies, _partitioned(one, edge), number, parallelism)
+
+    def _ways_of(
+        self, edge: Edge, copies: int, one: Input, number: int, parallelism: int
+    ) -> Iterator[Branch]:
+        """Yield the ways of one edge to an input; the last operator is a partitioner of the user's."""
+        is_custom = one.partitioning is Partitioning.CUSTOM and edge.partition is not None
+        last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
+        for branch in self._ways(edge.node, (*copying(copies), *last)):
+            yield attrs.evolve(branch, input=one, input_number=number)
+
+    def _ways_before(
+        self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
+    ) -> Iterator[Branch]:
+        for before, operators in self._read(node, after):
+            yield from self._ways(before, operators)
+
+    def _read(
+        self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
+    ) -> list[tuple[Node | Exchange, tuple[ChainedOperator, ...]]]:
+        """Return what a node reads, each with what a chain runs behind it."""
+        exchange = self._exchange_before.get(node)
+        if exchange is not None:
+            return [(exchange, after)]
+        edges = self._edges.of(node.parent).items()
+        return [(edge.node, (*copying(copies), *after)) for edge, copies in edges]
+
+    def _ways(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Iterator[Branch]:
+        """Yield the ways from stages through ``node``, and then ``after``."""
+        ahead = [(node, after)]
+        while ahead:
+            one, operators = ahead.pop()
+            if isinstance(one, ChainNode) and one not in self._stages_without_state:
+                ahead += reversed(self._read(one, (*one.operators(), *operators)))
+            else:
+                yield self._way_from(one, operators)
+
+    def _way_from(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Branch:
+        if isinstance(node, SideOutputNode):
+            return Branch(node.parent, node.tag_id, (*output_check(node), *after))
+        if isinstance(node, (SourceNode, KeyedNode)):
+            return Branch(node, None, (*node.operators(), *after))
+        assert isinstance(node, (ChainNode, Exchange))
+        return Branch(node, None, after)
+
+    @cached_property
+    def _stages_without_state(self) -> frozenset[Node]:
+        return frozenset(self.shared)
+
+    @cached_property
+    def _edges(self) -> Edges:
+        return Edges()
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """All that runs as a stage of its own, each after what it reads."""
+        heads: list[Stage | SinkNode] = [*self.sinks]
+        found = in_order(heads, self._stages_before)
+        return [stage for stage in found if not isinstance(stage, SinkNode)]
+
+    def _stages_before(self, head: Stage | SinkNode) -> list[Stage | SinkNode]:
+        return [] if isinstance(head, SourceNode) else [branch.stage for branch in self.branches(head)]
+
+
+def _may_have_timers(function: UserFunction) -> bool:
+    if not isinstance(function, KeyedProcessFunction):
+        return hasattr(function, "on_timer") or hasattr(function, "on_processing_time")
+    return type(function).on_timer is not KeyedProcessFunction.on_timer
+
+
+def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
+    """Yield name and function of everything of the user's that runs inside Spark tasks."""
+    for head in plan.heads():
+        for branch in plan.branches(head):
+            for operator in branch.operators:
+                yield operator.name, operator.function
+            if branch.input is not None and branch.input.partitioning is Partitioning.KEY:
+                yield f"key_by before {head.name}", branch.input.select_key
+
+
+def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:
+    """Settle names, ids and parallelisms of all that leads to ``sinks``.
+
+    Raises:
+        ConfigurationError: no sink, sinks that would replace each other's output, a source that must be
+            alone and is not, or two operators with one uid.
+        ParallelismError: a parallelism is out of bounds.
+    """
+    if not sinks:
+        raise ConfigurationError("the job has no sink: call print(), sink_to() or execute_and_collect()")
+    check_sinks((sink.name, sink.sink) for sink in sinks)
+    nodes, edges = upstream_of(*sinks), Edges()
+    sources = tuple(node for node in nodes if isinstance(node, SourceNode))
+    keyed = [node for node in nodes if isinstance(node, KeyedNode)]
+    operators = tuple(
+        _settle(node, number, parallelism, max_parallelism) for number, node in enumerate(keyed, start=1)
+    )
+    _check_unique([operator.operator_id for operator in operators])
+    keyed_parallelism: dict[Node, int] = {operator.node: operator.parallelism for operator in operators}
+    exchanges = Exchanges(keyed_parallelism, edges, parallelism, max_parallelism)
+    for node in nodes:
+        exchanges.settle(node)
+    shared = _shared(nodes, edges)
+    return JobPlan(_all_sources(sources), tuple(sinks), operators, sources, shared, exchanges.made())
+
+
+def source_key(node: SourceNode, number: int) -> str:
+    """Return what the ``number``-th source of a plan is called in the job's position."""
+    return f"{node.name}-{number}"
+
+
+def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
+    if len(sources) == 1:
+        return sources[0]
+    alone = [node.name for node in sources if node.source.commits_every_epoch]
+    if alone:
+        raise ConfigurationError(
+            f"source {alone[0]!r} follows a streaming query, and must be the only one of its job: union the "
+            f"DataFrames instead"
+        )
+    return SourceNode(
+        SourceSet({source_key(node, n): node.source for n, node in enumerate(sources)}), "sources"
+    )
+
+
+def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:
+    """Return the operators without state that more than one other reads, or whose side outputs are read."""
+    readers: Counter[Node] = Counter()
+    for node in nodes:
+        for edge, copies in edges.read_by(node).items():
+            readers[edge.node] += copies
+    tagged = {node.parent for node in nodes if isinstance(node, SideOutputNode)}
+    return tuple(
+        node for node in nodes if isinstance(node, ChainNode) and (readers[node] > 1 or node in tagged)
+    )
+
+
+def _partitioned(one: Input, edge: Edge) -> Input:
+    """Return the input as its partitioner has it, where neither a key nor ``broadcast`` says it."""
+    if one.partitioning is not Partitioning.FORWARD or edge.partition is None:
+        return one
+    return attrs.evolve(one, partitioning=edge.partition.partitioning)
+
+
+def _settle(node: KeyedNode, number: int, parallelism: int, max_parallelism: int | None) -> KeyedOperator:
+    own_parallelism = node.parallelism or parallelism
+    chosen_max = node.max_parallelism or max_parallelism
+    own_max = chosen_max or default_max_parallelism(own_parallelism)
+    check_parallelism(own_parallelism, own_max)
+    operator_id = node.uid or f"{node.name}-{number}"
+    return KeyedOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
+
+
+def _check_unique(operator_ids: list[str]) -> None:
+    twice = {operator_id for operator_id in operator_ids if operator_ids.count(operator_id) > 1}
+    if twice:
+        raise ConfigurationError(f"two operators have the same uid: {', '.join(sorted(twice))}")

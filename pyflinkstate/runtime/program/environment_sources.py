@@ -1,0 +1,249 @@
+"""What an environment reads: the methods of ``StreamExecutionEnvironment`` that make streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, overload
+from urllib.parse import quote
+
+from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import Offset, SparkObject, TypedValue
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.plan import SourceNode
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, check_positive
+from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
+from pyflinkstate.runtime.program.stream_types import converted_at_source
+from pyflinkstate.runtime.sources import (
+    FORMATS,
+    RECORDS_PER_EPOCH,
+    BatchReaderSource,
+    CollectionSource,
+    DirectorySource,
+    FileSource,
+    PartitionOffsets,
+    QueryLog,
+    RateSource,
+    Source,
+    StreamFormat,
+    StreamingSource,
+    type_of_source,
+)
+from pyflinkstate.runtime.spark import spark as on_spark
+from pyflinkstate.runtime.storage import check_spark_reaches, child_uri
+from pyflinkstate.runtime.wire import SystemClock, steady
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import DataFrame
+
+
+class EnvironmentSources(StreamEnvironment):
+    """The sources of an environment."""
+
+    _settings: EnvironmentSettings
+    _job_name: str
+
+    @overload
+    def from_collection(
+        self, collection: Iterable[T], type_info: None = None, *, records_per_epoch: int = RECORDS_PER_EPOCH
+    ) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(
+        self,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T],
+        *,
+        records_per_epoch: int = RECORDS_PER_EPOCH,
+    ) -> DataStream[T]: ...
+
+    def from_collection(
+        self,
+        collection: Iterable[TypedValue],
+        type_info: TypeInformation[T] | None = None,
+        *,
+        records_per_epoch: int = RECORDS_PER_EPOCH,
+    ) -> DataStream[T]:
+        """Read a collection in its order; with checkpoints, ``records_per_epoch`` at a time.
+
+        Args:
+            collection: the records.
+            type_info: converts them: what stands for a row becomes a ``Row``, a ``FLOAT`` has 32 bits.
+            records_per_epoch: how many records are one epoch.
+
+        Raises:
+            BadRecordError: a record does not fit the type.
+        """
+        check_positive("records_per_epoch", records_per_epoch)
+        records = list(collection)
+        if type_info is not None:
+            records = converted_at_source(records, type_info, "collection")
+        is_fresh = type_info is not None and rebuilds(type_info)
+        return self._stream(CollectionSource(records, records_per_epoch, is_fresh), "collection", type_info)
+
+    def from_rdd(self, rdd: RDD[T], *, partitions_per_epoch: int | None = None) -> DataStream[T]:
+        """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
+
+        For an exact restart a partition must give the same records whenever it is computed.
+        """
+        return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
+
+    def _from_rdd(self, rdd: RDD[T], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream[T]:
+        if partitions_per_epoch is not None:
+            check_positive("partitions_per_epoch", partitions_per_epoch)
+        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
+
+    def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
+        """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`."""
+        return self._from_rdd(df.rdd, partitions_per_epoch, is_fresh=True).name("dataframe")
+
+    def from_files(
+        self,
+        directory: str,
+        format: str = "csv",
+        *,
+        files_per_epoch: int = 1,
+        max_files: int | None = None,
+        growing: bool = False,
+        **options: object,
+    ) -> DataStream:
+        """Read the files of a directory in the order of their names.
+
+        Args:
+            directory: a path or URI that driver and executors reach.
+            format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
+                (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
+            files_per_epoch: with checkpoints, how many files are one epoch.
+            max_files: read just the first so many.
+            growing: go on with files that appear later, without end. Each must be whole when it appears:
+                write it under another name and rename it.
+            **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
+                dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
+        """
+        check_positive("files_per_epoch", files_per_epoch)
+        if format not in FORMATS:
+            raise ConfigurationError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
+        try:
+            record_format = FORMATS[format](**options)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"format {format!r}: {error}") from error
+        source = DirectorySource(str(directory), record_format, files_per_epoch, max_files, growing)
+        source.check()
+        return self._stream(source, "files")
+
+    def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
+        """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
+        check_positive("rows_per_second", rows_per_second)
+        check_positive("partitions", partitions)
+        return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
+
+    def from_batch_reader(
+        self,
+        load: Callable[[str, str], DataFrame],
+        *,
+        latest: Callable[[Offset], Offset] | None = None,
+        max_records_per_epoch: int | None = None,
+    ) -> DataStream:
+        """Read what Spark's batch reader gives between two offsets, epoch by epoch, without end.
+
+        For Kafka::
+
+            def load(start, end):
+                reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
+                reader = reader.option("subscribe", "orders")
+                return reader.option("startingOffsets", start).option("endingOffsets", end).load()
+
+        Args:
+            load: makes a DataFrame of what lies between two offsets, given as text: ``"earliest"``,
+                ``"latest"``, or JSON.
+            latest: gives the newest offsets, a JSON value, from those reached. Without it they are found by
+                reading: the greatest ``offset`` of each ``topic`` and ``partition``. Kafka wants every
+                partition named, so where one may be without records ask Kafka for them (``end_offsets``).
+            max_records_per_epoch: without ``latest``, how many records an epoch has at most, about.
+        """
+        if latest is None:
+            latest = PartitionOffsets(load, max_records_per_epoch)
+        return self._stream(BatchReaderSource(load, latest), "batch reader")
+
+    def from_streaming(
+        self,
+        sdf: DataFrame,
+        *,
+        checkpoint_location: str | None = None,
+        trigger: dict[str, SparkObject] | None = None,
+    ) -> DataStream:
+        """Read a streaming DataFrame as Spark ``Row`` records: each batch of Spark's is an epoch.
+
+        The query runs under ``foreachBatch``. A batch is done for Spark when the state after it is durable,
+        so checkpointing must be enabled, and incremental checkpoints are advisable. Run again with the same
+        checkpoint directory and job name the job restores itself: of the retained checkpoints it takes the
+        one with which the query goes on exactly. After ``stop_with_savepoint`` name the savepoint with
+        :meth:`restore_from`: it may cover more than the checkpoints do.
+
+        Args:
+            sdf: with any source and any stateless operators.
+            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory. Needed
+                where that is on S3, which Spark reaches under other URIs.
+            trigger: as for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
+        """
+        if not getattr(sdf, "isStreaming", False):
+            raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
+
+        def location() -> str:
+            return checkpoint_location or self._default_location()
+
+        def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
+            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
+            return (writer.trigger(**trigger) if trigger else writer).start()
+
+        def open_log() -> QueryLog:
+            return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
+
+        return self._stream(StreamingSource(start, open_log), "streaming")
+
+    def _default_location(self) -> str:
+        storage = self._settings.checkpoints.get_checkpoint_storage()
+        assert storage is not None
+        directory = storage.checkpoint_path
+        check_spark_reaches(
+            directory,
+            "from_streaming() with checkpoints in",
+            "name a checkpoint_location that Spark reaches, such as s3a://...",
+        )
+        return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str = "source",
+        type_info: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Read a source: one of PyFlink's connectors, or a :class:`Source` of your own.
+
+        Args:
+            source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
+            watermark_strategy: gives records their event time.
+            source_name: what messages and counts call it.
+            type_info: of the records; they are checked against it.
+        """
+        if not isinstance(source, Source):
+            raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        stream = self._stream(source, source_name, type_of_source(source, type_info))
+        if watermark_strategy is None:
+            return stream
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed.node.is_of_source = True  # type: ignore[union-attr]
+        return timed
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
+        """Read the lines of a file, or of all files below a folder."""
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
+        return self.from_source(lines.build(), source_name="text file")
+
+    def _stream(self, source: Source, name: str, type_info: TypeInformation | None = None) -> DataStream:
+        return DataStream(self, SourceNode(source, name, type_info))

@@ -1,0 +1,57 @@
+"""What streams need of the environment that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pyflinkstate.api.values import Record, SparkSchema
+from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.plan import Node, SinkNode
+from pyflinkstate.runtime.program.execution_config import ExecutionConfig
+from pyflinkstate.runtime.program.job_client import JobClient
+from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.sinks import ForeachEpochSink
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import DataFrame
+
+
+class StreamEnvironment(Protocol):
+    """Runs what streams add up to; a ``StreamExecutionEnvironment`` is one."""
+
+    def get_config(self) -> ExecutionConfig:
+        """Return how jobs are to run."""
+
+    def get_parallelism(self) -> int:
+        """Return the number of subtasks of each keyed operator."""
+
+    def runs_in_batch(self, node: Node) -> bool:
+        """Return whether what reads ``node`` gives its results when the input has ended."""
+
+    def next_assigner_id(self) -> str:
+        """Return a new id for an assigner of watermarks; the same in each run of a program."""
+
+    def add_sink_node(self, node: SinkNode) -> None:
+        """Have the next job write to a sink."""
+
+    def foreach_epoch_sink(
+        self, function: Callable[[DataFrame, int], None], schema: SparkSchema
+    ) -> ForeachEpochSink:
+        """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
+
+    def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
+        """Run the job up to ``node`` and iterate over its records."""
+
+    def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
+        """Run the job up to ``node`` and return its records as an RDD."""
+
+    def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
+        """Run the job up to ``node`` and return its records as a DataFrame."""
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run everything that leads to a sink, to the end of the input."""
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""

@@ -1,0 +1,86 @@
+"""What streams do with the functions that they are given: check, name and adapt them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyflinkstate.api.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from pyflinkstate.api.context import RuntimeContext
+from pyflinkstate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    ProcessFunction,
+)
+from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.runtime.operators import close_function, open_function
+
+_RICH: dict[str, type] = {
+    "map": MapFunction,
+    "flat_map": FlatMapFunction,
+    "filter": FilterFunction,
+}
+
+
+def name_of(func: UserFunction, kind: str) -> str:
+    """Return what an operator is called that its user gives no name."""
+    if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
+        return type(func).__name__
+    if isinstance(func, KeyedProcessFunction):
+        return type(func).__name__
+    name = getattr(func, "__name__", kind)
+    return kind if name == "<lambda>" else name
+
+
+def check_callable(kind: str, func: UserFunction) -> None:
+    """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
+    if not isinstance(func, _RICH[kind]) and not callable(func):
+        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
+
+
+def refuse_checkpointed(func: UserFunction) -> None:
+    """Raise ``UnsupportedFeatureError`` where a function without keys wants to take part in checkpoints."""
+    if isinstance(func, CheckpointedFunction):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
+            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+        )
+
+
+class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
+    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
+
+    def __init__(self, kind: str, func: UserFunction) -> None:
+        self._kind = kind
+        self._func = func
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.initialize_state(context)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        if isinstance(self._func, CheckpointedFunction):
+            self._func.snapshot_state(context)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        open_function(self._func, runtime_context)
+        rich = isinstance(self._func, _RICH[self._kind])
+        self._call = getattr(self._func, self._kind) if rich else self._func
+
+    def close(self) -> None:
+        close_function(self._func)
+
+    def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record] | None:
+        result = self._call(value)
+        if self._kind == "map":
+            return (result,)
+        if self._kind == "filter":
+            return (value,) if result else None
+        flat: Iterable[Record] | None = result
+        return flat

@@ -1,0 +1,68 @@
+"""What a user sets about where checkpoints go (``pyflink.datastream.FileSystemCheckpointStorage``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import attrs
+
+from pyflinkstate.errors import (
+    ConfigurationError,
+)
+from pyflinkstate.runtime.storage.uris import absolute
+
+#: Flink's defaults for ``data-inline-threshold`` and ``write-buffer-size``, and the first one's maximum.
+INLINE_THRESHOLD_BYTES = 20 * 1024
+WRITE_BUFFER_BYTES = 4096
+MAX_INLINE_THRESHOLD_BYTES = 1024 * 1024
+
+
+def _absolute_path(path: str | Path) -> str:
+    return absolute(str(path))
+
+
+@attrs.frozen
+class FileSystemCheckpointStorage:
+    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
+
+    Args:
+        checkpoint_path: a path or URI that driver and executors reach.
+        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
+            (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
+        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
+
+    Raises:
+        ConfigurationError: a size is out of bounds.
+    """
+
+    #: The greatest ``file_state_size_threshold``.
+    MAX_FILE_STATE_THRESHOLD: ClassVar[int] = MAX_INLINE_THRESHOLD_BYTES
+
+    checkpoint_path: str = attrs.field(converter=_absolute_path)
+    file_state_size_threshold: int = attrs.field(default=INLINE_THRESHOLD_BYTES)
+    write_buffer_size: int = attrs.field(default=WRITE_BUFFER_BYTES)
+
+    @file_state_size_threshold.validator
+    def _check_threshold(self, _: object, value: int) -> None:
+        if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
+            raise ConfigurationError(
+                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+            )
+
+    @write_buffer_size.validator
+    def _check_buffer(self, _: object, value: int) -> None:
+        if type(value) is not int or value < 0:
+            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
+
+    def get_checkpoint_path(self) -> str:
+        """Return where checkpoints go."""
+        return self.checkpoint_path
+
+    def get_min_file_size_threshold(self) -> int:
+        """Return up to how many bytes a file travels inside ``_metadata``."""
+        return self.file_state_size_threshold
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are collected before a file is written to."""
+        return self.write_buffer_size

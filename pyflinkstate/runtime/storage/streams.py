@@ -1,0 +1,190 @@
+"""The streams of one checkpoint: where state files are made, and read from."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
+    ByteStreamStateHandle,
+    FileStateHandle,
+    StreamStateHandle,
+    is_state_path,
+)
+from pyflinkstate.errors import (
+    CheckpointStorageError,
+    CorruptCheckpointError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime.storage.durable import (
+    flush_file,
+)
+from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.settings import INLINE_THRESHOLD_BYTES, WRITE_BUFFER_BYTES
+from pyflinkstate.runtime.storage.uris import open_file_system
+
+#: The file that makes a folder a checkpoint; it holds small state, too.
+METADATA = "_metadata"
+
+
+@contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Tell what the file system raises as ``CheckpointStorageError``."""
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
+
+
+def open_checkpoint(uri: str) -> CheckpointFolder:
+    """Return what reads the checkpoint at a URI or path."""
+    with storage_errors(f"open {uri}"):
+        return CheckpointFolder(*open_file_system(uri))
+
+
+@attrs.frozen
+class CheckpointFolder:
+    """The files of one checkpoint: makes streams, and reads ranges of finished ones."""
+
+    file_system: fs.FileSystem
+    folder: str
+    inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
+    write_buffer_bytes: int = WRITE_BUFFER_BYTES
+    #: Leads the names of new files; may lead out of the folder.
+    prefix: str = ""
+
+    def create(self) -> FsCheckpointStateOutputStream:
+        """Open a stream; no file is made until the inline threshold is passed."""
+        name = f"{self.prefix}{uuid.uuid4().hex}"
+        path = self._path_of(name)
+        return FsCheckpointStateOutputStream(
+            lambda: self.file_system.open_output_stream(path),
+            lambda: self.file_system.delete_file(path),
+            name,
+            self.inline_threshold_bytes,
+            self.write_buffer_bytes,
+            lambda: flush_file(self.file_system, path),
+        )
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Delete a file of the checkpoint; what is inline has none."""
+        if isinstance(handle, FileStateHandle):
+            with storage_errors(f"delete {self.describe(handle)}"):
+                self.file_system.delete_file(self._checked_path_of(handle.path))
+
+    def _path_of(self, name: str) -> str:
+        return posixpath.normpath(f"{self.folder}/{name}")
+
+    def _checked_path_of(self, name: str) -> str:
+        """Return the path of a state file, which is the checkpoint's own or shared by its job."""
+        path = self._path_of(name)
+        if not is_state_path(name):
+            raise CorruptCheckpointError(f"{path} is no file of the checkpoint in {self.folder}", file=path)
+        shared = name.startswith(SHARED_PREFIX)
+        check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
+        return path
+
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``; see ``backends.format.StateReader``."""
+        what = self.describe(handle)
+        if isinstance(handle, ByteStreamStateHandle):
+            data = handle.data[offset : offset + length]
+        else:
+            data = self._read_file(handle, offset, length, what)
+        if len(data) != length:
+            raise CorruptCheckpointError(
+                f"{what} is damaged: it is truncated, {length} bytes are missing at {offset}", file=what
+            )
+        return data
+
+    def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
+        try:
+            with self.file_system.open_input_file(self._checked_path_of(handle.path)) as file:
+                # Arrow makes room for as many bytes as it is asked for.
+                length = max(0, min(length, file.size() - offset))
+                return bytes(file.read_at(length, offset)) if length else b""
+        except FileNotFoundError:
+            raise CorruptCheckpointError(f"{what} is missing", file=what) from None
+        except OSError as error:
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {error}") from error
+
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the path, for messages."""
+        if isinstance(handle, ByteStreamStateHandle):
+            return f"{self.folder}/{METADATA}"
+        return self._path_of(handle.path)
+
+
+class FsCheckpointStateOutputStream:
+    """Keeps small state in memory and writes larger to a file, through a buffer.
+
+    Flink: ``FsCheckpointStateOutputStream``. The buffer is as large as the inline threshold, or as
+    ``write_buffer_bytes`` where that is more. No file is made before it overflows.
+    """
+
+    def __init__(
+        self,
+        open_file: Callable[[], ArrowObject],
+        delete_file: Callable[[], None],
+        name: str,
+        inline_threshold_bytes: int,
+        write_buffer_bytes: int = WRITE_BUFFER_BYTES,
+        flush_file: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._open_file = open_file
+        self._delete_file = delete_file
+        self._flush_file = flush_file
+        self._name = name
+        self._inline_threshold_bytes = inline_threshold_bytes
+        self._buffer_bytes = max(inline_threshold_bytes, write_buffer_bytes)
+        self._buffer = bytearray()
+        self._file: ArrowObject = None
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._size += len(data)
+        with storage_errors(f"write {self._name}"):
+            if len(self._buffer) + len(data) <= self._buffer_bytes:
+                self._buffer += data
+                return
+            self._flush()
+            if len(data) > self._buffer_bytes:
+                self._file.write(data)
+            else:
+                self._buffer += data
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        if self._buffer:
+            self._file.write(bytes(self._buffer))
+            self._buffer.clear()
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Finish, and tell where the bytes are: they outlast a power cut."""
+        if self._file is None and self._size <= self._inline_threshold_bytes:
+            return ByteStreamStateHandle(bytes(self._buffer))
+        with storage_errors(f"close {self._name}"):
+            self._flush()
+            self._file.close()
+            self._flush_file()
+        return FileStateHandle(self._name, self._size)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+            with suppress(OSError, pa.ArrowException):
+                self._delete_file()

@@ -1,0 +1,200 @@
+"""What any engine owes the job master: each is tested by a class derived from :class:`EngineContract`.
+
+An engine is an ``EpochRunner``: it runs the tasks of an epoch somewhere, tells once how that ended, can be
+told to give up, and says of itself whether something still runs.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from support_job import control
+from support_runtime import PATIENCE_S
+
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
+from pyflinkstate.runtime.job.deployment import Deployments
+from pyflinkstate.runtime.plan import ChainNode, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.sinks import DriverSink
+from pyflinkstate.runtime.sources import CollectionSource
+from pyflinkstate.runtime.tasks import DriverLink, TaskLink
+from pyflinkstate.runtime.wire import SlotId, TaskReport, decode_values
+
+RECORDS = [3, 1, 2]
+SECRET = b"s" * 32
+SLOT = SlotId("nobody", 0)
+
+
+@attrs.define
+class Epochs:
+    """Makes requests for an engine, and waits for what it tells."""
+
+    engine: EpochRunner
+    link: Callable[[int], TaskLink]
+    mail: queue.SimpleQueue[Any]
+    ended: queue.SimpleQueue[EpochEnded] = attrs.Factory(queue.SimpleQueue)
+    number: int = 0
+    #: The threads on which the engine told of an end.
+    told_on: list[int] = attrs.Factory(list)
+
+    def hear(self, ended: EpochEnded) -> None:
+        """Take the word of the engine."""
+        self.told_on.append(threading.get_ident())
+        self.ended.put(ended)
+
+    def start(self, *functions: tuple[str, Callable[[Any], Any]]) -> None:
+        """Have the engine run an epoch of ``RECORDS`` through operators, each a kind and a function."""
+        self.number += 1
+        source = CollectionSource(RECORDS, len(RECORDS))
+        node: Node = SourceNode(source, "numbers")
+        for kind, function in functions:
+            node = ChainNode(node, kind, function, kind)
+        plan = make_plan([SinkNode(node, DriverSink(lambda *_: None), "sink")], 1, None)
+        start = source.initial_offset()
+        epoch = source.plan(start, source.latest_offset(start, whole=True).end)
+        name = f"test: epoch {self.number}"
+        link = self.link(self.number)
+        self.engine.start(EpochRequest(plan, link, epoch, None, {}, name, CodeBook(plan)), self.hear)
+
+    def end(self) -> EpochEnded:
+        """Wait for the word of the engine."""
+        return self.ended.get(timeout=PATIENCE_S)
+
+    def rows(self) -> list[Any]:
+        """Wait for an epoch that ends well; returns what was written."""
+        ended = self.end()
+        assert ended.error is None, ended.error
+        assert ended.results is not None
+        ((*frames,),) = ended.results
+        return [row for _, frame in frames for row in decode_values(frame)]
+
+    def reports(self) -> list[TaskReport]:
+        """Return what tasks have told until now."""
+        found = []
+        while not self.mail.empty():
+            found.append(self.mail.get())
+        return [mail for mail in found if isinstance(mail, TaskReport)]
+
+
+def waiting_for(path: str) -> Callable[[int], int]:
+    """Return a function that goes on when a file is there."""
+
+    def wait(number: int) -> int:
+        import os
+
+        while not os.path.exists(path):
+            pass
+        return number
+
+    return wait
+
+
+def endless(path: str) -> Callable[[int], Iterator[int]]:
+    """Return a function that makes a file, and then gives records for ever."""
+
+    def give(number: int) -> Iterator[int]:
+        open(path, "w").close()
+        while True:
+            yield number
+
+    return give
+
+
+@contextmanager
+def driver_of(engine: EpochRunner) -> Iterator[Epochs]:
+    """Serve the tasks of an engine as a job master does."""
+    plan = make_plan(
+        [SinkNode(SourceNode(CollectionSource([], 1), "none"), DriverSink(print), "sink")], 1, None
+    )
+    mail: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    server = control(SECRET, mail, Deployments(plan, HashMapStateBackend(), None, False, None))
+    server.new_attempt(0)
+    try:
+        yield Epochs(engine, lambda number: TaskLink(DriverLink(server.address, SECRET, 0), number), mail)
+    finally:
+        server.close()
+
+
+class EngineContract:
+    """The tests; a derived class has a fixture ``engine``."""
+
+    @pytest.fixture
+    def epochs(self, engine: EpochRunner) -> Iterator[Epochs]:
+        with driver_of(engine) as epochs:
+            yield epochs
+
+    def test_an_epoch_gives_what_its_tasks_have_written(self, epochs: Epochs) -> None:
+        epochs.start(("map", lambda number: number * 10))
+        assert epochs.rows() == [30, 10, 20]
+
+    def test_tasks_have_told_what_they_counted_before_the_epoch_ends(self, epochs: Epochs) -> None:
+        epochs.start(("filter", lambda number: number > 1))
+        assert epochs.rows() == [3, 2]
+        counts = Counter[str]()
+        for report in epochs.reports():
+            counts.update(report.counts)
+        assert (counts["numbers.records_out"], counts["filter.records_dropped"]) == (3, 1)
+
+    def test_epochs_run_one_after_the_other(self, epochs: Epochs) -> None:
+        for factor in range(3):
+            epochs.start(("map", lambda number, factor=factor: number * factor))
+            assert epochs.rows() == [number * factor for number in RECORDS]
+
+    def test_a_function_that_raises_fails_the_epoch_and_not_the_engine(self, epochs: Epochs) -> None:
+        epochs.start(("map", lambda number: 1 // (number - 1)))
+        ended = epochs.end()
+        assert ended.results is None
+        assert isinstance(ended.error, PyFlinkStateError)
+        epochs.start(("map", lambda number: number))
+        assert epochs.rows() == RECORDS
+
+    def test_the_word_comes_once_and_from_another_thread(self, epochs: Epochs) -> None:
+        for _ in range(2):
+            epochs.start(("map", lambda number: number))
+            epochs.rows()
+        assert len(epochs.told_on) == 2
+        assert threading.get_ident() not in epochs.told_on
+
+    def test_something_runs_until_the_word_has_come(self, epochs: Epochs, tmp_path: Path) -> None:
+        go_on = tmp_path / "go on"
+        epochs.start(("map", waiting_for(str(go_on))))
+        assert epochs.engine.lost() is None
+        go_on.touch()
+        assert epochs.rows() == RECORDS
+
+    def test_an_epoch_that_is_cancelled_ends(self, epochs: Epochs, tmp_path: Path) -> None:
+        started = tmp_path / "started"
+        epochs.start(("flat_map", endless(str(started))))
+        while not started.exists():
+            assert epochs.engine.lost() is None
+        epochs.engine.cancel()
+        ended = epochs.end()
+        assert ended.results is None
+        assert isinstance(ended.error, PyFlinkStateError)
+
+    def test_after_a_cancelled_epoch_the_next_one_runs(self, epochs: Epochs, tmp_path: Path) -> None:
+        self.test_an_epoch_that_is_cancelled_ends(epochs, tmp_path)
+        epochs.start(("map", lambda number: number))
+        assert epochs.rows() == RECORDS
+
+    def test_where_nothing_runs_there_is_nothing_to_cancel(self, epochs: Epochs) -> None:
+        epochs.engine.cancel()
+        epochs.start(("map", lambda number: number))
+        assert epochs.rows() == RECORDS
+        epochs.engine.cancel()
+
+    def test_slots_that_cannot_start_are_an_error(self, epochs: Epochs) -> None:
+        nobody = TaskLink(DriverLink(epochs.link(0).driver.address, b"x" * 32, 0), 0)
+        epochs.engine.start_slots(SlotsRequest(nobody, (SLOT,), "test: slots"), epochs.hear)
+        ended = epochs.end()
+        assert ended.results is None
+        assert isinstance(ended.error, PyFlinkStateError)

@@ -1,0 +1,217 @@
+"""A program that checkers find nothing wrong with: every class has its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from typing_extensions import assert_type
+
+from pyflinkstate import (
+    AggregateFunction,
+    AggregatingState,
+    AggregatingStateDescriptor,
+    DataStream,
+    FlatMapFunction,
+    KeyedStream,
+    ListState,
+    ListStateDescriptor,
+    MapFunction,
+    MapState,
+    MapStateDescriptor,
+    ProcessFunction,
+    ReduceFunction,
+    ReducingState,
+    ReducingStateDescriptor,
+    Row,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+    TypeInformation,
+    Types,
+    ValueState,
+    ValueStateDescriptor,
+)
+from pyflinkstate.common import Time
+from pyflinkstate.datastream import (
+    CoMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    OutputTag,
+)
+from pyflinkstate.datastream.functions import ProcessWindowFunction
+from pyflinkstate.datastream.window import TimeWindow, TumblingEventTimeWindows
+
+Order = tuple[str, int]
+LATE: OutputTag[str] = OutputTag("late", Types.STRING())
+
+
+class Mean(AggregateFunction[int, tuple[int, int], float]):
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: tuple[int, int], acc_b: tuple[int, int]) -> tuple[int, int]:
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+class Greatest(ReduceFunction[int]):
+    def reduce(self, value1: int, value2: int) -> int:
+        return max(value1, value2)
+
+
+class Spend(KeyedProcessFunction[str, Order, str]):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total: ValueState[int] = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+        self.amounts: ListState[int] = runtime_context.get_list_state(
+            ListStateDescriptor("amounts", Types.LONG())
+        )
+        self.days: MapState[str, int] = runtime_context.get_map_state(
+            MapStateDescriptor("days", Types.STRING(), Types.LONG())
+        )
+        self.most: ReducingState[int] = runtime_context.get_reducing_state(
+            ReducingStateDescriptor("most", Greatest(), Types.LONG())
+        )
+        self.mean: AggregatingState[int, float] = runtime_context.get_aggregating_state(
+            AggregatingStateDescriptor("mean", Mean())
+        )
+        least = ReducingStateDescriptor("least", min_of_two, Types.LONG())
+        assert_type(runtime_context.get_reducing_state(least), ReducingState[int])
+
+    def process_element(
+        self, value: Order, ctx: KeyedProcessFunction.Context[str]
+    ) -> Iterable[str | tuple[OutputTag[str], str]]:
+        assert_type(self.total.value(), int | None)
+        self.total.update((self.total.value() or 0) + value[1])
+        self.amounts.add(value[1])
+        self.days.put("monday", value[1])
+        self.most.add(value[1])
+        self.mean.add(value[1])
+        assert_type(self.mean.get(), float | None)
+        assert_type(ctx.get_current_key(), str)
+        yield value[0].upper()
+        yield LATE, "late"
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext[str]) -> Iterable[str]:
+        yield ctx.get_current_key()
+
+
+class Plain(KeyedProcessFunction):
+    """Without parameters, as in PyFlink: anything goes."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count"))
+
+    def process_element(self, value, ctx):  # type: ignore[no-untyped-def]
+        self.count.update(value)
+        yield value
+
+
+class Length(MapFunction[str, int]):
+    def map(self, value: str) -> int:
+        return len(value)
+
+
+class Words(FlatMapFunction[str, str]):
+    def flat_map(self, value: str) -> Iterable[str]:
+        yield from value.split()
+
+
+class Anything(MapFunction[object, str]):
+    def map(self, value: object) -> str:
+        return str(value)
+
+
+class Sizes(ProcessFunction[str, int]):
+    def process_element(self, value: str, ctx: ProcessFunction.Context) -> Iterable[int]:
+        yield len(value)
+
+
+class ByName(KeySelector[Order, str]):
+    def get_key(self, value: Order) -> str:
+        return value[0]
+
+
+class Join(CoMapFunction[str, int, str]):
+    def map1(self, value: str) -> str:
+        return value
+
+    def map2(self, value: int) -> str:
+        return str(value)
+
+
+class Count(ProcessWindowFunction[Order, int, str, TimeWindow]):
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Iterable[Order]
+    ) -> Iterable[int]:
+        assert_type(context.window(), TimeWindow)
+        yield sum(amount for _, amount in elements)
+
+
+TOTAL = ValueStateDescriptor("total", Types.LONG())
+RATES = MapStateDescriptor("rates", Types.STRING(), Types.DOUBLE())
+
+
+class Convert(KeyedBroadcastProcessFunction[str, Order, tuple[str, float], float]):
+    def process_element(
+        self, value: Order, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext[str]
+    ) -> Iterable[float]:
+        yield value[1] * (ctx.get_broadcast_state(RATES).get(value[0]) or 1.0)
+
+    def process_broadcast_element(
+        self, value: tuple[str, float], ctx: KeyedBroadcastProcessFunction.Context
+    ) -> None:
+        ctx.get_broadcast_state(RATES).put(*value)
+        ctx.apply_to_keyed_state(TOTAL, add_one)
+
+
+def add_one(key: str, state: ValueState[int]) -> None:
+    state.update((state.value() or 0) + len(key))
+
+
+def min_of_two(one: int, other: int) -> int:
+    return min(one, other)
+
+
+def later(_: Order, other: Order) -> Order:
+    return other
+
+
+def windows_of_a_second() -> TumblingEventTimeWindows:
+    return TumblingEventTimeWindows.of(Time.seconds(1))
+
+
+def run(env: StreamExecutionEnvironment) -> None:
+    orders = env.from_collection([("ann", 1), ("bob", 2)])
+    assert_type(orders, DataStream[Order])
+    keyed = orders.key_by(ByName(), key_type=Types.STRING())
+    assert_type(keyed, KeyedStream[str, Order])
+    spent = keyed.process(Spend(), output_type=Types.STRING())
+    assert_type(spent, DataStream[str])
+    assert_type(spent.get_side_output(LATE), DataStream[str])
+    assert_type(spent.flat_map(Words()).map(Length()), DataStream[int])
+    assert_type(spent.process(Sizes()).map(Anything()), DataStream[str])
+    assert_type(spent.map(lambda text: len(text)), DataStream[int])
+    assert_type(keyed.reduce(lambda one, other: (one[0], one[1] + other[1])), DataStream[Order])
+    assert_type(keyed.sum(1), DataStream[Order])
+    assert_type(spent.connect(spent.map(Length())).map(Join()), DataStream[str])
+    windows = keyed.window(windows_of_a_second())
+    assert_type(windows.process(Count()), DataStream[int])
+    assert_type(windows.reduce(later), DataStream[Order])
+    assert_type(windows.reduce(later, Count()), DataStream[int])
+    assert_type(spent.map(Length()).window_all(windows_of_a_second()).aggregate(Mean()), DataStream[float])
+    rates = env.from_collection([("ann", 1.5)]).broadcast(RATES)
+    assert_type(keyed.connect(rates).process(Convert()), DataStream[float])
+    rows = env.from_collection([("ann", 1)], Types.ROW([Types.STRING(), Types.LONG()]))
+    assert_type(rows, DataStream[Row])
+    for text in spent.execute_and_collect():
+        assert_type(text, str)
+    keyed.process(Plain()).map(str).print()
+    fields = [Types.STRING(), Types.LONG()]
+    Types.TUPLE(fields)
+    nested: TypeInformation[dict[str, list[int]]] = Types.MAP(Types.STRING(), Types.LIST(Types.LONG()))
+    print(nested)
