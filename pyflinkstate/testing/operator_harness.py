@@ -30,7 +30,7 @@ from pyflinkstate.runtime.wire import (
     ChannelEvent,
     CheckpointTrigger,
     FrameTime,
-    KeyedFrame,
+    InputFrame,
     MetricValues,
     OperatorMetrics,
     WatermarkMerger,
@@ -127,7 +127,7 @@ class OperatorHarness(WithOutput):
         self.subtask.process_frame(frame, output)
         return fired + self._collect(output)
 
-    def _frame(self, number: int, value: Record, timestamp: int | None) -> KeyedFrame:
+    def _frame(self, number: int, value: Record, timestamp: int | None) -> InputFrame:
         record = [isolated(value)]  # a job pickles it
         frames = dict(self._split[number](record, None if timestamp is None else [timestamp]))
         if self._part.subtask not in frames:

@@ -12,11 +12,11 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import (
     ChainedOperator,
     ChainNode,
-    KeyedNode,
     Node,
     Partitioning,
     PartitionNode,
     SourceNode,
+    StatefulNode,
 )
 from pyflinkstate.runtime.program import DataStream, EnvironmentSettings, ExecutionConfig
 from pyflinkstate.runtime.sources import CollectionSource
@@ -75,7 +75,7 @@ def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
     sources = [SourceNode(CollectionSource([]), f"test input {n}") for n in _numbers(build)]
     built = build(*(DataStream(env, source) for source in sources))
     node = built.node if isinstance(built, DataStream) else None
-    if isinstance(node, KeyedNode):
+    if isinstance(node, StatefulNode):
         return _stateful(node, options)
     if isinstance(node, ChainNode):
         return OneInputOperatorHarness(*_chain(node), **options)
@@ -108,7 +108,7 @@ def _check_first(node: Node) -> None:
         )
 
 
-def _stateful(node: KeyedNode, options: dict[str, Any]) -> Any:
+def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
     inputs = node.inputs()
     for one in inputs:
         _check_first(one.parent)

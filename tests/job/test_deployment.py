@@ -18,8 +18,8 @@ from pyflinkstate.backends.keys.key_groups import key_group_range
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.job.deployment import Deployments, fit
-from pyflinkstate.runtime.plan.job_plan import JobPlan, KeyedOperator
-from pyflinkstate.runtime.plan.nodes import KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.job_plan import JobPlan, SettledOperator
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import SlotId
 
@@ -48,8 +48,8 @@ def metadata(*, raw: bool = False) -> CheckpointMetadata:
 
 def plan(key_type: TypeInformation) -> JobPlan:
     source = SourceNode(CollectionSource([]), "source")
-    node = KeyedNode(source, lambda value: value, key_type, function=print, name="sums")
-    return JobPlan(source, (), (KeyedOperator("sums", "sums", node, 4, 128, False),))
+    node = StatefulNode(source, lambda value: value, key_type, function=print, name="sums")
+    return JobPlan(source, (), (SettledOperator("sums", "sums", node, 4, 128, False),))
 
 
 def assigned(key_type: TypeInformation) -> list[int]:

@@ -21,7 +21,7 @@ from support_runtime import PICKLED
 
 from pyflinkstate.errors import CheckpointFailuresExceededError, CheckpointStorageError, PyFlinkStateError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink, ForeachEpochSink
@@ -86,10 +86,10 @@ def left_behind(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if ".inprogress" in path.name]
 
 
-def counting(padding: int) -> KeyedNode:
+def counting(padding: int) -> StatefulNode:
     """Counts three keys; ``padding`` bytes of each decide whether state is in files of its own."""
     count = Count(random.Random(0).randbytes(padding))
-    return KeyedNode(numbers(EPOCHS * 3), lambda number: number % 3, PICKLED, count, "count")
+    return StatefulNode(numbers(EPOCHS * 3), lambda number: number % 3, PICKLED, count, "count")
 
 
 EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))

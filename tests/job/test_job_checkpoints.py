@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.job.observe import EpochStats
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -383,7 +383,7 @@ class TestSourceThatHasNothing:
 
 
 def hearing(parent: Any, storage: CheckpointStorage, function: HearOfCheckpoints) -> JobRun:
-    node = KeyedNode(parent, lambda n: 0, PICKLED, function, "process")
+    node = StatefulNode(parent, lambda n: 0, PICKLED, function, "process")
     return JobRun(node, DriverSink(lambda *_: None), storage)
 
 
@@ -441,7 +441,7 @@ class TestFallBack:
     @pytest.fixture
     def run(self, storage: CheckpointStorage, tmp_path: Path) -> JobRun:
         run = JobRun(numbers(), FileSink(str(tmp_path / "out")), storage)
-        run.end = KeyedNode(paced(run, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
+        run.end = StatefulNode(paced(run, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
         run.checkpoints = CheckpointSettings(interval_ms=0, num_retained=2)
         return run
 
@@ -461,7 +461,7 @@ class TestFallBack:
 
     def again(self, run: JobRun, storage: CheckpointStorage, **changes: Any) -> JobRun:
         made = attrs.evolve(run, runner=LocalRunner(), heard=Heard(), restore=latest(storage), **changes)
-        made.end = KeyedNode(paced(made, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
+        made.end = StatefulNode(paced(made, *"aaaaa"), lambda record: record[0], PICKLED, Count(), "process")
         made.sink = FileSink(run.sink.directory)
         return made
 

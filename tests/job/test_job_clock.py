@@ -15,7 +15,7 @@ from support_runtime import PICKLED, ManualClock
 from pyflinkstate.errors import CheckpointFailuresExceededError, JobFailedError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.nodes import KeyedNode
+from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
@@ -79,7 +79,7 @@ def test_a_checkpoint_says_when_it_was_triggered_by_the_clock_on_the_wall(
 
 
 def acted(storage: CheckpointStorage, act: Any, timeout_ms: int) -> JobRun:
-    keyed = KeyedNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
+    keyed = StatefulNode(numbers(), lambda n: n % 4, PICKLED, None, "process")  # type: ignore[arg-type]
     settings = CheckpointSettings(interval_ms=10**9, timeout_ms=timeout_ms)
     sink = DriverSink(lambda *_: None)
     return JobRun(keyed, sink, storage, parallelism=2, runner=ActingRunner(act), checkpoints=settings)

@@ -22,7 +22,7 @@ from pyflinkstate.errors import BadRecordError, SparkJobError
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.nodes import KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
@@ -131,7 +131,9 @@ class Shop:
 
     def run(self, **settings: Any) -> JobRun:
         source = PacedSource(CollectionSource(RECORDS, RECORDS_PER_EPOCH), lambda: made.settled())
-        node = KeyedNode(SourceNode(source, "orders"), lambda record: record[0], PICKLED, Basket(), "process")
+        node = StatefulNode(
+            SourceNode(source, "orders"), lambda record: record[0], PICKLED, Basket(), "process"
+        )
         sink = DriverSink(lambda _, values: self.out.extend(values))
         made = JobRun(node, sink, self.storage, **settings)
         made.runner.before = lambda request: self.look(made, request)
@@ -223,7 +225,7 @@ def poisoned(
     """Return a job over these records, and its output."""
     out: list[Any] = []
     source = PacedSource(CollectionSource(RECORDS_WITH_POISON, 3), lambda: made.settled())
-    node = KeyedNode(
+    node = StatefulNode(
         SourceNode(source, "records"), lambda record: record[0], PICKLED, Poisoned(gate), "process"
     )
     made = JobRun(node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
@@ -325,7 +327,7 @@ def acted(storage: CheckpointStorage, act: Act, count: int = 12, **settings: Any
     """Return a job of three numbers an epoch, over acted slots, that waits for each checkpoint."""
     writer = Writer(storage)
     source = PacedSource(CollectionSource(list(range(count)), 3), lambda: made.settled())
-    node = KeyedNode(SourceNode(source, "numbers"), lambda n: n, PICKLED, Basket(), "process")
+    node = StatefulNode(SourceNode(source, "numbers"), lambda n: n, PICKLED, Basket(), "process")
     runner = ActingRunner(lambda request, slots: act(writer, request, slots))
     made = JobRun(
         node, DriverSink(lambda *_: None), storage, parallelism=len(SLOTS), runner=runner, **settings

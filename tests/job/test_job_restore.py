@@ -21,7 +21,7 @@ from pyflinkstate.errors import (
     SparkJobError,
 )
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
@@ -159,8 +159,8 @@ def test_an_operator_without_state_may_be_gone(storage: CheckpointStorage) -> No
     assert keyed_run(storage, empty).job().job_id
 
 
-def keyed(**settings: Any) -> KeyedNode:
-    return KeyedNode(numbers(), lambda n: n, PICKLED, Echo(), "process", **settings)
+def keyed(**settings: Any) -> StatefulNode:
+    return StatefulNode(numbers(), lambda n: n, PICKLED, Echo(), "process", **settings)
 
 
 def keyed_run(storage: CheckpointStorage, operator: OperatorState, **settings: Any) -> JobRun:

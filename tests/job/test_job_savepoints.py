@@ -27,7 +27,7 @@ from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, Savepoi
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -297,7 +297,7 @@ class TestThatFails:
 
 
 def acted(storage: CheckpointStorage, act: Any, **settings: Any) -> JobRun:
-    node = KeyedNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
+    node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
     return JobRun(
         node, DriverSink(lambda *_: None), storage, parallelism=2, runner=ActingRunner(act), **settings
     )
@@ -427,8 +427,8 @@ class TestBesideCheckpoints:
 # --- real slots ----------------------------------------------------------------------------------------
 
 
-def counting(parent: Any, uid: str) -> KeyedNode:
-    return KeyedNode(parent, lambda record: record[0], PICKLED, Count(), uid, uid=uid)
+def counting(parent: Any, uid: str) -> StatefulNode:
+    return StatefulNode(parent, lambda record: record[0], PICKLED, Count(), uid, uid=uid)
 
 
 def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(

@@ -43,7 +43,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
-from pyflinkstate.runtime.plan.nodes import KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
@@ -66,8 +66,8 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_module, "TICK_S", 0.01)
 
 
-def keyed(function: Any = None, **settings: Any) -> KeyedNode:
-    return KeyedNode(numbers(), lambda n: n % 4, PICKLED, function or Echo(), "process", **settings)
+def keyed(function: Any = None, **settings: Any) -> StatefulNode:
+    return StatefulNode(numbers(), lambda n: n % 4, PICKLED, function or Echo(), "process", **settings)
 
 
 def acted(storage: CheckpointStorage, act: Any = acknowledge, **settings: Any) -> JobRun:
@@ -332,7 +332,7 @@ def test_what_slots_of_an_older_attempt_say_is_not_heeded(storage: CheckpointSto
 
 def counted(out: list[Any], storage: CheckpointStorage | None, **settings: Any) -> JobRun:
     return JobRun(
-        KeyedNode(numbers(40, 10), lambda n: n % 4, PICKLED, Count(), "process"),
+        StatefulNode(numbers(40, 10), lambda n: n % 4, PICKLED, Count(), "process"),
         DriverSink(lambda _, values: out.extend(values)),
         storage,
         **settings,

@@ -43,7 +43,7 @@ from pyflinkstate.runtime.checkpoints.run_claim import CHECK_INTERVAL_MS, RunCla
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -96,7 +96,7 @@ class Shop:
         made.heard = Heard()
         made.checkpoints = self.settings
         source = PacedSource(CollectionSource(list(range(80)), 10), made.settled)
-        made.end = KeyedNode(
+        made.end = StatefulNode(
             SourceNode(source, "numbers"), lambda n: n % 7, PICKLED, function or Count(), "count", uid="count"
         )
         return made

@@ -13,11 +13,11 @@ from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
-    KeyedNode,
     Node,
     SideOutputNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     UnionNode,
 )
 from pyflinkstate.runtime.sinks.sinks import DriverSink
@@ -29,8 +29,8 @@ def source(name: str = "collection") -> SourceNode:
     return SourceNode(CollectionSource([1, 2, 3]), name)
 
 
-def keyed(parent: Node, name: str = "process", **settings: Any) -> KeyedNode:
-    return KeyedNode(parent, str, PICKLED, Echo(), name, **settings)
+def keyed(parent: Node, name: str = "process", **settings: Any) -> StatefulNode:
+    return StatefulNode(parent, str, PICKLED, Echo(), name, **settings)
 
 
 def sink(parent: Node) -> SinkNode:

@@ -33,7 +33,7 @@ from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan.job_plan import make_plan
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SinkNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SinkNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.plan.walk import upstream_of
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
@@ -147,7 +147,7 @@ def test_global_cannot_follow_key_by_either() -> None:
 
 def settings_of(stream: DataStream) -> tuple[Any, ...]:
     node = stream.node
-    assert isinstance(node, KeyedNode)
+    assert isinstance(node, StatefulNode)
     return node.name, node.uid, node.parallelism, node.max_parallelism
 
 

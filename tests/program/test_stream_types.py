@@ -12,7 +12,7 @@ from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.keyed_functions import Projection
 from pyflinkstate.runtime.plan.chained import WATERMARKS
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode, SideOutputNode, SourceNode, UnionNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SourceNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.program.stream_types import check_same_type, converted_at_source, type_of
 from pyflinkstate.runtime.sources.sources import CollectionSource
 
@@ -21,8 +21,8 @@ PICKLED = Types.PICKLED_BYTE_ARRAY()
 SOURCE = SourceNode(CollectionSource([]), "source", PAIR)
 
 
-def keyed(**settings: Any) -> KeyedNode:
-    return KeyedNode(SOURCE, hash, PICKLED, None, "keyed", **settings)
+def keyed(**settings: Any) -> StatefulNode:
+    return StatefulNode(SOURCE, hash, PICKLED, None, "keyed", **settings)
 
 
 def test_what_gives_on_its_records_keeps_their_type() -> None:

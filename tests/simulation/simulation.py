@@ -43,7 +43,7 @@ from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, Savepoi
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
 from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
-from pyflinkstate.runtime.plan.nodes import KeyedNode, Node, SinkNode, SourceNode
+from pyflinkstate.runtime.plan.nodes import Node, SinkNode, SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import (
@@ -417,7 +417,7 @@ class Simulation:
 
     def _keyed(self, parent: Node, key: Any, function: Any, name: str, parallelisms: list[int]) -> Node:
         parallelism = self.rng.choice(parallelisms)
-        return KeyedNode(parent, key, Types.LONG(), function, name, uid=name, parallelism=parallelism)
+        return StatefulNode(parent, key, Types.LONG(), function, name, uid=name, parallelism=parallelism)
 
     def _available(self, index: int) -> int:
         if self.waits_for_checkpoints and index > self.witness.newest_index():

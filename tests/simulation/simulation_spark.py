@@ -20,8 +20,8 @@ from simulation_storage import Killed, Process
 
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SparkJobError
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest
-from pyflinkstate.runtime.plan.job_plan import KeyedOperator
-from pyflinkstate.runtime.plan.nodes import KeyedNode
+from pyflinkstate.runtime.plan.job_plan import SettledOperator
+from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.sinks.sinks import KeptRddSink
 from pyflinkstate.runtime.tasks.router import Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SlotTask, SourceTask, TaskLink
@@ -212,7 +212,7 @@ class SparkJob(AnyJob):
         yield
         return self._write(0, ChainTask(request.link, stage.name, (), partitions, False), partition, records)
 
-    def _process(self, operator: KeyedOperator, number: int, subtask: int, frames: list[Any]) -> Steps:
+    def _process(self, operator: SettledOperator, number: int, subtask: int, frames: list[Any]) -> Steps:
         request = self._request
         slot, addresses = SlotId(operator.operator_id, subtask), dict(request.addresses)
         with request.link.reporting(str(slot)):
@@ -237,7 +237,7 @@ class SparkJob(AnyJob):
                 for index, (sink, writer) in enumerate(zip(request.plan.sinks, self._writers, strict=True))
             ]
         operator = self._operators[number]
-        node: KeyedNode = operator.node
+        node: StatefulNode = operator.node
         router = Router(
             operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
         )

@@ -17,7 +17,7 @@ from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.errors import UserFunctionError
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.tasks.router import Router
-from pyflinkstate.runtime.wire.frames import KeyedFrame, ValuesFrame
+from pyflinkstate.runtime.wire.frames import InputFrame, ValuesFrame
 from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochAccepted, EpochDone
 from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK, ChannelEvent, FrameTime
 
@@ -68,7 +68,7 @@ class Served:
             router = Router("timers", lambda record: record[0], PICKLED, 1, 128)
             ((_, frame),) = router.splitter(0)(list(records), timestamps)
         else:
-            frame = KeyedFrame(b"", (), ())
+            frame = InputFrame(b"", (), ())
         return _decoded(self.service.process(attrs.evolve(frame, time=time).encode()))
 
     def at(self, watermark: int, event: ChannelEvent = RECORDS, branch: int = 0) -> ValuesFrame | None:

@@ -14,7 +14,7 @@ from support_runtime import PICKLED
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.wire import frames as frames_module
-from pyflinkstate.runtime.wire.frames import FrameKey, KeyedFrame
+from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame
 from pyflinkstate.runtime.wire.watermarks import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -56,13 +56,13 @@ def routed(made: Router, records: Records, partition: int = 0, opening: int = NO
     return list(made.route(partition, timed(records, time), time))
 
 
-def subtask(number: int, *parts: list[tuple[FrameKey, bytes]]) -> list[tuple[FrameKey, KeyedFrame]]:
+def subtask(number: int, *parts: list[tuple[FrameKey, bytes]]) -> list[tuple[FrameKey, InputFrame]]:
     """What a subtask is fed, in the order in which the shuffle sorts it."""
     own = sorted(item for item in chain.from_iterable(parts) if item[0][0] == number)
-    return [(key, KeyedFrame.decode(data)) for key, data in own]
+    return [(key, InputFrame.decode(data)) for key, data in own]
 
 
-def times(fed: list[tuple[FrameKey, KeyedFrame]]) -> list[FrameTime]:
+def times(fed: list[tuple[FrameKey, InputFrame]]) -> list[FrameTime]:
     return [frame.time for _, frame in fed if frame.time is not None]
 
 

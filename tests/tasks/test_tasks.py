@@ -18,7 +18,7 @@ from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
-from pyflinkstate.runtime.wire.frames import KeyedFrame, ValuesFrame, decode_values, encode_values
+from pyflinkstate.runtime.wire.frames import InputFrame, ValuesFrame, decode_values, encode_values
 from pyflinkstate.runtime.wire.messages import TaskReport
 
 
@@ -121,7 +121,7 @@ def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink
     router = Router("count", is_small, PICKLED, 1, 128)
     ((key, data),) = RouteTask(chain(link, EVEN), "count-1", router)(7, [1, 2, 3, 4])
     assert key == (0, 1, 0, 7, 0)
-    assert KeyedFrame.decode(data).values == [2, 4]
+    assert InputFrame.decode(data).values == [2, 4]
     (report,) = reports(driver)
     assert report.counts == {"even.records_dropped": 2}
 

@@ -18,7 +18,7 @@ from pyflinkstate.runtime.wire import frame_sizes
 from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES, FrameCutter, OutputSteps, rough_size
 from pyflinkstate.runtime.wire.frames import (
     RECORDS_PER_FRAME,
-    KeyedFrame,
+    InputFrame,
     ValuesFrame,
     decode_values,
     encoded_frames,
@@ -63,7 +63,7 @@ def test_frames_of_large_records_are_small_in_number_of_records(
         records = ((number % 2, record) for number, record in enumerate(records))
     for key, data in router(partitioning, timed).route(0, records, TaskTime()):
         assert len(data) <= MAX_FRAME_BYTES
-        seen[key[0]] += len(KeyedFrame.decode(data))
+        seen[key[0]] += len(InputFrame.decode(data))
     copies = 2 if partitioning is Partitioning.BROADCAST else 1
     assert sum(seen.values()) == 200 * copies
 
@@ -91,7 +91,7 @@ def test_the_same_records_make_the_same_frames_in_their_order(seed: int, timed: 
     records = mixed_records(2_000, seed)
     first, second = (list(router(timed=timed).route(0, iter(records), TaskTime())) for _ in range(2))
     assert first == second
-    frames = [KeyedFrame.decode(data) for _, data in sorted(first, key=lambda item: item[0])]
+    frames = [InputFrame.decode(data) for _, data in sorted(first, key=lambda item: item[0])]
     found = [value for frame in frames for value in frame.values]
     for key in {record[0] for record in records}:
         assert [record for record in found if record[0] == key] == [
@@ -128,8 +128,8 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parts_of_a_frame_say_no_watermark_before_the_last() -> None:
     time = FrameTime(0, 3, 99)
     values = [bytes([n]) * 300 for n in range(10)]
-    frame = KeyedFrame(bytes(20), ["a"] * 10, values, 1, list(range(10)), time)
-    parts = [KeyedFrame.decode(data) for data in encoded_frames(frame, "count")]
+    frame = InputFrame(bytes(20), ["a"] * 10, values, 1, list(range(10)), time)
+    parts = [InputFrame.decode(data) for data in encoded_frames(frame, "count")]
     assert len(parts) > 2
     assert [stamp for part in parts for stamp in part.timestamps or ()] == list(range(10))
     assert all(len(part.keys) == len(part.values) == len(part.key_groups) // 2 for part in parts)
@@ -156,7 +156,7 @@ def test_one_record_may_be_larger_than_a_frame_and_has_a_bound_of_its_own(size: 
     records = [("small", b""), ("the key", bytes(size)), ("small", b"")]
     routed = router().route(0, iter(records))
     if size < 10_000:
-        assert sum(len(KeyedFrame.decode(data)) for _, data in routed) == 3
+        assert sum(len(InputFrame.decode(data)) for _, data in routed) == 3
         return
     with pytest.raises(
         BadRecordError, match=r"count: a record of key 'the key', a tuple, has 20\d+ bytes"

@@ -24,9 +24,9 @@ from pyflinkstate.errors import BadRecordError, InvalidKeyError, UserFunctionErr
 from pyflinkstate.runtime.tasks import batch_keys
 from pyflinkstate.runtime.tasks.router import MAX_PARTS, Router
 from pyflinkstate.runtime.wire import frames
-from pyflinkstate.runtime.wire.frames import FrameKey, KeyedFrame, decode_values, encode_values
+from pyflinkstate.runtime.wire.frames import FrameKey, InputFrame, decode_values, encode_values
 
-Routed = list[tuple[FrameKey, KeyedFrame]]
+Routed = list[tuple[FrameKey, InputFrame]]
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +54,16 @@ def route(
 ) -> Routed:
     """Return the frames of one partition, decoded."""
     router = Router("count", select_key, key_type, parallelism, max_parallelism)
-    return [(key, KeyedFrame.decode(data)) for key, data in router.route(partition, records)]
+    return [(key, InputFrame.decode(data)) for key, data in router.route(partition, records)]
 
 
-def groups_of(frame: KeyedFrame) -> list[int]:
+def groups_of(frame: InputFrame) -> list[int]:
     return np.frombuffer(frame.key_groups, dtype="<u2").tolist()
 
 
 def test_a_keyed_frame_comes_back_as_it_was_encoded() -> None:
-    frame = KeyedFrame(b"\x00\x00\xff\x7f", ("a", (1, None)), [{"n": 1}, [b"\x00"]])
-    assert KeyedFrame.decode(frame.encode()) == frame
+    frame = InputFrame(b"\x00\x00\xff\x7f", ("a", (1, None)), [{"n": 1}, [b"\x00"]])
+    assert InputFrame.decode(frame.encode()) == frame
 
 
 @pytest.mark.parametrize("values", [[], [None], list(range(10_000)), ("a", {"b": [1.5]})])
@@ -278,7 +278,7 @@ def test_the_memory_of_keys_is_bounded_and_routing_stays_right(
     placed: dict[Any, int] = {}
     sizes = []
     for _, data in router.route(0, keys):
-        frame = KeyedFrame.decode(data)
+        frame = InputFrame.decode(data)
         for key, group in zip(frame.keys, groups_of(frame), strict=True):
             assert placed.setdefault(key, group) == group
         sizes.append(len(batch_keys._REMEMBERED[key_type, 128]))

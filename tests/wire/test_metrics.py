@@ -21,7 +21,7 @@ from pyflinkstate.api.metrics import Counter, Distribution, Meter, MetricGroup
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.job.observe import Accumulators
 from pyflinkstate.runtime.plan.chained import ChainedOperator
-from pyflinkstate.runtime.plan.nodes import ChainNode, KeyedNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink, FrameWriter
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.tasks.router import Router
@@ -490,7 +490,7 @@ class TestWholeJob:
     def test_a_result_has_the_metrics_of_tasks_and_slots(self) -> None:
         seen: queue.SimpleQueue[Any] = queue.SimpleQueue()
         mapped = ChainNode(numbers(10), "map", Measured(), "measure", None)
-        keyed = KeyedNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
+        keyed = StatefulNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
         keyed.uid = "count"
         end = ChainNode(keyed, "map", Measured(), "after", None)
         run = JobRun(end, DriverSink(lambda _, values: seen.put(list(values))), parallelism=2)
@@ -503,7 +503,7 @@ class TestWholeJob:
 
     def test_they_add_up_over_epochs(self, storage: Any) -> None:
         mapped = ChainNode(numbers(10, 3), "map", Measured(), "measure", None)
-        keyed = KeyedNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
+        keyed = StatefulNode(mapped, lambda n: n % 3, PICKLED, KeyedMeasured(), "count", None)
         keyed.uid = "count"
         end = ChainNode(keyed, "map", Measured(), "after", None)
         run = JobRun(end, DriverSink(lambda _, values: None), storage)

@@ -17,11 +17,11 @@ from pyflinkstate.runtime.plan import (
     Branch,
     ChainNode,
     Exchange,
-    KeyedNode,
-    KeyedOperator,
+    SettledOperator,
     SinkNode,
     SourceNode,
     Stage,
+    StatefulNode,
 )
 from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import (
@@ -115,7 +115,7 @@ class EpochGraph(ABC, Generic[D]):
             return self._source(node)
         if isinstance(node, Exchange):
             return self._exchanged(node)
-        return self._keyed(node) if isinstance(node, KeyedNode) else self._shared(node)
+        return self._stateful(node) if isinstance(node, StatefulNode) else self._shared(node)
 
     def _source(self, node: SourceNode) -> D:
         epoch = self.request.epoch_of(node)
@@ -139,7 +139,7 @@ class EpochGraph(ABC, Generic[D]):
         task = MergeTask(self.request.link, exchange.operator_id, watermarks)
         return self.transform(self._sent(exchange, exchange), task, exchange.name)
 
-    def _keyed(self, node: KeyedNode) -> D:
+    def _stateful(self, node: StatefulNode) -> D:
         operator = self._plan.operator_of(node)
         task = SlotTask(
             self.request.link,
@@ -152,13 +152,13 @@ class EpochGraph(ABC, Generic[D]):
         )
         return self.transform(self._sent(node, operator), task, operator.name)
 
-    def _sent(self, head: KeyedNode | Exchange, operator: KeyedOperator | Exchange) -> D:
+    def _sent(self, head: StatefulNode | Exchange, operator: SettledOperator | Exchange) -> D:
         """Return the frames of all that ``head`` reads, by subtask."""
         branches = enumerate(self._plan.branches(head))
         routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
         return self.shuffle(routed, operator.parallelism)
 
-    def _routed(self, operator: KeyedOperator | Exchange, branch: Branch, number: int) -> D:
+    def _routed(self, operator: SettledOperator | Exchange, branch: Branch, number: int) -> D:
         data = self._stage(branch.stage)
         chain = self._chain(branch, data)
         assert branch.input is not None

@@ -10,7 +10,7 @@ from pyflinkstate.backends.keys import check_parallelism, hash_has_changed, key_
 from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.checkpoints import RestorePoint
-from pyflinkstate.runtime.plan import JobPlan, KeyedOperator
+from pyflinkstate.runtime.plan import JobPlan, SettledOperator
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire import NO_WATERMARK, DeploySlot, SlotId, pickled
 
@@ -51,7 +51,7 @@ class Deployments:
         return self._slots[slot]
 
     def _of_operator(
-        self, operator: KeyedOperator, attempt: int, epoch: int, restore: RestorePoint | None
+        self, operator: SettledOperator, attempt: int, epoch: int, restore: RestorePoint | None
     ) -> list[DeploySlot]:
         state = None if restore is None else restore.metadata.operator(operator.operator_id)
         assignments = [StateAssignment()] * operator.parallelism
@@ -82,7 +82,7 @@ class Deployments:
         ]
 
 
-def _watermark_of(operator: KeyedOperator, restore: RestorePoint | None) -> int:
+def _watermark_of(operator: SettledOperator, restore: RestorePoint | None) -> int:
     return (
         NO_WATERMARK
         if restore is None
@@ -118,7 +118,7 @@ def fit(
     return attrs.evolve(plan, operators=operators)
 
 
-def _check_raw_state(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> None:
+def _check_raw_state(operator: SettledOperator, metadata: CheckpointMetadata, where: str) -> None:
     """Raw keyed state lies by key group, and only its function knows which keys are in it."""
     state = metadata.operator(operator.operator_id)
     handles = () if state is None else tuple(subtask.raw_keyed for subtask in state.subtasks)
@@ -132,7 +132,9 @@ def _check_raw_state(operator: KeyedOperator, metadata: CheckpointMetadata, wher
             )
 
 
-def _with_max_parallelism(operator: KeyedOperator, metadata: CheckpointMetadata, where: str) -> KeyedOperator:
+def _with_max_parallelism(
+    operator: SettledOperator, metadata: CheckpointMetadata, where: str
+) -> SettledOperator:
     state = metadata.operator(operator.operator_id)
     if state is None or state.is_empty or state.max_parallelism == operator.max_parallelism:
         return operator

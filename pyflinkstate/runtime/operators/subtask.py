@@ -26,7 +26,7 @@ from pyflinkstate.runtime.operators.operator_state import (
 )
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import SubtaskTime
-from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, KeyedFrame, MetricValues, user_failure
+from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, InputFrame, MetricValues, user_failure
 
 
 @attrs.frozen
@@ -112,7 +112,7 @@ class KeyedSubtask:
         except BaseException as error:  # a gauge's function is the user's
             raise user_failure(error, self._name, "none: in a gauge") from error
 
-    def process_frame(self, frame: KeyedFrame, output: Output) -> None:
+    def process_frame(self, frame: InputFrame, output: Output) -> None:
         """Process the records in order; results go to ``output``.
 
         Raises:
@@ -126,7 +126,7 @@ class KeyedSubtask:
             self._process_timed(frame, output)
         self.backend.clear_current_key()
 
-    def _process_plainly(self, operator: FunctionOperator, frame: KeyedFrame, output: Output) -> None:
+    def _process_plainly(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
         """The way of most records: as few steps as can be."""
         records = self._map_indexes(frame), frame.keys, frame.values
         process, context = operator.function.process_element, operator.context
@@ -138,7 +138,7 @@ class KeyedSubtask:
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
 
-    def _process_timed(self, frame: KeyedFrame, output: Output) -> None:
+    def _process_timed(self, frame: InputFrame, output: Output) -> None:
         indexes, process = self._map_indexes(frame), self._process_of(frame)
         select = self.backend.key_context.select
         key = value = None
@@ -151,7 +151,7 @@ class KeyedSubtask:
         except BaseException as error:
             raise user_failure(error, self._name, value, key) from error
 
-    def _process_without_keys(self, frame: KeyedFrame, output: Output) -> None:
+    def _process_without_keys(self, frame: InputFrame, output: Output) -> None:
         process, value = self._process_of(frame), None
         try:
             for value, timestamp in zip(frame.values, _timestamps_of(frame), strict=True):
@@ -159,7 +159,7 @@ class KeyedSubtask:
         except BaseException as error:
             raise user_failure(error, self._name, value) from error
 
-    def _process_of(self, frame: KeyedFrame) -> Callable[[Record, int | None, Output], None]:
+    def _process_of(self, frame: InputFrame) -> Callable[[Record, int | None, Output], None]:
         return self._operator.process_element2 if frame.input else self._operator.process_element
 
     def fire_timers(self, output: Output) -> None:
@@ -237,7 +237,7 @@ class KeyedSubtask:
         except BaseException as error:
             raise user_failure(error, self._name, f"none: in {method}({checkpoint_id})") from error
 
-    def _map_indexes(self, frame: KeyedFrame) -> list[int]:
+    def _map_indexes(self, frame: InputFrame) -> list[int]:
         owned = self.backend.key_group_range
         groups = np.frombuffer(frame.key_groups, dtype="<u2").astype(np.int64)
         if len(groups) and not (int(groups.min()) in owned and int(groups.max()) in owned):
@@ -249,5 +249,5 @@ class KeyedSubtask:
         return indexes
 
 
-def _timestamps_of(frame: KeyedFrame) -> Iterable[int | None]:
+def _timestamps_of(frame: InputFrame) -> Iterable[int | None]:
     return itertools.repeat(None, len(frame.values)) if frame.timestamps is None else frame.timestamps

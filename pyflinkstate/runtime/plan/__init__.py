@@ -2,16 +2,23 @@
 
 from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.exchanges import Exchange
-from pyflinkstate.runtime.plan.job_plan import Branch, JobPlan, KeyedOperator, Stage, functions_of, make_plan
+from pyflinkstate.runtime.plan.job_plan import (
+    Branch,
+    JobPlan,
+    SettledOperator,
+    Stage,
+    functions_of,
+    make_plan,
+)
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
     Input,
-    KeyedNode,
     Node,
     PartitionNode,
     SideOutputNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     UnionNode,
     stateful_node,
 )
@@ -29,18 +36,18 @@ __all__ = [
     "Exchange",
     "Input",
     "JobPlan",
-    "KeyedNode",
-    "KeyedOperator",
     "Node",
     "OutputCheck",
     "PartitionNode",
     "Partitioning",
     "Sender",
+    "SettledOperator",
     "SideOutputNode",
     "SinkNode",
     "SourceNode",
     "Spread",
     "Stage",
+    "StatefulNode",
     "UnionNode",
     "first_only",
     "functions_of",

@@ -10,10 +10,10 @@ from pyflinkstate.backends.keys import check_parallelism, default_max_parallelis
 from pyflinkstate.errors import ParallelismError
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
-    KeyedNode,
     Node,
     SinkNode,
     SourceNode,
+    StatefulNode,
 )
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import Edge, Edges
@@ -122,7 +122,7 @@ class Exchanges:
     def _forwarded(self, node: Node) -> Iterator[Edge]:
         """Yield what an operator reads behind ``forward``."""
         edges = list(self._edges.read_by(node))
-        if isinstance(node, KeyedNode):  # a key, or broadcast(), goes before forward()
+        if isinstance(node, StatefulNode):  # a key, or broadcast(), goes before forward()
             forwarded = [one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD]
             edges = [edge for parent in forwarded for edge in self._edges.of(parent)]
         for edge in edges:

@@ -17,11 +17,11 @@ from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
     Input,
-    KeyedNode,
     Node,
     SideOutputNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     output_check,
 )
 from pyflinkstate.runtime.plan.partitioning import Partitioning
@@ -30,18 +30,18 @@ from pyflinkstate.runtime.sinks import check_sinks
 from pyflinkstate.runtime.sources import SourceSet
 
 #: What runs as a stage of its own, and is read by what comes after.
-Stage = SourceNode | KeyedNode | ChainNode | Exchange
+Stage = SourceNode | StatefulNode | ChainNode | Exchange
 #: What reads a stage.
-Head = KeyedNode | SinkNode | ChainNode | Exchange
+Head = StatefulNode | SinkNode | ChainNode | Exchange
 
 
 @attrs.frozen
-class KeyedOperator:
-    """A keyed node with everything settled that it left open."""
+class SettledOperator:
+    """A node of an operator with state, and everything settled that it left open."""
 
     operator_id: str
     name: str
-    node: KeyedNode
+    node: StatefulNode
     parallelism: int
     max_parallelism: int
     #: The user chose the max parallelism; otherwise a restored checkpoint's is taken over.
@@ -72,7 +72,7 @@ class JobPlan:
 
     source: SourceNode
     sinks: tuple[SinkNode, ...]
-    operators: tuple[KeyedOperator, ...]
+    operators: tuple[SettledOperator, ...]
     sources: tuple[SourceNode, ...] = ()
     shared: tuple[ChainNode, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
@@ -120,7 +120,7 @@ class JobPlan:
         operators = [operator.node for operator in self.operators]
         return [*self.exchanges, *self.shared, *operators, *self.sinks]
 
-    def operator_of(self, node: KeyedNode) -> KeyedOperator:
+    def operator_of(self, node: StatefulNode) -> SettledOperator:
         """Return the settled operator of a node."""
         return next(operator for operator in self.operators if operator.node is node)
 
@@ -137,7 +137,7 @@ class JobPlan:
         return {exchange.reader: exchange for exchange in self.exchanges}
 
     def _ways_to(self, head: Head) -> list[Branch]:
-        if isinstance(head, KeyedNode):
+        if isinstance(head, StatefulNode):
             return list(self._ways_to_state(head))
         if isinstance(head, Exchange):
             return [
@@ -148,7 +148,7 @@ class JobPlan:
         own = head.operators(has_side_outputs=True) if isinstance(head, ChainNode) else []
         return list(self._ways_before(head, tuple(own)))
 
-    def _ways_to_state(self, head: KeyedNode) -> Iterator[Branch]:
+    def _ways_to_state(self, head: StatefulNode) -> Iterator[Branch]:
         parallelism = self.operator_of(head).parallelism
         for number, one in enumerate(head.inputs()):
             for edge, copies in self._edges.of(one.parent).items():
@@ -192,7 +192,7 @@ class JobPlan:
     def _way_from(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Branch:
         if isinstance(node, SideOutputNode):
             return Branch(node.parent, node.tag_id, (*output_check(node), *after))
-        if isinstance(node, (SourceNode, KeyedNode)):
+        if isinstance(node, (SourceNode, StatefulNode)):
             return Branch(node, None, (*node.operators(), *after))
         assert isinstance(node, (ChainNode, Exchange))
         return Branch(node, None, after)
@@ -245,7 +245,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     check_sinks((sink.name, sink.sink) for sink in sinks)
     nodes, edges = upstream_of(*sinks), Edges()
     sources = tuple(node for node in nodes if isinstance(node, SourceNode))
-    keyed = [node for node in nodes if isinstance(node, KeyedNode)]
+    keyed = [node for node in nodes if isinstance(node, StatefulNode)]
     operators = tuple(
         _settle(node, number, parallelism, max_parallelism) for number, node in enumerate(keyed, start=1)
     )
@@ -296,13 +296,15 @@ def _partitioned(one: Input, edge: Edge) -> Input:
     return attrs.evolve(one, partitioning=edge.partition.partitioning)
 
 
-def _settle(node: KeyedNode, number: int, parallelism: int, max_parallelism: int | None) -> KeyedOperator:
+def _settle(
+    node: StatefulNode, number: int, parallelism: int, max_parallelism: int | None
+) -> SettledOperator:
     own_parallelism = node.parallelism or parallelism
     chosen_max = node.max_parallelism or max_parallelism
     own_max = chosen_max or default_max_parallelism(own_parallelism)
     check_parallelism(own_parallelism, own_max)
     operator_id = node.uid or f"{node.name}-{number}"
-    return KeyedOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
+    return SettledOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
 
 
 def _check_unique(operator_ids: list[str]) -> None:

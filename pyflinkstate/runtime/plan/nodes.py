@@ -90,7 +90,7 @@ class PartitionNode:
 class SideOutputNode:
     """The records of one side output of ``parent``."""
 
-    parent: ChainNode | KeyedNode
+    parent: ChainNode | StatefulNode
     tag_id: str
     name: str
     output_type: TypeInformation | None = None
@@ -111,7 +111,7 @@ class Input:
 
 
 @attrs.define(eq=False)
-class KeyedNode:
+class StatefulNode:
     """An operator with state; its subtasks live in state slots. ``others`` are inputs after the first."""
 
     parent: Node
@@ -148,9 +148,9 @@ def stateful_node(
     name: str,
     output_type: TypeInformation | None,
     uses_event_time: bool = False,
-) -> KeyedNode:
+) -> StatefulNode:
     """Return the node of a stateful operator."""
-    return KeyedNode(
+    return StatefulNode(
         first.parent,
         first.select_key,
         first.key_type,
@@ -175,10 +175,10 @@ class SinkNode:
     max_parallelism: int | None = None
 
 
-Node = SourceNode | ChainNode | UnionNode | PartitionNode | SideOutputNode | KeyedNode | SinkNode
+Node = SourceNode | ChainNode | UnionNode | PartitionNode | SideOutputNode | StatefulNode | SinkNode
 
 
-def output_check(node: ChainNode | KeyedNode | SideOutputNode) -> list[ChainedOperator]:
+def output_check(node: ChainNode | StatefulNode | SideOutputNode) -> list[ChainedOperator]:
     """Return what checks the results of a node against their declared type, if they have one."""
     if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
@@ -191,6 +191,6 @@ def parents_of(node: Node) -> tuple[Node, ...]:
         return ()
     if isinstance(node, UnionNode):
         return node.parents
-    if isinstance(node, KeyedNode):
+    if isinstance(node, StatefulNode):
         return tuple(one.parent for one in node.inputs())
     return (node.parent,)

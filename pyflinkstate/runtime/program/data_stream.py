@@ -29,13 +29,13 @@ from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
     Input,
-    KeyedNode,
     Node,
     Partitioning,
     PartitionNode,
     SideOutputNode,
     SinkNode,
     SourceNode,
+    StatefulNode,
     UnionNode,
     stateful_node,
 )
@@ -204,12 +204,12 @@ class DataStream(Generic[T_co]):
         """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
         if not isinstance(output_tag, OutputTag):
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
-        if not isinstance(self._node, KeyedNode) and getattr(self._node, "kind", "") != "process":
+        if not isinstance(self._node, StatefulNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
                 f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
                 f"connected streams have them"
             )
-        assert isinstance(self._node, (KeyedNode, ChainNode))
+        assert isinstance(self._node, (StatefulNode, ChainNode))
         name = f"{self._node.name} {output_tag.tag_id}"
         return DataStream(
             self._env, SideOutputNode(self._node, output_tag.tag_id, name, output_tag.type_info)
@@ -273,7 +273,7 @@ class DataStream(Generic[T_co]):
     def uid(self: S, uid: str) -> S:
         """Give a stateful operator the id under which checkpoints keep its state; others have none."""
         node = self._operator_node("uid")
-        if isinstance(node, KeyedNode):
+        if isinstance(node, StatefulNode):
             node.uid = uid
         return self
 
@@ -302,7 +302,7 @@ class DataStream(Generic[T_co]):
                 f"set_parallelism(): a side output is where {node.parent.name!r} runs; call it on the "
                 f"operator that reads the side output"
             )
-        if isinstance(node, (KeyedNode, ChainNode)):
+        if isinstance(node, (StatefulNode, ChainNode)):
             node.parallelism = parallelism
         return self
 
@@ -313,7 +313,7 @@ class DataStream(Generic[T_co]):
         """
         node = self._operator_node("set_max_parallelism")
         check_max_parallelism(max_parallelism)
-        if isinstance(node, (KeyedNode, ChainNode)):
+        if isinstance(node, (StatefulNode, ChainNode)):
             node.max_parallelism = max_parallelism
         return self
 
@@ -321,7 +321,7 @@ class DataStream(Generic[T_co]):
         """Run the operator in one subtask, for good."""
         node = self._operator_node("force_non_parallel")
         self.set_parallelism(1).set_max_parallelism(1)
-        if isinstance(node, (KeyedNode, ChainNode)):
+        if isinstance(node, (StatefulNode, ChainNode)):
             node.is_non_parallel = True
         return self
 
@@ -545,4 +545,4 @@ class DataStreamSink:
 def _is_non_parallel(node: Node) -> bool:
     if isinstance(node, SourceNode):
         return not node.source.is_parallel
-    return isinstance(node, (KeyedNode, ChainNode)) and node.is_non_parallel
+    return isinstance(node, (StatefulNode, ChainNode)) and node.is_non_parallel

@@ -13,7 +13,7 @@ from pyflinkstate.api.types import (
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import Projection
-from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, KeyedNode, Node, PartitionNode, UnionNode
+from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, Node, PartitionNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.wire import shorten
 
 #: Operators without state that give the records that they get.
@@ -41,7 +41,7 @@ def _has_type_of(node: Node) -> Node | None:
         return node.parent
     if getattr(node, "output_type", None) is not None:
         return None
-    if isinstance(node, KeyedNode):
+    if isinstance(node, StatefulNode):
         return node.parent if node.keeps_type else None
     if isinstance(node, ChainNode):
         keeps = node.kind in _KEEPS_TYPE or isinstance(node.function, Projection)

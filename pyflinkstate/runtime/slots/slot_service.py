@@ -49,7 +49,7 @@ from pyflinkstate.runtime.wire import (
     EpochDone,
     EpochFailed,
     EpochRefused,
-    KeyedFrame,
+    InputFrame,
     NotifyCheckpointComplete,
     OutputSteps,
     SlotClosed,
@@ -241,9 +241,9 @@ class SlotService:
         )
         return encoded_frames(frame, self._deployment.name)
 
-    def _decode(self, data: bytes) -> KeyedFrame:
+    def _decode(self, data: bytes) -> InputFrame:
         try:
-            return KeyedFrame.decode(data)
+            return InputFrame.decode(data)
         except Exception as error:
             raise BadRecordError(
                 f"operator {self._deployment.name!r}: records cannot be unpickled in its slot: "

@@ -22,7 +22,7 @@ from pyflinkstate.runtime.wire import (
     FrameCutter,
     FrameKey,
     FrameTime,
-    KeyedFrame,
+    InputFrame,
     TaskTime,
     encoded_frames,
     frames,
@@ -106,7 +106,7 @@ class Router:
             cutter.encoded(size)
             number += 1
 
-    def _numbered(self, frame: KeyedFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
+    def _numbered(self, frame: InputFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield a frame in as many as it takes; they stay in their order, and before the next one."""
         for number, data in enumerate(encoded_frames(frame, self.operator)):
             yield (*key[:4], key[4] * MAX_PARTS + number), data
@@ -156,7 +156,7 @@ class Router:
         is_early = self.partitioning is Partitioning.BROADCAST
         return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
 
-    def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, KeyedFrame]]]:
+    def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, InputFrame]]]:
         """Return what makes frames of a batch of records, and their timestamps, each with its subtask."""
         if self.partitioning is Partitioning.KEY:
             groups_of = key_groups_of(self.key_type, self.max_parallelism)
@@ -172,7 +172,7 @@ class Router:
         else:
             subtasks = range(self.parallelism)
         return lambda batch, timestamps=None: (
-            (subtask, KeyedFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
+            (subtask, InputFrame(b"", (), batch, self.input, timestamps)) for subtask in subtasks
         )
 
     def _sender(self, partition: int) -> Sender:
@@ -180,20 +180,20 @@ class Router:
 
     def _split_pairs(
         self, pairs: Sequence[tuple[int, Record]], timestamps: Sequence[int | None] | None = None
-    ) -> Iterator[tuple[int, KeyedFrame]]:
+    ) -> Iterator[tuple[int, InputFrame]]:
         subtasks, batch = zip(*pairs, strict=True)
         return self._split_by(subtasks, batch, timestamps)
 
     def _split_by(
         self, subtasks: Sequence[int], batch: Sequence[Record], timestamps: Sequence[int | None] | None
-    ) -> Iterator[tuple[int, KeyedFrame]]:
+    ) -> Iterator[tuple[int, InputFrame]]:
         places: dict[int, list[int]] = {}
         for place, subtask in enumerate(subtasks):
             places.setdefault(subtask, []).append(place)
         for subtask in sorted(places):
             pick = _picker(places[subtask])
             times = None if timestamps is None else pick(timestamps)
-            yield subtask, KeyedFrame(b"", (), pick(batch), self.input, times)
+            yield subtask, InputFrame(b"", (), pick(batch), self.input, times)
 
     def _split(
         self,
@@ -201,10 +201,10 @@ class Router:
         timestamps: Sequence[int | None] | None,
         select_key: SelectKey,
         groups_of: KeyGroups,
-    ) -> Iterator[tuple[int, KeyedFrame]]:
+    ) -> Iterator[tuple[int, InputFrame]]:
         keys, groups = self._keys_and_groups(batch, select_key, groups_of)
         if self.parallelism == 1:
-            yield 0, KeyedFrame(groups.tobytes(), keys, batch, self.input, timestamps)
+            yield 0, InputFrame(groups.tobytes(), keys, batch, self.input, timestamps)
             return
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
@@ -219,7 +219,7 @@ class Router:
                 own = None if times is None else times[part]
                 yield (
                     subtask,
-                    KeyedFrame(groups[part].tobytes(), keys[part], values[part], self.input, own),
+                    InputFrame(groups[part].tobytes(), keys[part], values[part], self.input, own),
                 )
 
     def _keys_and_groups(
@@ -251,7 +251,7 @@ class Router:
         return error
 
 
-_NOTHING = KeyedFrame(b"", (), ())
+_NOTHING = InputFrame(b"", (), ())
 
 
 def timed_batch(

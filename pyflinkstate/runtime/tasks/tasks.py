@@ -34,7 +34,7 @@ from pyflinkstate.runtime.wire import (
     EpochDone,
     FrameCutter,
     FrameKey,
-    KeyedFrame,
+    InputFrame,
     MetricValues,
     OperatorMetrics,
     SlotId,
@@ -284,7 +284,7 @@ class MergeTask:
     watermarks: dict[str, int] | None = None
 
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
-        decoded = (KeyedFrame.decode(payload) for _, payload in frames)
+        decoded = (InputFrame.decode(payload) for _, payload in frames)
         if self.watermarks is None:
             yield from (ValuesFrame(frame.values).encode() for frame in decoded)
             return
@@ -295,7 +295,7 @@ class MergeTask:
             content["watermarks"] = {self.operator_id: merger.watermark}
 
 
-def _merged(frames: Iterator[KeyedFrame], merger: WatermarkMerger) -> Iterator[ValuesFrame]:
+def _merged(frames: Iterator[InputFrame], merger: WatermarkMerger) -> Iterator[ValuesFrame]:
     """Yield frames with the watermark of all channels; the first one stands for the openings."""
     is_open = False
     for frame in frames:

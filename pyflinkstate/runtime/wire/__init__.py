@@ -6,7 +6,7 @@ from pyflinkstate.runtime.wire.failures import shorten, user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
     FrameKey,
-    KeyedFrame,
+    InputFrame,
     ValuesFrame,
     decode_values,
     encoded_frames,
@@ -90,7 +90,7 @@ __all__ = [
     "FrameTime",
     "Heartbeat",
     "HeartbeatSettings",
-    "KeyedFrame",
+    "InputFrame",
     "MetricValues",
     "NotifyCheckpointComplete",
     "OperatorMetrics",

@@ -26,7 +26,7 @@ FrameKey = tuple[int, int, int, int, int]
 
 
 @attrs.frozen
-class KeyedFrame:
+class InputFrame:
     """Records on their way to a stateful operator, as columns of one length.
 
     Attributes:
@@ -54,7 +54,7 @@ class KeyedFrame:
         return _dumps((*columns, self.input, self.timestamps, time))
 
     @classmethod
-    def decode(cls, data: bytes) -> KeyedFrame:
+    def decode(cls, data: bytes) -> InputFrame:
         """Return the frame that ``encode`` was called on."""
         columns: tuple[Any, ...] = loads(data)
         groups, keys, values, *rest = columns
@@ -63,7 +63,7 @@ class KeyedFrame:
         number, timestamps, time = rest
         return cls(groups, keys, values, number, timestamps, None if time is None else FrameTime(*time))
 
-    def part(self, part: slice) -> KeyedFrame:
+    def part(self, part: slice) -> InputFrame:
         """Return some of the records; what the frame says about event time is left to the caller."""
         if part.start == 0 and part.stop >= len(self.values):
             return self
@@ -73,7 +73,7 @@ class KeyedFrame:
             self, key_groups=groups, keys=self.keys[part], values=self.values[part], timestamps=times
         )
 
-    def halves(self) -> tuple[KeyedFrame, KeyedFrame]:
+    def halves(self) -> tuple[InputFrame, InputFrame]:
         """Return two frames for one; the first says nothing new about event time."""
         middle = len(self.values) // 2
         first, second = self.part(slice(0, middle)), self.part(slice(middle, len(self.values)))
@@ -151,7 +151,7 @@ def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
     return (values[:middle], timestamps[:middle]), (values[middle:], timestamps[middle:])
 
 
-def encoded_frames(frame: KeyedFrame | ValuesFrame, place: str) -> Iterator[bytes]:
+def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[bytes]:
     """Yield the bytes of a frame, or of several where one would be too large.
 
     Args:
@@ -173,10 +173,10 @@ def encoded_frames(frame: KeyedFrame | ValuesFrame, place: str) -> Iterator[byte
             yield from encoded_frames(half, place)
 
 
-def _check_single(frame: KeyedFrame | ValuesFrame, size_bytes: int, place: str) -> None:
+def _check_single(frame: InputFrame | ValuesFrame, size_bytes: int, place: str) -> None:
     values = [*frame.values]
     key = None
-    if isinstance(frame, KeyedFrame):
+    if isinstance(frame, InputFrame):
         key = frame.keys[0] if frame.keys else None
     else:
         values += [value for side, _ in frame.side.values() for value in side]
