@@ -114,8 +114,9 @@ class Program:
     def _read(self) -> None:
         """Read until all have closed the pipe: a child that lives on holds it as well."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.events.put((self, line.strip()))
+        with self.process.stdout as said:
+            for line in said:
+                self.events.put((self, line.strip()))
 
     def _await(self) -> None:
         self.process.wait()
