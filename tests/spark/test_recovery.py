@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -249,22 +250,26 @@ def test_a_checkpoint_without_metadata_is_none(runs: Runs) -> None:
     fail_to_restore(runs, errors.CheckpointNotFoundError, "holds no completed checkpoint")
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "other version"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "altered version"])
 def test_damaged_metadata(runs: Runs, damage: str) -> None:
     runs.run()
     path = runs.only_checkpoint() / "_metadata"
     data = bytearray(path.read_bytes())
     if damage == "truncated":
         data = data[: len(data) // 2]
-    elif damage == "altered":
-        data[len(data) // 2] ^= 1
     else:
-        data[9] = 99
+        data[9 if damage == "altered version" else len(data) // 2] ^= 1
     path.write_bytes(data)
-    expected = (
-        errors.IncompatibleCheckpointError if damage == "other version" else errors.CorruptCheckpointError
-    )
-    fail_to_restore(runs, expected, "format version 99" if damage == "other version" else damage)
+    fail_to_restore(runs, errors.CorruptCheckpointError, damage.split()[0])
+
+
+def test_metadata_of_another_release(runs: Runs) -> None:
+    runs.run()
+    path = runs.only_checkpoint() / "_metadata"
+    data = bytearray(path.read_bytes()[:-4])
+    data[9] = 99
+    path.write_bytes(data + zlib.crc32(data).to_bytes(4, "big"))
+    fail_to_restore(runs, errors.IncompatibleCheckpointError, "format version 99")
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
