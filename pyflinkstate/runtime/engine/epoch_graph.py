@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
@@ -49,7 +50,8 @@ class EpochGraph(ABC, Generic[D]):
         self._plan = request.plan
         self._stages: dict[Stage, D] = {}
         heads = self._plan.heads()
-        self._read = [branch.stage for head in heads for branch in self._plan.branches(head)]
+        #: How often each stage is read.
+        self._read = Counter(branch.stage for head in heads for branch in self._plan.branches(head))
 
     # --- what an engine does ---------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class EpochGraph(ABC, Generic[D]):
             for stage in self._plan.stages[: self._plan.stages.index(node) + 1]:
                 if stage not in self._stages:
                     made = self._made(stage)
-                    self._stages[stage] = self.keep(made) if self._read.count(stage) > 1 else made
+                    self._stages[stage] = self.keep(made) if self._read[stage] > 1 else made
         return self._stages[node]
 
     def _made(self, node: Stage) -> D:

@@ -412,10 +412,7 @@ class JobMachine:
 
     # --- failures --------------------------------------------------------------------------------------
 
-    def _failed(self, event: Failed) -> Instructions:
-        return self._fail(event.error)
-
-    def _instruction_failed(self, event: InstructionFailed) -> Instructions:
+    def _failed(self, event: Failed | InstructionFailed) -> Instructions:
         return self._fail(event.error)
 
     def _could_not_start(self, event: InstructionFailed) -> Instructions:
@@ -555,6 +552,6 @@ _ANYTIME: dict[type, _Handler] = {
     CancelJob: _M._cancel,
     SavepointRequest: _M._savepoint_requested,
     Failed: _M._failed,
-    InstructionFailed: _M._instruction_failed,
+    InstructionFailed: _M._failed,
     EpochEnded: _M._nothing_to_do,
 }
