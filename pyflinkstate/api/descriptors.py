@@ -65,8 +65,10 @@ class StateDescriptor(Generic[S]):
     kind: ClassVar[StateKind]
 
     name: str = attrs.field(validator=_check_name)
-    #: The one thing that can be set later, by :meth:`enable_time_to_live`, as in PyFlink.
+    #: Set by :meth:`enable_time_to_live`, as in PyFlink.
     ttl_config: StateTtlConfig | None = attrs.field(init=False, default=None, hash=False)
+    #: Set by :meth:`allow_pickled_restore`.
+    allows_pickled_restore: bool = attrs.field(init=False, default=False, repr=False, eq=False)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Have the state expire. Call it before the state is asked for.
@@ -80,6 +82,15 @@ class StateDescriptor(Generic[S]):
                 state=self.name,
             )
         object.__setattr__(self, "ttl_config", ttl_config)
+
+    def allow_pickled_restore(self) -> None:
+        """Have the state restored also from values that were written without a declared type.
+
+        They are unpickled, and each must fit the declared type. Loading a pickle runs code: use it only with
+        a checkpoint that nobody else could write, and take it out again once a savepoint has the declared
+        type. Call it before the state is asked for. Flink and PyFlink have nothing like it.
+        """
+        object.__setattr__(self, "allows_pickled_restore", True)
 
     @property
     def is_ttl_enabled(self) -> bool:

@@ -36,6 +36,19 @@ JavaHash = Callable[[TypedValue], int]
 Show = Callable[[TypedValue], str]
 
 
+def unchanged(value: TypedValue) -> TypedValue:
+    """Return ``value``. Where a conversion is this very function, no value has to be looked at."""
+    return value
+
+
+def in_order(was: TypedValue, now: TypedValue) -> list[int | None]:
+    """Return that each part of ``now`` is the one of ``was`` at the same place."""
+    before, after = len(was.parts()), len(now.parts())
+    if before != after:
+        raise ValueError(f"{was} has {before} fields, and {now} has {after}, without names to tell which")
+    return list(range(after))
+
+
 def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]], R]) -> R:
     """Return what ``visit`` gives for a type and what it gave for its parts, from the innermost out.
 
@@ -84,10 +97,14 @@ class Codec:
         details: what a checkpoint writes of the type between its name and its parts.
         detail_count: how many details there are.
         make: the type of these details and parts; None where a checkpoint has no such type.
-        may_become: the names of other types that a program may ask for in its place.
-        converted: what converts a value to the type that is asked for, of what converts its parts; None where
-            no other type may be asked for.
-        fixed_parts: so many parts, from the first, cannot be converted, as values are found by them.
+        may_become: the names of other types that a program may ask for in its place. Values stay as they are:
+            nothing that fits the type is refused by any of these.
+        places: for each part of the type that is asked for the place of the part that becomes it, None where
+            it is new; raises ``ValueError`` where that cannot be told.
+        converted: what converts a value to the type that is asked for, of both types, places, and what
+            converts the part that becomes each part; ``unchanged`` where nothing is to be done. None where
+            the parts cannot change.
+        key_parts: so many parts, from the first, are what values are found by.
     """
 
     name: str
@@ -107,5 +124,8 @@ class Codec:
     detail_count: int = 0
     make: Callable[..., TypeInformation] | None = None
     may_become: frozenset[str] = frozenset()
-    converted: Callable[[TypedValue, Sequence[Convert]], Convert] | None = None
-    fixed_parts: int = 0
+    places: Callable[[TypedValue, TypedValue], list[int | None]] = in_order
+    converted: Callable[[TypedValue, TypedValue, Sequence[int | None], Sequence[Convert]], Convert] | None = (
+        None
+    )
+    key_parts: int = 0
