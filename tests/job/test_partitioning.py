@@ -280,7 +280,7 @@ class TestParallelism:
         """PyFlink: "The parallelism of non parallel operator must be 1."."""
         for stream in (source().map(Place()).force_non_parallel(), source()):
             stream.set_parallelism(1)
-            with pytest.raises(ParallelismError, match="is not parallel: its parallelism is 1, not 2"):
+            with pytest.raises(ParallelismError, match="is not parallel: its parallelism must be 1, not 2"):
                 stream.set_parallelism(2)
 
     def test_above_the_max_parallelism(self) -> None:
