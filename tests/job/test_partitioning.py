@@ -244,7 +244,7 @@ class TestBadPartitioners:
         """PyFlink: ``ArrayIndexOutOfBoundsException``, ``NullPointerException``, ``TypeError``; 1.0 is 1."""
         with pytest.raises(BadRecordError) as caught:
             placement(custom(lambda key, count: result))
-        assert f"gave {text} for key 0; it must give the number of a subtask, from 0 to 1" in str(
+        assert f"returned {text} for key 0; it must return the number of a subtask, from 0 to 1" in str(
             caught.value
         )
         assert "operator 'partition_custom', record 0" in str(caught.value)
