@@ -341,14 +341,14 @@ def test_a_directory_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> N
     sink = FileSink(str(tmp_path / "file" / "out"))
     with pytest.raises(SinkError, match="cannot use"):
         sink.open(JOB, None)
-    with pytest.raises(SinkError, match="it is not open"):
+    with pytest.raises(SinkError, match="the sink is not open"):
         write(sink, 1, ["a"])
 
 
 def test_unknown_formats_and_places_are_refused_at_once(out: Path) -> None:
     with pytest.raises(SinkError, match="no format 'xml'; choose one of json, text, csv, parquet"):
         FileSink(str(out), format="xml")
-    with pytest.raises(ConfigurationError, match="ftp: is a scheme that is not known"):
+    with pytest.raises(ConfigurationError, match="the scheme ftp: is not supported"):
         FileSink("ftp://host/out")
 
 

@@ -107,7 +107,9 @@ class TestBatch:
     @pytest.mark.parametrize("key", ["name", ["key", "name"]])
     def test_a_column_that_is_not_there(self, spark: Any, key: Any) -> None:
         frame = spark.createDataFrame(ROWS, "key string, part int, n long")
-        with pytest.raises(errors.ConfigurationError, match=r"no column 'name'; there are key, part, n"):
+        with pytest.raises(
+            errors.ConfigurationError, match=r"no column 'name'; the columns are key, part, n"
+        ):
             keyed_process(frame, key=key, function=SumOfRows(), schema=SUMS)
 
     def test_a_checkpoint_directory_is_refused_before_anything_runs(self, spark: Any, tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ class TestStreaming:
         before = keyed_process_queries()
         for directory, match in [
             (None, "needs checkpoint_directory"),
-            ("s3://bucket/state", "does not reach"),
+            ("s3://bucket/state", "cannot reach"),
         ]:
             with pytest.raises(errors.ConfigurationError, match=match):
                 keyed_process(
@@ -213,4 +215,4 @@ class TestStreaming:
         error = job.client.get_job_execution_result().exception(PATIENCE_S)
         assert isinstance(error, errors.InvalidKeyError)
         logged = errors_logged.get(timeout=PATIENCE_S)
-        assert logged == f"the job behind a streaming DataFrame has failed: {error}"
+        assert logged == f"the job of a streaming DataFrame has failed: {error}"

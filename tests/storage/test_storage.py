@@ -70,7 +70,7 @@ def test_a_publication_that_is_interrupted_leaves_no_completed_checkpoint(storag
 def test_a_checkpoint_is_completed_once(storage: CheckpointStorage) -> None:
     path = publish(storage, metadata())
     before = tree(path)
-    with pytest.raises(CheckpointStorageError, match="there already"):
+    with pytest.raises(CheckpointStorageError, match="already exists"):
         storage.complete(metadata(counters={}))
     assert tree(path) == before
 
@@ -173,7 +173,7 @@ def test_a_version_that_is_damage_is_passed_over_with_a_warning(
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged.* has format version 99"):
         storage.load_latest("orders")
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
-    assert "checkpoint 2 is passed over" in caplog.text
+    assert "checkpoint 2 is skipped" in caplog.text
     assert "format version 99" in caplog.text
 
 
@@ -302,7 +302,7 @@ def test_metadata_of_no_sense_is_a_corrupt_checkpoint(operator: dict[str, Any]) 
 def test_another_kind_of_file_is_no_metadata(storage: CheckpointStorage) -> None:
     path = publish(storage, metadata()) / "_metadata"
     path.write_bytes(b"PK\x03\x04 a zip file, in fact")
-    with pytest.raises(CorruptCheckpointError, match="does not begin as a file of this kind"):
+    with pytest.raises(CorruptCheckpointError, match="does not begin like a file of this kind"):
         storage.load(str(path.parent))
 
 

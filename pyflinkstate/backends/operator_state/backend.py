@@ -22,7 +22,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
 
     def __init__(self) -> None:
         self.registered_states: dict[str, HeapOperatorState] = {}
-        #: The snapshots being written; closing the backend cancels them.
+        #: The snapshots that are being written; closing the backend cancels them.
         self.snapshots = SnapshotRegistry()
         self._requested: set[str] = set()
 
@@ -50,7 +50,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         return state
 
     def dispose(self) -> None:
-        """Cancel the snapshots being written, and take no more."""
+        """Cancel the snapshots that are being written, and refuse new ones."""
         self.snapshots.close()
 
     def _state(
@@ -75,10 +75,10 @@ class DefaultOperatorStateBackend(OperatorStateStore):
     def _migrated(
         self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta, loads_pickles: bool
     ) -> HeapOperatorState:
-        """Put what was restored under its requested type, once all of its values fit."""
+        """Give restored state its requested type, once all of its values are known to fit."""
         if meta.name in self._requested:
             raise self._refusal(
-                state, meta, "it is in use, so neither its redistribution nor its type can change"
+                state, meta, "it is in use, so neither its redistribution mode nor its type can change"
             )
         try:
             migration = OperatorStateMigration.of(state.meta, meta, loads_pickles)

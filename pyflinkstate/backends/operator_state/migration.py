@@ -1,4 +1,4 @@
-"""What may change about a restored operator state: what may change about the types of its columns."""
+"""Migration of a restored operator state, column by column."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Columns = tuple[list[StateValue], ...]
 
 
 def no_clock() -> int:
-    """Operator state has no time to live, so nothing is stamped."""
+    """Return 0: operator state has no time to live, so no value is stamped."""
     return 0
 
 
 @attrs.frozen
 class OperatorStateMigration:
-    """How the columns of one type become those of another, of the same number of columns."""
+    """How the columns of a state become those of another type. Their number stays the same."""
 
     was: RegisteredOperatorStateMeta
     now: RegisteredOperatorStateMeta
@@ -38,7 +38,7 @@ class OperatorStateMigration:
     def of(
         cls, was: RegisteredOperatorStateMeta, now: RegisteredOperatorStateMeta, loads_pickles: bool = False
     ) -> OperatorStateMigration:
-        """Return the migration, or raise ``ValueError``: the message says why there is none."""
+        """Return the migration; raise ``ValueError``, with the reason, if the state cannot change so."""
         if was.mode is not now.mode:
             raise ValueError("the way of redistribution cannot change")
         pairs = zip(was.columns, now.columns, strict=True)
@@ -50,11 +50,11 @@ class OperatorStateMigration:
 
     @property
     def dropped(self) -> list[str]:
-        """The fields of rows that are lost, in words."""
+        """Descriptions of the row fields that are dropped."""
         return [field for column in self.columns for field in column.dropped]
 
     def converted(self, columns: Columns) -> Columns:
-        """Return what ``columns`` become; raises ``StateMigrationError`` for a value that does not fit."""
+        """Return the converted columns; raise ``StateMigrationError`` if a value does not fit."""
         converted = tuple(
             list(column) if migration.convert is unchanged else list(self._values(migration, column, columns))
             for migration, column in zip(self.columns, columns, strict=True)
@@ -65,7 +65,7 @@ class OperatorStateMigration:
         return converted
 
     def moved(self, state: HeapOperatorState) -> HeapOperatorState:
-        """Return a state of the new type with what ``state`` has, which stays as it is."""
+        """Return a new state with the converted content of ``state``, which stays as it is."""
         made = create_operator_state(self.now)
         made.load(self.converted(state.columns()))
         return made
@@ -88,7 +88,7 @@ class OperatorStateMigration:
 def common_operator_meta(
     one: RegisteredOperatorStateMeta, other: RegisteredOperatorStateMeta
 ) -> RegisteredOperatorStateMeta:
-    """Return what the values of both may be kept as without losing anything; ``ValueError`` if nothing."""
+    """Return the metadata with the common type of both; raise ``ValueError`` if they have none."""
     stored_type = common_type(one.stored_type, other.stored_type)
     if stored_type is None or one.mode is not other.mode:
         raise ValueError(f"{one} and {other} have nothing in common")

@@ -1,9 +1,9 @@
-"""The type that loses nothing of two others: what is restored of a state that changes its type.
+"""The common type of two others, to which values of both can be converted without loss.
 
-A state changes its type when the program asks for it, and subtasks may do so at different times; so may two
-files of an incremental checkpoint have been written before and after. Which of the types the next program
-asks for is not known when they are restored. So all values become those of a type that either may become and
-that may become either: with all fields of both rows, the wider number, the time to live, the pickle.
+A state changes its type when the program asks for it. Subtasks may do so at different times, and the files of
+an incremental checkpoint may have been written before and after that. A restore does not know yet which type
+the next program asks for. So it gives all values a type that both others can become and that can become both:
+it has the fields of both rows, the wider of two numbers, the time to live, the pickle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyflinkstate.errors import ConfigurationError, StateMigrationError
 
 
 def common_meta(one: RegisteredStateMeta, other: RegisteredStateMeta) -> RegisteredStateMeta:
-    """Return what the values of both may be kept as; raises ``StateMigrationError`` if there is nothing."""
+    """Return the metadata with the common type of both; raise ``StateMigrationError`` if they have none."""
     stored_type = common_type(one.stored_type, other.stored_type)
     if stored_type is None:
         raise StateMigrationError(f"{one} and {other} have nothing in common", state=one.name)
@@ -29,7 +29,7 @@ def common_meta(one: RegisteredStateMeta, other: RegisteredStateMeta) -> Registe
 
 
 def common_type(one: TypeInformation, other: TypeInformation) -> TypeInformation | None:
-    """Return the type that values of both may become without losing anything, or None.
+    """Return a type to which values of both can be converted without loss, or None.
 
     >>> from pyflinkstate.api.types import Types
     >>> rows = (Types.ROW_NAMED(["a", "b"], [Types.INT()] * 2), Types.ROW_NAMED(["b"], [Types.LONG()]))
@@ -64,7 +64,7 @@ def _row_of_both(one: RowTypeInfo, other: RowTypeInfo) -> TypeInformation | None
 
 
 def _of_same_shape(one: TypeInformation, other: TypeInformation) -> TypeInformation | None:
-    """Return ``other`` with parts that hold those of both, if it is what ``one`` may become."""
+    """Return ``other`` with the common types of the parts, if ``one`` may become a type of its name."""
     narrow, wide = find_codec(one), find_codec(other)
     if narrow is None or wide is None or wide.name not in {*narrow.may_become, narrow.name}:
         return None
@@ -78,7 +78,7 @@ def _of_same_shape(one: TypeInformation, other: TypeInformation) -> TypeInformat
 
 
 def _made_of(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
-    """An array of Java's own takes few elements; one of objects takes all."""
+    """Return the type with these parts. Only an array of objects accepts elements of every type."""
     try:
         return type_info.with_parts(parts)
     except ConfigurationError:

@@ -1,18 +1,19 @@
-"""What may change about a restored state, and how its values are converted.
+"""What may change about the type of a restored state, and how its values are converted.
 
-Flink's heap backend reads values with the type they were written with, and takes another type when that
-is asked for only where it is compatible. Compatible are, in the type of a state and in its parts:
+Flink's heap backend reads values with the type they were written with, and accepts another type only if
+the two are compatible. A type and its parts may change in these ways:
 
-* rows with other fields, which are found by their names: those that are gone are dropped, new ones are None;
-* a wider number: ``INT`` to ``LONG``, ``FLOAT`` to ``DOUBLE``. Python has one ``int`` and one ``float``, so
-  values stay as they are, and no entry is looked at;
-* a list or an array where one is asked for that may hold more, such as None;
-* with and without time to live. Without TTL before, values are stamped with the time of the migration.
-  With TTL before and none now, timestamps are dropped and expired values come back, as in Flink;
-* a declared type where pickles are asked for; and pickles where a type is declared, if the program says so:
-  see :mod:`pyflinkstate.backends.types.pickles` for why it has to.
+* A row gets other fields. They are matched by name: old fields that are gone are dropped, new ones are None.
+* A number gets wider: ``INT`` to ``LONG``, ``FLOAT`` to ``DOUBLE``. Python has one ``int`` and one ``float``,
+  so the values stay as they are and no entry is visited.
+* A list or an array becomes an array that accepts more, such as None.
+* Time to live is turned on: values get the time of the migration. Or it is turned off: the timestamps are
+  dropped, and expired values come back, as in Flink.
+* A declared type becomes a pickled one. A pickled one becomes a declared one if the program allows it; the
+  module :mod:`pyflinkstate.backends.types.pickles` explains why it has to.
 
-What values are found by, the keys of maps, changes only where equal keys stay equal and different ones apart.
+The keys of maps, by which values are looked up, may change only if equal keys stay equal and different keys
+stay different.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from pyflinkstate.backends.types.table import codec_of, find_codec
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
 
-#: Java hashes equal numbers of these alike: keys stay in their key groups.
+#: Java gives equal numbers of these types the same hash, so keys stay in their key groups.
 _HASHED_ALIKE = ("BYTE", "SHORT", "INT")
 
 
 @attrs.frozen
 class Migration:
-    """How values of one type become those of another.
+    """How values of one type become values of another.
 
     Attributes:
-        convert: turns a value into one of the new type, or raises ``ValueError`` where it does not fit;
-            ``unchanged`` where all values stay as they are.
-        changes_values: a checkpoint would have other values than before.
-        dropped: the fields of rows that are lost, in words.
+        convert: turns a value into one of the new type, or raises ``ValueError`` if it does not fit. It is
+            ``unchanged`` if all values stay as they are.
+        changes_values: whether a checkpoint would have other values than before.
+        dropped: descriptions of the row fields that are dropped.
     """
 
     convert: Convert
@@ -56,16 +57,16 @@ def state_migration(
     clock: Callable[[], int],
     loads_pickles: bool = False,
 ) -> Migration:
-    """Return how stored values of ``was`` become those of ``now``.
+    """Return the migration of the stored values of a state.
 
     Args:
-        was: what was restored.
-        now: what the program asks for.
-        clock: gives the time in ms that values are stamped with.
-        loads_pickles: values that were pickled may become those of a declared type.
+        was: the restored state.
+        now: the state that the program asks for.
+        clock: gives the time in ms with which values are stamped.
+        loads_pickles: whether pickled values may become values of a declared type.
 
     Raises:
-        StateMigrationError: kind, namespace type or value type are incompatible.
+        StateMigrationError: the kind, the namespace type or the value type is incompatible.
     """
     if was.kind is not now.kind:
         raise _incompatible(was, now, "the kind cannot change")
@@ -84,17 +85,17 @@ def type_migration(
     loads_pickles: bool = False,
     is_key: bool = False,
 ) -> Migration:
-    """Return how values of ``was`` become those of ``now``.
+    """Return the migration of values from one type to another.
 
     Args:
-        was: the type that was restored.
-        now: the type that is asked for.
-        clock: gives the time in ms that values are stamped with.
-        loads_pickles: values that were pickled may become those of a declared type.
-        is_key: other values are found by these.
+        was: the restored type.
+        now: the requested type.
+        clock: gives the time in ms with which values are stamped.
+        loads_pickles: whether pickled values may become values of a declared type.
+        is_key: whether the values are keys, by which other values are looked up.
 
     Raises:
-        ValueError: they cannot; the message says why.
+        ValueError: the type cannot change in this way; the message says why.
     """
     conversions = _Conversions(clock(), loads_pickles)
     convert = conversions.of(was, now, is_key)
@@ -105,7 +106,7 @@ def type_migration(
 
 
 def keys_may_become(was: TypeInformation, now: TypeInformation) -> bool:
-    """Return whether keys of ``was`` are keys of ``now`` as they are, and in the same key groups.
+    """Return whether every key of type ``was`` is a key of type ``now`` in the same key group.
 
     >>> from pyflinkstate.api.types import Types
     >>> keys_may_become(Types.SHORT(), Types.INT()), keys_may_become(Types.INT(), Types.LONG())
@@ -120,7 +121,7 @@ def keys_may_become(was: TypeInformation, now: TypeInformation) -> bool:
 
 
 def bare(type_info: TypeInformation) -> TypeInformation:
-    """Return the type that an ``EXTERNAL`` is around: values are the same."""
+    """Return the type inside an ``EXTERNAL``, which has the same values."""
     while isinstance(type_info, ExternalTypeInfo):
         type_info = type_info.type_info
     return type_info
@@ -128,16 +129,16 @@ def bare(type_info: TypeInformation) -> TypeInformation:
 
 @attrs.define
 class _Conversions:
-    """Finds how values of types with parts are converted, and notes what that means for all of them."""
+    """Finds the conversion of a type from those of its parts, and collects what they have in common."""
 
     now_ms: int
     loads_pickles: bool
-    #: Pickles become values of a declared type, which nobody has checked.
+    #: Whether pickles become values of a declared type; these still have to be checked.
     declares_pickles: bool = False
     dropped: list[str] = attrs.field(factory=list)
 
     def of(self, was: TypeInformation, now: TypeInformation, is_key: bool = False) -> Convert:
-        """Return what converts a value, also of None to None; raises ``ValueError`` if nothing does."""
+        """Return the conversion, which leaves None alone; raise ``ValueError`` if there is none."""
         was, now = bare(was), bare(now)
         if was == now:
             return unchanged
@@ -204,7 +205,7 @@ class _Conversions:
 
 
 def _changeable(was: TypeInformation, now: TypeInformation) -> Codec:
-    """Return the row of ``was``; raises ``ValueError`` where ``now`` is neither of its kind nor wider."""
+    """Return the codec of ``was``; raise ``ValueError`` if no value of ``was`` can become one of ``now``."""
     before, after = find_codec(was), find_codec(now)
     if before is None or after is None or not _may_become(before, after):
         raise ValueError(f"{was} cannot become {now}")
@@ -216,7 +217,7 @@ def _may_become(was: Codec, now: Codec) -> bool:
 
 
 def _sealing(was: TypeInformation) -> Convert:
-    """Return what pickles values; pickles that are in them already are not loaded for it."""
+    """Return the function that pickles values without loading the pickles inside them."""
     enclose = walk(was, _enclosing)
     return lambda value: None if value is None else dump_pickle(enclose(value))
 
@@ -227,7 +228,7 @@ def _enclosing(was: TypeInformation, parts: list[Convert]) -> Convert:
     if all(part is unchanged for part in parts):
         return unchanged
     codec = codec_of(was)
-    if codec.converted is None:  # what is around one part has its values
+    if codec.converted is None:  # the wrapper of another type
         (convert,) = parts
         return convert
     return codec.converted(was, was, in_order(was, was), parts)
