@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Awaitable, Iterable
 from typing import ClassVar, Generic
 
 from pyflinkstate.api.context import RuntimeContext
@@ -11,6 +11,9 @@ from pyflinkstate.api.output_tag import SideOutput
 from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.type_variables import ACC, IN, KEY, OUT, K_co, T
 from pyflinkstate.errors import StateAccessError
+
+#: What a method gives that may be ``async def``.
+Results = Iterable[T] | Awaitable[Iterable[T] | None] | AsyncIterable[T] | None
 
 
 class Function(ABC):  # noqa: B024 - the base of all functions, abstract by intent
@@ -133,7 +136,12 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
-    """Any number of results for each record of a keyed stream, with keyed state."""
+    """Any number of results for each record of a keyed stream, with keyed state.
+
+    ``process_element`` and ``on_timer`` may be ``async def``, with ``yield`` or with ``return``. While one
+    record waits, records of other keys are processed, 100 keys at a time in a subtask; those of one key one
+    after the other. Before timers, watermarks and barriers all that is under way is waited for.
+    """
 
     class Context(ABC, Generic[K_co]):
         """What ``process_element`` knows of the record beside its value."""
@@ -158,9 +166,9 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
             """Return which time the timer went by."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def process_element(self, value: IN, ctx: Context[KEY]) -> Results[OUT | SideOutput]:
         """Return or yield the results for ``value``; None is none."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Results[OUT | SideOutput]:
         """A timer of the current key is due: return or yield results; None is none."""
         return None

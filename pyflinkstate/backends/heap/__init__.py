@@ -1,6 +1,7 @@
 """The heap backend: keyed state in copy-on-write maps, snapshots without stopping, restores."""
 
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
+from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
@@ -10,6 +11,7 @@ __all__ = [
     "TIMER_STATE_PREFIX",
     "HeapKeyedStateBackend",
     "HeapRestoreOperation",
+    "KeyContext",
     "RecordLoop",
     "Timer",
     "TimerQueue",

@@ -190,6 +190,8 @@ class JobMachine:
         #: Nothing comes after it; and the same of the last epoch that has run.
         self._ends_with_it = False
         self._has_ended_time = False
+        #: Tasks of the epoch that runs that have ended, and may not do so again.
+        self._only_runs: set[str] = set()
         #: What the job ends as when its functions are closed.
         self._outcome = JobStatus.FINISHED
         #: Up to this epoch it was said that epochs are committed, or will be: these are ``_unannounced``.
@@ -307,6 +309,7 @@ class JobMachine:
         return asked.is_over or self._facts.commits_every_epoch or asked.is_due
 
     def _begin_epoch(self, step: Step) -> Instructions:
+        self._only_runs.clear()
         self._step = step
         if step.is_last:
             self.phase = Phase.DRAINING
@@ -388,7 +391,13 @@ class JobMachine:
     def _reported(self, report: TaskReport) -> Instructions:
         if report.attempt != self.attempt:
             return []
-        return [CountReport(report)] if report.error is None else self.handle(Failed(report.error))
+        if report.error is not None:
+            return self.handle(Failed(report.error))
+        if report.is_only_run and report.task in self._only_runs:
+            return self.handle(Failed(_ran_twice(report.task)))
+        if report.is_only_run:
+            self._only_runs.add(report.task)
+        return [CountReport(report)]
 
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
@@ -503,6 +512,15 @@ class JobMachine:
     def _end(self, status: JobStatus, error: PyFlinkStateError | None) -> Instructions:
         self.phase, self.status, self.error = Phase.ENDED, status, error
         return []
+
+
+def _ran_twice(task: str) -> RuntimeFailure:
+    return RuntimeFailure(
+        f"task {task!r} has ended twice in an epoch, as Spark lost what it gave: it asks an async function, "
+        f"whose answers may be others now, and some tasks have read the first ones; the job restarts from "
+        f"its last checkpoint",
+        task=task,
+    )
 
 
 _Handler = Callable[[JobMachine, Any], Instructions]

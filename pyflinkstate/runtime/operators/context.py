@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 
 import attrs
@@ -114,6 +115,11 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
                 operator=self.task_name,
             )
         return self.backend.get_partitioned_state(descriptor)
+
+
+def awaits(method: object) -> bool:
+    """Return whether a method or function is declared ``async def``."""
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 
 def open_function(function: object, context: RuntimeContext) -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
-)
+from pyflinkstate.api.connected import CoFlatMapFunction, CoMapFunction
 from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
@@ -27,7 +22,7 @@ from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerServ
 Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
 
 
-class _Context(KeyedProcessFunction.OnTimerContext):
+class KeyedContext(KeyedProcessFunction.OnTimerContext):
     """What a function is given beside the record; one object for all calls."""
 
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
@@ -72,7 +67,7 @@ class FunctionOperator(StatefulOperator):
         self._on_timer = getattr(self.function, "on_timer", None)
 
     def _make_context(self, setup: OperatorSetup) -> FunctionContext:
-        return _Context(setup, self.timers)
+        return KeyedContext(setup, self.timers)
 
     def _process_first(self) -> Process:
         process: Process = self.function.process_element
@@ -156,7 +151,7 @@ class BroadcastOperator(FunctionOperator):
         output.collect(self.function.process_broadcast_element(value, self._writable), timestamp)
 
 
-class _BroadcastContext(_Context):
+class _BroadcastContext(KeyedContext):
     def __init__(
         self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState]
     ) -> None:
@@ -226,12 +221,3 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
 
     def clear(self) -> None:
         self.put()
-
-
-def operator_of(function: UserFunction) -> StatefulOperator:
-    """Return what runs ``function``: it is one already, or one is put around it."""
-    if isinstance(function, StatefulOperator):
-        return function
-    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
-        return TwoInputOperator(function)
-    return FunctionOperator(function)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.timers import SubtaskTime
+
+if TYPE_CHECKING:
+    # Most functions await nothing, and importing asyncio takes longer than all of this package.
+    from pyflinkstate.runtime.operators.event_loops import NewEventLoop
+
+#: Key, index of the key's map, value, timestamp.
+KeyedRecord = tuple[Key, int, Record, int | None]
 
 
 @attrs.frozen
@@ -25,12 +33,14 @@ class OperatorSetup:
         backend: the same backend.
         time: what time it is.
         operator_state: the state that belongs to no key.
+        new_event_loop: makes the loop of a function that awaits; None for asyncio's own.
     """
 
     context: OperatorContext
     backend: HeapKeyedStateBackend
     time: SubtaskTime
     operator_state: DefaultOperatorStateBackend | None = None
+    new_event_loop: NewEventLoop | None = None
 
 
 class Output:
@@ -86,6 +96,8 @@ class StatefulOperator(ABC):
 
     #: What a ``CheckpointedFunction`` or ``CheckpointListener`` is looked for in.
     function: UserFunction = None
+    #: Records of several keys may be under way at a time: frames go to :meth:`process_overlapping`.
+    overlaps: bool = False
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:
@@ -100,6 +112,13 @@ class StatefulOperator(ABC):
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record of the second input."""
+        raise NotImplementedError
+
+    def process_overlapping(self, records: Iterable[KeyedRecord], output: Output) -> None:
+        """Set their keys and process the records of a frame, those of each key in order.
+
+        Raises what is right to report.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
+from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -26,6 +27,7 @@ from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import (
+    ASYNC,
     WATERMARKS,
     ChainNode,
     Input,
@@ -48,7 +50,12 @@ from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.user_functions import (
+    check_callable,
+    name_of,
+    refuse_async,
+    refuse_checkpointed,
+)
 from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
@@ -126,6 +133,7 @@ class DataStream(Generic[T_co]):
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
+        refuse_async(func)
         refuse_checkpointed(func)
         return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
 
@@ -234,6 +242,14 @@ class DataStream(Generic[T_co]):
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
 
+    def async_wait(
+        self, descriptor: AsyncFunctionDescriptor, output_type: TypeInformation | None
+    ) -> DataStream:
+        """Append an async function; called by ``AsyncDataStream``."""
+        function = descriptor.async_function
+        refuse_checkpointed(function)
+        return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
+
     def key_by(
         self,
         key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
@@ -253,6 +269,7 @@ class DataStream(Generic[T_co]):
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
         if not callable(select):
             raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
+        refuse_async(select)
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:

@@ -29,7 +29,12 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.user_functions import KeyedAdapter, check_callable, name_of
+from pyflinkstate.runtime.program.user_functions import (
+    KeyedAdapter,
+    check_callable,
+    name_of,
+    refuse_async,
+)
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 
 
@@ -118,6 +123,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """
         if not isinstance(func, ReduceFunction) and not callable(func):
             raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
+        refuse_async(func)
         return self._reduce(func, "reduce")
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:

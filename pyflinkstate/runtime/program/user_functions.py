@@ -4,27 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import (
+    AggregateFunction,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     ProcessFunction,
+    ReduceFunction,
 )
 from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import close_function, open_function
+from pyflinkstate.runtime.operators import awaits, close_function, open_function
 
 _RICH: dict[str, type] = {
     "map": MapFunction,
     "flat_map": FlatMapFunction,
     "filter": FilterFunction,
+}
+
+#: What is called of rich functions that await nothing.
+_CALLED: dict[type, tuple[str, ...]] = {
+    MapFunction: ("map",),
+    FlatMapFunction: ("flat_map",),
+    FilterFunction: ("filter",),
+    KeySelector: ("get_key",),
+    ReduceFunction: ("reduce",),
+    AggregateFunction: ("create_accumulator", "add", "get_result", "merge"),
+    ProcessFunction: ("process_element",),
+    WindowFunction: ("apply",),
+    AllWindowFunction: ("apply",),
+    ProcessWindowFunction: ("process", "clear"),
+    ProcessAllWindowFunction: ("process", "clear"),
+    CoMapFunction: ("map1", "map2"),
+    CoFlatMapFunction: ("flat_map1", "flat_map2"),
+    CoProcessFunction: ("process_element1", "process_element2"),
+    KeyedCoProcessFunction: ("process_element1", "process_element2", "on_timer"),
+    BroadcastProcessFunction: ("process_element", "process_broadcast_element"),
+    KeyedBroadcastProcessFunction: ("process_element", "process_broadcast_element", "on_timer"),
 }
 
 
@@ -42,6 +79,18 @@ def check_callable(kind: str, func: UserFunction) -> None:
     """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
     if not isinstance(func, _RICH[kind]) and not callable(func):
         raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
+    refuse_async(func)
+
+
+def refuse_async(func: UserFunction) -> None:
+    """Raise ``ConfigurationError`` where a function is ``async def`` that nobody would await."""
+    names = (name for kind, names in _CALLED.items() if isinstance(func, kind) for name in names)
+    for method in filter(awaits, (func, *(getattr(func, name) for name in names))):
+        raise ConfigurationError(
+            f"{method.__qualname__}() is 'async def', and nobody would await it here: that is done with "
+            f"async_invoke() of an AsyncFunction (AsyncDataStream), and with process_element() and "
+            f"on_timer() of a KeyedProcessFunction"
+        )
 
 
 def refuse_checkpointed(func: UserFunction) -> None:

@@ -21,6 +21,7 @@ from pyflinkstate.api.window_functions import (
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
+from pyflinkstate.runtime.program.user_functions import refuse_async
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
@@ -72,6 +73,8 @@ class _Windows(Generic[T, W]):
         output_type: TypeInformation | None,
         contents_type: TypeInformation | None = None,
     ) -> DataStream:
+        for user_code in (contents, function):
+            refuse_async(user_code)
         operator = window_operator(
             self._assigner,
             self._trigger,

@@ -88,6 +88,8 @@ class TaskReport:
     next_timer_ms: int | None = None
     #: Where watermarks stand now, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
+    #: Another run would give something else, of which some would be read beside what this one gave.
+    is_only_run: bool = False
 
 
 # --- slot and driver -----------------------------------------------------------------------------
