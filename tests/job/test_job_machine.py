@@ -18,6 +18,7 @@ from pyflinkstate.errors import (
     JobFailedError,
     JobSupersededError,
     PyFlinkStateError,
+    RuntimeFailure,
     SlotLostError,
     SparkJobError,
 )
@@ -49,6 +50,7 @@ from pyflinkstate.runtime.job.instructions import (
     ClaimJob,
     CloseSlots,
     CommitOutput,
+    CountReport,
     EndAttempt,
     GoBack,
     LogLateFailure,
@@ -295,6 +297,24 @@ class TestFailures:
     @pytest.mark.parametrize("report", [TaskReport(5, 1, "a", error=BROKEN), TaskReport(5, 1, "a")])
     def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
         assert running().handle(report) == []
+
+    def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
+        machine = running()
+        asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
+        for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
+            assert machine.handle(report) == [CountReport(report)]
+        assert machine.handle(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
+        assert machine.handle(asked) == [CancelEpoch()]
+        (end,) = machine.handle(ended(machine))
+        assert isinstance(end.error, RuntimeFailure)
+        assert "'ask to sums[3]' has ended twice in an epoch" in str(end.error)
+
+    def test_in_the_next_epoch_it_ends_again(self) -> None:
+        machine = running()
+        machine.handle(TaskReport(0, 1, "ask to sums[3]", is_only_run=True))
+        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
+        again = TaskReport(0, 2, "ask to sums[3]", is_only_run=True)
+        assert machine.handle(again) == [CountReport(again)]
 
     def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
         machine = running()
