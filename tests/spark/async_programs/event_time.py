@@ -59,8 +59,8 @@ timed = env.from_collection(records, PAIR).assign_timestamps_and_watermarks(
 )
 for wait in (AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait):
     asked = wait(timed, Waits(), Time.seconds(100), 10, PAIR)
-    windows = asked.key_by(lambda pair: pair[0]).window(TumblingEventTimeWindows.of(Time.seconds(10)))
-    windows.reduce(lambda left, right: (left[0], left[1] + right[1]), output_type=PAIR).print()
+    windows = asked.key_by(lambda pair: 0).window(TumblingEventTimeWindows.of(Time.seconds(10)))
+    windows.reduce(lambda left, right: ("all", left[1] + right[1]), output_type=PAIR).print()
     env.execute()
 ordered = AsyncDataStream.ordered_wait(timed, Waits(), Time.seconds(100), 10, PAIR)
 ordered.process(Stamped(), PAIR).print()
