@@ -1,6 +1,6 @@
-"""Operators with state: subtasks, contexts, timers, windows, and the functions that they call.
+"""Operators with state: their subtasks, contexts, timers and windows.
 
-What needs asyncio is loaded when it is first asked for: most programs await nothing.
+The names that need asyncio are loaded on first use, because most programs do not use it.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Chain:
         return iter(records)
 
     def close(self) -> None:
-        """Close the functions that were opened. Raises what is right to report."""
+        """Close the functions that were opened. An error that it raises is ready to be reported."""
         if self._loop_thread is not None:
             self._loop_thread.close()
         _close_all(self._opened)
