@@ -75,6 +75,14 @@ def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int 
         sink.open(job_id, restored_epoch)
 
 
+class ReplacingSink:
+    """A sink that writes an epoch in ``prepare``, and replaces what stands there under the epoch's number.
+
+    An epoch that is run again must then have the same records as before, also after the driver was killed.
+    So a job with such a sink writes down how it cuts its epochs before it runs them.
+    """
+
+
 class SeveralStreams:
     """A sink that several streams may use, and that may share its folder with other sinks."""
 
@@ -164,7 +172,7 @@ class KeptRddSink:
     """
 
 
-class ForeachEpochSink(KeptRddSink):
+class ForeachEpochSink(KeptRddSink, ReplacingSink):
     """Calls ``write(frames, epoch)`` for each epoch, before the epoch's checkpoint.
 
     After a failure an epoch comes again with the same number; ``write`` must replace what was written before.
