@@ -1,4 +1,4 @@
-"""Functions that wait for answers without keeping others waiting (``pyflink.datastream.AsyncFunction``)."""
+"""Async functions: many calls are in flight at a time (``pyflink.datastream.AsyncFunction``)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pyflinkstate.api.type_variables import IN, OUT
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):
-    """Asks somebody else about each record, such as a service; many calls are under way at a time.
+    """Makes an asynchronous call for each record, such as a request; many calls are in flight at a time.
 
-    All calls of a subtask run on one event loop, in a thread beside the one that ``open`` and ``close`` are
-    called in. A function that waits without ``await`` holds up all of them.
+    All calls of a subtask run on one event loop. Its thread is not the one that calls ``open`` and
+    ``close``. A function that blocks without ``await`` delays all other calls.
     """
 
     @abstractmethod
     async def async_invoke(self, value: IN) -> Iterable[OUT]:
-        """Return the results for ``value``: a list, empty for none. What it raises fails the job."""
+        """Return a list of results for ``value``, which may be empty. An error fails the job."""
 
     def timeout(self, value: IN) -> Iterable[OUT]:
         """Return the results for a ``value`` whose call took too long; the call is cancelled.
@@ -38,22 +38,22 @@ class AsyncFunction(Function, Generic[IN, OUT]):
 
 @attrs.frozen
 class AsyncFunctionDescriptor(Function):
-    """An async function, and how it is called; what ``AsyncDataStream`` puts into a plan.
+    """An async function and its settings; ``AsyncDataStream`` puts it into the plan.
 
     Attributes:
-        async_function: what is called for each record.
-        timeout: how long a call may take with all its attempts; 0 or less for as long as it likes.
-        capacity: how many records may be under way at a time.
-        async_retry_strategy: which calls are made again.
-        output_mode: in which order results are passed on.
+        async_function: the function, called for each record.
+        timeout: the time limit of a call with all its attempts; 0 or less means no limit.
+        capacity: the maximum number of records in flight.
+        async_retry_strategy: decides which calls are retried.
+        output_mode: the order of the results.
     """
 
     class OutputMode(enum.Enum):
-        """In which order results are passed on."""
+        """The order of the results."""
 
-        #: In the order of the records.
+        #: The results come in the order of the records.
         ORDERED = 0
-        #: As calls end; watermarks and records do not overtake each other.
+        #: The results come as calls end; records and watermarks do not overtake each other.
         UNORDERED = 1
 
     async_function: AsyncFunction

@@ -1,4 +1,4 @@
-"""Which calls of an ``AsyncFunction`` are made again (``pyflink.datastream.async_retry_strategies``)."""
+"""Retry strategies for calls of an ``AsyncFunction`` (``pyflink.datastream.async_retry_strategies``)."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import attrs
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import ConfigurationError
 
-#: Says whether a call is made again that gave these results.
+#: Returns whether to retry a call that gave these results.
 ResultPredicate = Callable[[list[T]], bool]
-#: Says whether a call is made again that raised this.
+#: Returns whether to retry a call that raised this error.
 ExceptionPredicate = Callable[[Exception], bool]
 
 
 class AsyncRetryPredicate(ABC, Generic[T]):
-    """Says after which results, and after which exceptions, a call is made again."""
+    """Decides for which results and which exceptions a call is retried."""
 
     @abstractmethod
     def result_predicate(self) -> ResultPredicate[T] | None:
-        """Return what is asked about results; None where no result is a reason."""
+        """Return the predicate on results; None if results never cause a retry."""
 
     @abstractmethod
     def exception_predicate(self) -> ExceptionPredicate | None:
-        """Return what is asked about exceptions; None where none is a reason."""
+        """Return the predicate on exceptions; None if exceptions never cause a retry."""
 
 
 class AsyncRetryStrategy(ABC, Generic[T]):
-    """Says how often a call is made again, and after how long."""
+    """Decides how often a call is retried, and after which delay."""
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Return whether there may be another attempt after so many; the first call is attempt 1."""
+        """Return whether another attempt is allowed after ``current_attempts``; the first call is 1."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Return how long to wait after so many attempts before the next one, in ms."""
+        """Return the delay in ms before the attempt that follows ``current_attempts``."""
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate[T]:
-        """Return what says whether a call is to be made again at all."""
+        """Return the predicates that decide whether a call is retried at all."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
-        """Make no call again."""
+        """Return the strategy that never retries."""
         return NO_RETRY_STRATEGY
 
     @staticmethod
@@ -56,7 +56,7 @@ class AsyncRetryStrategy(ABC, Generic[T]):
         result_predicate: ResultPredicate | None,
         exception_predicate: ExceptionPredicate | None,
     ) -> FixedDelayRetryStrategy:
-        """Make calls again after a delay that is always the same; see :class:`FixedDelayRetryStrategy`."""
+        """Return a strategy that retries after a fixed delay; see :class:`FixedDelayRetryStrategy`."""
         return FixedDelayRetryStrategy(
             max_attempts, backoff_time_millis, result_predicate, exception_predicate
         )
@@ -70,14 +70,14 @@ class AsyncRetryStrategy(ABC, Generic[T]):
         result_predicate: ResultPredicate | None,
         exception_predicate: ExceptionPredicate | None,
     ) -> ExponentialBackoffDelayRetryStrategy:
-        """Make calls again after delays that grow; see :class:`ExponentialBackoffDelayRetryStrategy`."""
+        """Return a strategy with growing delays; see :class:`ExponentialBackoffDelayRetryStrategy`."""
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
         )
 
 
 class RetryPredicate(AsyncRetryPredicate[T]):
-    """The predicates that it is made with."""
+    """A pair of predicates."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RetryPredicate(AsyncRetryPredicate[T]):
 
 
 class NoRetryStrategy(AsyncRetryStrategy[T]):
-    """No call is made again."""
+    """Never retries."""
 
     def can_retry(self, current_attempts: int) -> bool:
         return False
@@ -120,16 +120,16 @@ def _predicate(_: object, attribute: attrs.Attribute[Any], value: object) -> Non
 
 @attrs.frozen
 class FixedDelayRetryStrategy(AsyncRetryStrategy[T]):
-    """A call is made again after a delay that is always the same.
+    """Retries after a fixed delay.
 
     Args:
-        max_attempts: so many times at most, after the first call.
+        max_attempts: the maximum number of retries after the first call.
         backoff_time_millis: the delay in ms.
-        result_predicate: is given the results of a call; where it is true, the call is made again.
-        exception_predicate: the same for what a call raised.
+        result_predicate: called with the results of a call; the call is retried if it returns true.
+        exception_predicate: the same for the exception of a call.
 
     Raises:
-        ConfigurationError: a number is not greater than 0, or a predicate is no function.
+        ConfigurationError: a number is not greater than 0, or a predicate is not callable.
     """
 
     _max_attempts: int = attrs.field(validator=_positive)
@@ -149,18 +149,18 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy[T]):
 
 @attrs.frozen
 class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[T]):
-    """A call is made again after delays that grow.
+    """Retries after growing delays.
 
     Args:
-        max_attempts: so many times at most, after the first call.
+        max_attempts: the maximum number of retries after the first call.
         initial_delay: the first delay in ms.
-        max_retry_delay: what later delays do not exceed, in ms.
-        multiplier: each delay is so many times the one before it, rounded down to whole ms.
-        result_predicate: is given the results of a call; where it is true, the call is made again.
-        exception_predicate: the same for what a call raised.
+        max_retry_delay: the maximum of all later delays in ms.
+        multiplier: the factor from each delay to the next one, which is rounded down to whole ms.
+        result_predicate: called with the results of a call; the call is retried if it returns true.
+        exception_predicate: the same for the exception of a call.
 
     Raises:
-        ConfigurationError: a number is not greater than 0, or a predicate is no function.
+        ConfigurationError: a number is not greater than 0, or a predicate is not callable.
 
     >>> strategy = AsyncRetryStrategy.exponential_backoff(4, 100, 300, 1.5, None, None)
     >>> [strategy.get_backoff_time_millis(attempt) for attempt in (1, 2, 3, 4)]
@@ -190,7 +190,7 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[T]):
         return RetryPredicate(self._result_predicate, self._exception_predicate)
 
 
-#: No call is made again.
+#: The strategy that never retries.
 NO_RETRY_STRATEGY: AsyncRetryStrategy = NoRetryStrategy()
 
 
@@ -200,10 +200,10 @@ def empty_result_predicate(result: list[T]) -> bool:
 
 
 def has_exception_predicate(error: Exception | None) -> bool:
-    """Return whether a call raised, whatever it was."""
+    """Return whether a call raised any exception."""
     return error is not None
 
 
 def exception_type_predicate(error: Exception, expected_error_type: type[Exception]) -> bool:
-    """Return whether a call raised an error of that type; bind the type with ``functools.partial``."""
+    """Return whether a call raised ``expected_error_type``; bind it with ``functools.partial``."""
     return isinstance(error, expected_error_type)

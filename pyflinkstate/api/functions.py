@@ -12,7 +12,7 @@ from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.type_variables import ACC, IN, KEY, OUT, K_co, T
 from pyflinkstate.errors import StateAccessError
 
-#: What a method gives that may be ``async def``.
+#: The results of a method that can be ``async def``.
 Results = Iterable[T] | Awaitable[Iterable[T] | None] | AsyncIterable[T] | None
 
 
@@ -136,9 +136,9 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Any number of results for each record of a keyed stream, with keyed state.
 
-    ``process_element`` and ``on_timer`` may be ``async def``, with ``yield`` or with ``return``. While one
-    record waits, records of other keys are processed, 100 keys at a time in a subtask; those of one key one
-    after the other. Before timers, watermarks and barriers all that is under way is waited for.
+    ``process_element`` and ``on_timer`` can be ``async def``, with ``yield`` or with ``return``. While one
+    record waits, the subtask processes records of up to 100 other keys. It processes the records of one key
+    one after the other. It waits for all records in flight before timers, watermarks and barriers.
     """
 
     class Context(ABC, Generic[K_co]):

@@ -19,7 +19,7 @@ _Mode = AsyncFunctionDescriptor.OutputMode
 
 
 class AsyncDataStream:
-    """Puts async functions on streams. Results have no keys; each has its record's timestamp."""
+    """Applies async functions to streams. Results have no keys, and the timestamp of their record."""
 
     @staticmethod
     def unordered_wait(
@@ -29,14 +29,14 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Call ``async_function`` for each record; results come as calls end.
+        """Call ``async_function`` for each record; the results come as calls end.
 
         Args:
-            data_stream: the records.
-            async_function: what is called for each.
-            timeout: how long a call may take; then ``async_function.timeout`` is called. 0 for no limit.
-            capacity: how many records may be under way at a time in each subtask.
-            output_type: what results are checked against.
+            data_stream: the input stream.
+            async_function: the function to call for each record.
+            timeout: the time limit of a call, after which ``async_function.timeout`` is called; 0 means none.
+            capacity: the maximum number of records in flight in each subtask.
+            output_type: the type that results are checked against.
 
         Raises:
             ConfigurationError: ``async_invoke`` is not ``async def``, or ``capacity`` is less than 1.
@@ -54,18 +54,19 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Do the same, and make some calls again.
+        """Call ``async_function`` for each record and retry calls; the results come as calls end.
 
         Args:
-            data_stream: the records.
-            async_function: what is called for each.
-            timeout: how long all attempts and the delays between them may take together; more than 0.
-            async_retry_strategy: which calls are made again, how often, and after how long.
-            capacity: how many records may be under way at a time in each subtask.
-            output_type: what results are checked against.
+            data_stream: the input stream.
+            async_function: the function to call for each record.
+            timeout: the time limit of all attempts and the delays between them; it must be more than 0.
+            async_retry_strategy: decides which calls are retried, how often, and after which delay.
+            capacity: the maximum number of records in flight in each subtask.
+            output_type: the type that results are checked against.
 
         Raises:
-            ConfigurationError: as above; or the timeout is 0, or the strategy has no predicate.
+            ConfigurationError: see :meth:`unordered_wait`; or the timeout is 0, or the strategy has no
+                predicate.
         """
         descriptor = _described(async_function, timeout, capacity, async_retry_strategy, _Mode.UNORDERED)
         return data_stream.async_wait(descriptor, output_type)
@@ -78,7 +79,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Call ``async_function`` for each record; results come in the order of the records.
+        """Call ``async_function`` for each record; the results come in the order of the records.
 
         See :meth:`unordered_wait`.
         """
@@ -95,7 +96,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Do the same, and make some calls again; see :meth:`unordered_wait_with_retry`."""
+        """Call and retry like :meth:`unordered_wait_with_retry`; the results come in record order."""
         descriptor = _described(async_function, timeout, capacity, async_retry_strategy, _Mode.ORDERED)
         return data_stream.async_wait(descriptor, output_type)
 
@@ -129,9 +130,7 @@ def _check_strategy(strategy: object, timeout: Time) -> None:
     if not isinstance(strategy, AsyncRetryStrategy):
         raise ConfigurationError(f"an AsyncRetryStrategy is needed, not {strategy!r}")
     if strategy is not NO_RETRY_STRATEGY and timeout.to_milliseconds() <= 0:
-        raise ConfigurationError(
-            f"calls that are made again need a timeout, which is over all attempts, not {timeout}"
-        )
+        raise ConfigurationError(f"retries need a timeout, which limits all attempts together, not {timeout}")
     if not isinstance(strategy.get_retry_predicate(), AsyncRetryPredicate):
         raise ConfigurationError(
             f"get_retry_predicate() of {type(strategy).__name__} must return an AsyncRetryPredicate"

@@ -1,4 +1,4 @@
-"""An event loop whose time jumps: a test waits neither for delays nor for timeouts."""
+"""An event loop whose time jumps, so that tests do not wait for delays and timeouts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyflinkstate.api.type_variables import T
 
 
 class JumpingEventLoop(asyncio.SelectorEventLoop):
-    """When all that is awaited is time, it passes at once; else as long as what is awaited takes.
+    """If all tasks wait for time only, it jumps to the next delay or timeout; else it passes as usual.
 
-    Time begins at 0 s. It is of no concern to the harness's clock, which is processing time.
+    The time starts at 0 s. It is independent of the clock of the harness, which is the processing time.
     """
 
     def __init__(self) -> None:
@@ -23,13 +23,13 @@ class JumpingEventLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Return the seconds that have passed."""
+        """Return the number of seconds that have passed."""
         return self._jumping.passed_s
 
     def run_in_executor(  # type: ignore[override]  # it takes the same, in other words
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Run ``func`` in a thread; time does not jump until it has ended."""
+        """Run ``func`` in a thread; the time does not jump until it has ended."""
         self._jumping.in_threads += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._jumping.left_thread)
@@ -37,7 +37,7 @@ class JumpingEventLoop(asyncio.SelectorEventLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for files, and lets time pass."""
+    """Waits for files and measures time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        # One file is always there: the loop's own, by which other threads wake it.
+        # The loop always registers one file of its own, which other threads use to wake it.
         if len(self.get_map()) > 1 or self.in_threads:
             return self._waited(timeout)
         events = super().select(0)

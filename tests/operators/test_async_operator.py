@@ -18,7 +18,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import NoCurrentKeyError, UserFunctionError
 from pyflinkstate.runtime.operators import Output
-from pyflinkstate.runtime.operators.async_operator import MAX_KEYS_UNDER_WAY
+from pyflinkstate.runtime.operators.async_operator import MAX_KEYS_IN_FLIGHT
 from pyflinkstate.testing import KeyedOneInputOperatorHarness, StreamRecord, split
 
 SIDE = OutputTag("side")
@@ -96,8 +96,8 @@ def test_a_record_may_wait_for_one_of_another_key_that_comes_later() -> None:
 
 def test_so_many_keys_are_under_way_and_no_more() -> None:
     function = Sums(1.0)
-    feed(harness(function), [(key, 1) for key in range(2 * MAX_KEYS_UNDER_WAY + 50)])
-    assert (function.peak, function.peak_of_key) == (MAX_KEYS_UNDER_WAY, 1)
+    feed(harness(function), [(key, 1) for key in range(2 * MAX_KEYS_IN_FLIGHT + 50)])
+    assert (function.peak, function.peak_of_key) == (MAX_KEYS_IN_FLIGHT, 1)
     assert round(function.passed, 6) == 3.0
 
 

@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "retries without a timeout": (
         lambda s: AsyncDataStream.unordered_wait_with_retry(s, Doubles(), Time.seconds(0), RETRY),
-        "need a timeout, which is over all attempts, not 0 ms",
+        "retries need a timeout, which limits all attempts together, not 0 ms",
     ),
     "no predicate": (
         lambda s: AsyncDataStream.ordered_wait_with_retry(s, Doubles(), SECOND, WithoutPredicate()),

@@ -132,7 +132,7 @@ class EpochGraph(ABC, Generic[D]):
         parts: list[D] = []
         for number, branch in enumerate(self._plan.branches(node)):
             data = self._stage(branch.stage)
-            # Unlike the name alone, no other stage of the job has it.
+            # The name alone may belong to several stages.
             stage_id = f"{node.name}-{self._plan.stages.index(node)}.{number}"
             task = StageTask(self._chain(branch, data), stage_id)
             parts.append(self.transform(data, task, node.name))

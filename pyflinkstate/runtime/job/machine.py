@@ -190,7 +190,7 @@ class JobMachine:
         #: Whether it is the last epoch; and whether the epoch that ran last was.
         self._ends_with_it = False
         self._has_ended_time = False
-        #: Tasks of the epoch that runs that have ended, and may not do so again.
+        #: The tasks of the running epoch that have ended and must not end again.
         self._only_runs: set[str] = set()
         #: The final status of the job once its functions are closed.
         self._outcome = JobStatus.FINISHED
@@ -518,9 +518,9 @@ class JobMachine:
 
 def _ran_twice(task: str) -> RuntimeFailure:
     return RuntimeFailure(
-        f"task {task!r} has ended twice in an epoch, as Spark lost what it gave: it asks an async function, "
-        f"whose answers may be others now, and some tasks have read the first ones; the job restarts from "
-        f"its last checkpoint",
+        f"task {task!r} has ended twice in an epoch, because Spark ran it again: it calls an async function, "
+        f"whose results may be different now, and other tasks may have read the first ones; the job restarts "
+        f"from its last checkpoint",
         task=task,
     )
 

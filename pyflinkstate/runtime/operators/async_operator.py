@@ -1,14 +1,15 @@
-"""The operator around a keyed function that awaits: ``async def process_element``, ``async def on_timer``.
+"""The operator for keyed functions with ``async def process_element`` or ``async def on_timer``.
 
-While one record waits for an answer, records of other keys are processed. Of one key there are never two at
-a time, so what a function has read of its state is still so when it writes, and results of a key come in
-the order of its records. The records of a frame are put in line by key, and some workers, tasks of one
-event loop, take line after line. The loop runs in the thread of the frame until all is done: whatever comes
-next (a timer, a watermark, the barrier, another frame) finds nothing under way.
+While one record waits for an answer, the operator processes records of other keys. It never processes two
+records of one key at a time, so state that a function has read does not change before the function writes
+it, and the results of a key come in the order of its records. The records of a frame are queued by key.
+Workers, which are tasks of one event loop, process one queue after the other. The loop runs in the thread
+that processes the frame until all records are done. So nothing is in flight when a timer fires, when the
+watermark advances, at the barrier, and when the next frame comes.
 
-A backend knows one current key. So a record's coroutine is driven step by step: its key is set before each
-step, and taken away behind it. What the function starts as a task of its own has no key, and is refused
-state instead of being given that of another record.
+A backend has one current key. So the operator drives the coroutine of each record step by step: it sets the
+key before each step and clears it afterwards. A task that the function itself starts has no key. If it uses
+state it gets an error, and never the state of another record's key.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from pyflinkstate.runtime.operators.operators import KeyedRecord, OperatorSetup,
 from pyflinkstate.runtime.operators.timers import InternalTimerService
 from pyflinkstate.runtime.wire import user_failure
 
-#: So many keys have a record under way at a time, in each subtask.
-MAX_KEYS_UNDER_WAY = 100
+#: The number of keys of a subtask that can have a record in flight at a time.
+MAX_KEYS_IN_FLIGHT = 100
 
-#: What ``async def`` makes of a method: with ``yield`` the one, without the other.
+#: The result of calling an ``async def`` method, with and without ``yield``.
 Call = AsyncIterable[Record] | Awaitable[Iterable[Record] | None]
 
 
 class AsyncFunctionOperator(FunctionOperator):
-    """Runs a ``KeyedProcessFunction`` of which ``process_element`` or ``on_timer`` is ``async def``."""
+    """Runs a ``KeyedProcessFunction`` with an async ``process_element`` or ``on_timer``."""
 
     def open(self, setup: OperatorSetup) -> None:
         super().open(setup)
@@ -53,16 +54,16 @@ class AsyncFunctionOperator(FunctionOperator):
         super().close()
 
     def process_overlapping(self, records: Iterable[KeyedRecord], output: Output) -> None:
-        lines: dict[Key, list[KeyedRecord]] = {}
+        queues: dict[Key, list[KeyedRecord]] = {}
         for record in records:
-            lines.setdefault(record[0], []).append(record)
-        self._loop.run(self._process_lines(lines, output))
+            queues.setdefault(record[0], []).append(record)
+        self._loop.run(self._process_queues(queues, output))
 
-    async def _process_lines(self, lines: dict[Key, list[KeyedRecord]], output: Output) -> None:
-        ahead = iter(lines.values())
+    async def _process_queues(self, queues: dict[Key, list[KeyedRecord]], output: Output) -> None:
+        ahead = iter(queues.values())
         workers = [
             asyncio.ensure_future(self._work(ahead, output))
-            for _ in range(min(len(lines), MAX_KEYS_UNDER_WAY))
+            for _ in range(min(len(queues), MAX_KEYS_IN_FLIGHT))
         ]
         for worker in workers:
             worker.add_done_callback(hear_out)
@@ -72,8 +73,8 @@ class AsyncFunctionOperator(FunctionOperator):
             worker.result()
 
     async def _work(self, ahead: Iterator[list[KeyedRecord]], output: Output) -> None:
-        for line in ahead:
-            for record in line:
+        for queue in ahead:
+            for record in queue:
                 await self._process(record, output)
 
     async def _process(self, record: KeyedRecord, output: Output) -> None:
@@ -82,7 +83,7 @@ class AsyncFunctionOperator(FunctionOperator):
         try:
             call = self.function.process_element(value, context)
             results = await _UnderKey(self._setup.backend.key_context, key, index, _results_of(call))
-        except BaseException as error:  # also sys.exit(), which would end the loop
+        except BaseException as error:  # also sys.exit(), which would stop the loop
             raise user_failure(error, self._setup.context.task_name, value, key) from error
         begin = len(output.values)
         output.values.extend(results)
@@ -108,7 +109,7 @@ class AsyncFunctionOperator(FunctionOperator):
 
 
 class _RecordContext(KeyedContext):
-    """What a function is given beside one record: it stays with it while others are processed."""
+    """The context of one record; it stays valid while other records are processed."""
 
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService, key: Key) -> None:
         super().__init__(setup, timers)
@@ -123,7 +124,7 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 
 async def _results_of(call: Call) -> list[Record]:
-    """Return all results of a call, each isolated as it is given."""
+    """Return all results of a call; each is isolated when the function gives it."""
     results: list[Record] = []
     if isinstance(call, AsyncIterable):
         async for result in call:
@@ -137,7 +138,7 @@ async def _results_of(call: Call) -> list[Record]:
 
 @attrs.frozen
 class _UnderKey(Awaitable[T]):
-    """Awaits a coroutine; its key is the current one whenever it runs, and only then."""
+    """Awaits a coroutine, with its key as the current key whenever it runs, and only then."""
 
     keys: KeyContext
     key: Key
@@ -158,5 +159,5 @@ class _UnderKey(Awaitable[T]):
                 self.keys.clear()
             try:
                 argument, step = (yield awaited), self.coroutine.send
-            except BaseException as error:  # noqa: BLE001 - a cancellation too is the coroutine's to see
+            except BaseException as error:  # noqa: BLE001 - the coroutine must also see a cancellation
                 argument, step = error, self.coroutine.throw

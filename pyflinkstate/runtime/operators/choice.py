@@ -1,4 +1,4 @@
-"""Which operator runs a function; it is decided once, when a subtask is made."""
+"""Chooses the operator that runs a function, once, when a subtask is made."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyflinkstate.runtime.operators.operators import StatefulOperator
 
 
 def operator_of(function: UserFunction) -> StatefulOperator:
-    """Return what runs ``function``: it is one already, or one is put around it."""
+    """Return the operator that runs ``function``, or ``function`` itself if it is an operator."""
     if isinstance(function, StatefulOperator):
         return function
     if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
         return TwoInputOperator(function)
     if _awaits_with_key(function):
-        # Only what awaits pays for the import of asyncio.
+        # Only async functions pay for the import of asyncio.
         from pyflinkstate.runtime.operators.async_operator import AsyncFunctionOperator
 
         return AsyncFunctionOperator(function)

@@ -121,7 +121,7 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
 
 
 def awaits(method: object) -> bool:
-    """Return whether a method or function is declared ``async def``."""
+    """Return whether a method or function is declared ``async def``, with or without ``yield``."""
     return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 

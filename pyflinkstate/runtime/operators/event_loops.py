@@ -1,7 +1,6 @@
-"""The event loop of a function that awaits: made when it is first needed, ended with the function.
+"""The event loop of an async function: created on first use, closed together with the function.
 
-It is the same one from the first record to the last, so what a function opens on it, such as a client's
-session, can be used for all of them.
+The function has the same loop from its first record to its last, so it can keep a client session open.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any
 
 from pyflinkstate.api.type_variables import T
 
-#: Makes a loop; tests give one whose time is not the machine's.
+#: Creates an event loop. Tests pass one whose time is not that of the machine.
 NewEventLoop = Callable[[], asyncio.AbstractEventLoop]
-#: What was cancelled may take so long to end; what takes longer is left behind.
+#: How long cancelled tasks have to end; a task that takes longer is left behind.
 GRACE_S = 5.0
 
 
 class FunctionLoop:
-    """Runs coroutines in the thread that asks for it, one call after the other.
+    """Runs coroutines in the calling thread, one call after the other.
 
     Args:
-        new_event_loop: makes the loop.
+        new_event_loop: creates the loop. Default: asyncio's own.
     """
 
     def __init__(self, new_event_loop: NewEventLoop | None = None) -> None:
@@ -31,27 +30,27 @@ class FunctionLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return what ``coroutine`` returns; tasks that it leaves behind go on in the next call."""
+        """Run ``coroutine`` and return its result; tasks that it leaves behind continue in the next call."""
         if self._loop is None:
             self._loop = self._new_event_loop()
             weakref.finalize(self, self._loop.close)
         return self._loop.run_until_complete(coroutine)
 
     def close(self) -> None:
-        """Cancel what is left, and close the loop."""
+        """Cancel the remaining tasks and close the loop."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.run_until_complete(end_tasks())
             self._loop.close()
 
 
 async def end_tasks() -> None:
-    """Cancel all other tasks of the running loop, and wait until they have ended, though not for ever."""
+    """Cancel all other tasks of the running loop and wait for them, at most ``GRACE_S``."""
     await end(asyncio.all_tasks() - {asyncio.current_task()})
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, though not for ever; what they raise is of no interest."""
+    """Cancel tasks and wait for them, at most ``GRACE_S``; their errors are ignored."""
     cancelled = [task for task in tasks if not task.done()]
     for task in cancelled:
         task.cancel()
@@ -61,6 +60,6 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def hear_out(task: asyncio.Task[Any]) -> None:
-    """Look at what a task raised, or else asyncio logs that nobody did."""
+    """Retrieve the error of a task, because asyncio logs errors that nobody retrieves."""
     if not task.cancelled():
         task.exception()

@@ -17,7 +17,7 @@ from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.timers import SubtaskTime
 
 if TYPE_CHECKING:
-    # Most functions await nothing, and importing asyncio takes longer than all of this package.
+    # Most functions are not async, and importing asyncio takes tens of milliseconds.
     from pyflinkstate.runtime.operators.event_loops import NewEventLoop
 
 #: Key, index of the key's map, value, timestamp.
@@ -33,7 +33,7 @@ class OperatorSetup:
         backend: the same backend.
         time: the processing time and the watermark.
         operator_state: the store of state that does not belong to keys.
-        new_event_loop: makes the loop of a function that awaits; None for asyncio's own.
+        new_event_loop: creates the event loop of an async function; None for asyncio's own.
     """
 
     context: OperatorContext
@@ -96,7 +96,7 @@ class StatefulOperator(ABC):
 
     #: The object that may be a ``CheckpointedFunction`` or a ``CheckpointListener``.
     function: UserFunction = None
-    #: Records of several keys may be under way at a time: frames go to :meth:`process_overlapping`.
+    #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
 
     @abstractmethod
@@ -115,9 +115,9 @@ class StatefulOperator(ABC):
         raise NotImplementedError
 
     def process_overlapping(self, records: Iterable[KeyedRecord], output: Output) -> None:
-        """Set their keys and process the records of a frame, those of each key in order.
+        """Process the records of a frame, those of each key in order; the operator sets their keys.
 
-        Raises what is right to report.
+        An error that it raises is ready to be reported.
         """
         raise NotImplementedError
 

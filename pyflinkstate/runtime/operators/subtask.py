@@ -63,7 +63,7 @@ class KeyedSubtask:
         context: its runtime context, which has the keyed backend.
         state: its backends, already restored if there was state to restore.
         watermark: the watermark at the time of the restored checkpoint.
-        new_event_loop: makes the loop of a function that awaits; None for asyncio's own.
+        new_event_loop: creates the event loop of an async function; None for asyncio's own.
     """
 
     def __init__(

@@ -245,7 +245,7 @@ class DataStream(Generic[T_co]):
     def async_wait(
         self, descriptor: AsyncFunctionDescriptor, output_type: TypeInformation | None
     ) -> DataStream:
-        """Append an async function; called by ``AsyncDataStream``."""
+        """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
         refuse_checkpointed(function)
         return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))

@@ -43,7 +43,7 @@ _RICH: dict[str, type] = {
     "filter": FilterFunction,
 }
 
-#: What is called of rich functions that await nothing.
+#: The methods of rich functions that must not be ``async def``.
 _CALLED: dict[type, tuple[str, ...]] = {
     MapFunction: ("map",),
     FlatMapFunction: ("flat_map",),
@@ -83,7 +83,7 @@ def check_callable(kind: str, func: UserFunction) -> None:
 
 
 def refuse_async(func: UserFunction) -> None:
-    """Raise ``ConfigurationError`` where a function is ``async def`` that nobody would await."""
+    """Raise ``ConfigurationError`` if a function is ``async def`` in a place that does not support it."""
     names = (name for kind, names in _CALLED.items() if isinstance(func, kind) for name in names)
     for method in filter(awaits, (func, *(getattr(func, name) for name in names))):
         raise ConfigurationError(

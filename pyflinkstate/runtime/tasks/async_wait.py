@@ -1,13 +1,14 @@
-"""The operator around an ``AsyncFunction``, inside a chain: many records are under way at a time.
+"""The operator that runs an ``AsyncFunction`` inside a chain, with many records in flight at a time.
 
 The task's thread takes records, starts a call for each on an event loop in another thread, and yields the
-results. A record is taken while fewer than ``capacity`` are under way; one whose results wait for their turn
-counts. At the end of the epoch all are waited for, so none is under way at a barrier, and checkpoints
-need hold none.
+results. It takes a record only while fewer than ``capacity`` records are in flight. A record whose results
+wait for their turn is still in flight. At the end of the epoch the operator waits for all calls, so nothing
+is in flight at a barrier and checkpoints hold no records of this operator.
 
-What follows sees each result with the timestamp of its record, and a watermark that no record under way was
-behind of. With ordered results that is the watermark before the record. With unordered ones the records are
-cut into *segments*, and have one watermark in each: calls that end overtake each other inside a segment only.
+Each result has the timestamp of its record, and the watermark behind the operator never passes a record in
+flight. With ordered results it is the watermark that preceded the record. With unordered results the
+records are divided into *segments*, each with one watermark. Results can overtake each other within a
+segment, but not across segments.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 from pyflinkstate.runtime.wire import TaskTime, shorten, user_failure
 
-#: Where watermarks go on with each record, a segment takes so many before it lets a watermark pass.
+#: A segment takes this many records before a new watermark ends it.
 SEGMENT_RECORDS = 4096
 
 #: A watermark, and whether the stream is idle.
@@ -37,11 +38,11 @@ Moment = tuple[int, bool]
 
 @attrs.define(eq=False)
 class _Call:
-    """A record under way."""
+    """A record in flight."""
 
     record: Record
     timestamp: int | None
-    #: What follows the results.
+    #: The watermark and idleness behind the results.
     moment: Moment
     #: None until the call has ended.
     results: list[Record] | None = None
@@ -55,9 +56,9 @@ class AsyncWait:
 
     Args:
         operator: its function is an ``AsyncFunctionDescriptor``.
-        before: tells the time of the record that was taken last.
-        after: is told the time of the result that is yielded.
-        thread: gives the loop; asked for it when there is a record.
+        before: the time of the record that was taken last.
+        after: set to the time of each result that is yielded.
+        thread: returns the thread of the event loop; called for the first time when there is a record.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class AsyncWait:
         self._thread = thread
         self._ended: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         is_ordered = self._descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
-        self._under_way: _UnderWay = _Ordered() if is_ordered else _Unordered()
+        self._in_flight: _InFlight = _Ordered() if is_ordered else _Unordered()
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield the results for ``records``."""
@@ -87,12 +88,12 @@ class AsyncWait:
     def _start(self, record: Record) -> None:
         time = self._before
         call = _Call(record, time.timestamp, (time.watermark, time.is_idle))
-        self._under_way.add(call)
+        self._in_flight.add(call)
         thread = self._thread()
         thread.call(_Attempts(self._descriptor, call, self._ended.put).start, thread.loop)
 
     def _results(self, most: int) -> Iterator[Record]:
-        """Yield what is there, and wait until no more than ``most`` records are under way."""
+        """Yield finished results, and wait until at most ``most`` records are in flight."""
         while (call := self._next(most)) is not None:
             assert call.results is not None
             self._after.timestamp = call.timestamp
@@ -100,21 +101,21 @@ class AsyncWait:
             yield from call.results
 
     def _next(self, most: int) -> _Call | None:
-        """Return the call whose results come next; None if there is none, and none need be waited for."""
+        """Return the call whose results come next; None if there is none and at most ``most`` are left."""
         while not self._ended.empty():
             self._note(self._ended.get())
-        while (call := self._under_way.take()) is None and len(self._under_way) > most:
+        while (call := self._in_flight.take()) is None and len(self._in_flight) > most:
             self._note(self._ended.get())
         return call
 
     def _note(self, call: _Call) -> None:
         if call.error is not None:
             raise user_failure(call.error, self._name, call.record) from call.error
-        self._under_way.end(call)
+        self._in_flight.end(call)
 
 
 class _Attempts:
-    """Calls the function for one record, again if need be; all of it on the loop."""
+    """All attempts to call the function for one record; everything here runs on the event loop."""
 
     def __init__(
         self, descriptor: AsyncFunctionDescriptor, call: _Call, tell: Callable[[_Call], None]
@@ -127,7 +128,7 @@ class _Attempts:
         self._has_ended = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; ``tell`` will be called once."""
+        """Start the first attempt. ``tell`` is called once, when the call has ended."""
         self._timer: asyncio.TimerHandle | None = None
         if self._timeout_ms > 0:
             self._timer = loop.call_later(self._timeout_ms / 1000, self._time_out)
@@ -160,7 +161,7 @@ class _Attempts:
             return None, error
 
     def _is_reason(self, results: Record, error: Exception | None) -> bool:
-        """Return whether the call is to be made again."""
+        """Return whether the outcome is a reason to retry."""
         predicate = self._strategy.get_retry_predicate()
         if error is not None:
             of_error = predicate.exception_predicate()
@@ -173,12 +174,12 @@ class _Attempts:
         self._call.task.cancel()
         try:
             results, error = self._function.timeout(self._call.record), None
-        except BaseException as raised:  # noqa: BLE001 - as above
+        except BaseException as raised:  # noqa: BLE001 - see _all()
             results, error = None, raised
         self._end(results, error)
 
     def _end(self, results: Record, error: BaseException | None) -> None:
-        """Say how it ended; what comes after a timeout, or after that, is too late."""
+        """Report the outcome; only the first one counts, so results after a timeout are dropped."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -192,7 +193,7 @@ class _Attempts:
 
 
 def _checked(results: Record) -> list[Record]:
-    """Return results isolated: the function may go on to change what it gave."""
+    """Return isolated results, because the function may change them later."""
     if not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict)):
         raise BadRecordError(
             f"async_invoke() and timeout() return a list of results, empty for none, not {shorten(results)}; "
@@ -203,15 +204,15 @@ def _checked(results: Record) -> list[Record]:
     return taken
 
 
-class _UnderWay(ABC):
-    """The calls under way, and those whose results have not been passed on."""
+class _InFlight(ABC):
+    """The records in flight: calls that run, and calls whose results were not yet passed on."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def add(self, call: _Call) -> None:
-        """Take in a call that is about to start."""
+        """Add a call that is about to start."""
 
     @abstractmethod
     def end(self, call: _Call) -> None:
@@ -219,11 +220,11 @@ class _UnderWay(ABC):
 
     @abstractmethod
     def take(self) -> _Call | None:
-        """Take out the call whose results come next, if they are there."""
+        """Remove and return the call whose results come next; None if it still runs."""
 
 
-class _Ordered(_UnderWay):
-    """Results come in the order of the records."""
+class _Ordered(_InFlight):
+    """The results come in the order of the records."""
 
     def __init__(self) -> None:
         self._calls: deque[_Call] = deque()
@@ -251,14 +252,14 @@ class _Segment:
     """Records between two watermarks."""
 
     moment: Moment
-    #: How many it has had, and how many have not ended.
+    #: The number of its records, and of those whose calls still run.
     records: int = 0
     running: int = 0
     ended: deque[_Call] = attrs.Factory(deque)
 
 
-class _Unordered(_UnderWay):
-    """Results come as calls end, segment by segment."""
+class _Unordered(_InFlight):
+    """The results come as calls end, segment by segment."""
 
     def __init__(self) -> None:
         self._segments: deque[_Segment] = deque()
@@ -278,7 +279,7 @@ class _Unordered(_UnderWay):
         self._number += 1
 
     def _segment_for(self, moment: Moment) -> _Segment:
-        """Return the last segment; another one if a watermark can pass, or has been waiting for long."""
+        """Return the last segment, or a new one if nothing is in flight or the last one is full."""
         if self._segments:
             last = self._segments[-1]
             if moment == last.moment or (self._number and last.records < SEGMENT_RECORDS):

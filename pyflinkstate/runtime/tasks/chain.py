@@ -56,7 +56,7 @@ class TaskInfo:
     attempt: int
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
     report: Callable[[MetricValues], None] = lambda values: None
-    #: Makes the loop of functions that await; None for asyncio's own.
+    #: Creates the event loop of async functions; None for asyncio's own.
     new_event_loop: NewEventLoop | None = None
 
     def report_metrics(self) -> None:
@@ -102,7 +102,7 @@ class Chain:
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
         self._loop_thread: LoopThread | None = None
-        #: What the source says, and what is said behind operators that hold its records for a while.
+        #: The time of the source, and the times behind async operators that follow it directly.
         self._times_of_source = [self.source_time]
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
@@ -120,7 +120,7 @@ class Chain:
         self.time = link.time_after
 
     def begin_at(self, watermark: int, is_idle: bool) -> None:
-        """Say where the source's event time stands before its first record."""
+        """Set the watermark and idleness of the source before its first record."""
         for time in self._times_of_source:
             time.watermark, time.is_idle = watermark, is_idle
 
@@ -153,9 +153,9 @@ class Chain:
         _close_all(self._opened)
 
     def loop_thread(self) -> LoopThread:
-        """Return where the chain's async functions are called; made when it is first needed."""
+        """Return the thread that runs the chain's async functions; it is started on first use."""
         if self._loop_thread is None:
-            # Only what awaits pays for the import of asyncio.
+            # Only async functions pay for the import of asyncio.
             from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 
             self._loop_thread = LoopThread(self._info.new_event_loop)
@@ -340,7 +340,7 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
 
 
 def _run_async(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    # As above.
+    # See loop_thread().
     from pyflinkstate.runtime.tasks.async_wait import AsyncWait
 
     return AsyncWait(operator, link.time, link.time_after, link.chain.loop_thread).run(records)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: calls go on while the task's thread waits for the next record."""
+"""An event loop in its own thread, so that calls make progress while the task waits for the next record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _log = logging.getLogger("pyflinkstate")
 
 
 class LoopThread:
-    """Runs callbacks and tasks on a loop until it is closed, or nobody knows it any more.
+    """Runs callbacks and tasks on an event loop until it is closed or garbage collected.
 
     Args:
-        new_event_loop: makes the loop.
+        new_event_loop: makes the event loop. Default: asyncio's own.
     """
 
     def __init__(self, new_event_loop: NewEventLoop | None = None) -> None:
@@ -29,11 +29,11 @@ class LoopThread:
         self._stop = weakref.finalize(self, _stop, self.loop)
 
     def call(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Have ``callback`` called on the loop, soon."""
+        """Call ``callback`` on the loop as soon as possible."""
         self.loop.call_soon_threadsafe(callback, *arguments)
 
     def close(self) -> None:
-        """Cancel all tasks and end the thread. One that user code keeps busy is left behind."""
+        """Cancel all tasks and end the thread. A thread that user code blocks is left behind."""
         if self._stop.alive:
             ended = asyncio.run_coroutine_threadsafe(end_tasks(), self.loop)
             with contextlib.suppress(WaitedTooLong):
@@ -51,12 +51,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         loop.run_forever()
-    except BaseException:  # noqa: BLE001 - sys.exit() in a task that a user's function has started
+    except BaseException:  # noqa: BLE001 - sys.exit() in a task that a user function has started
         _log.warning("a task of an async function wanted to end the process", exc_info=True)
         return False
     return True
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
-    with contextlib.suppress(RuntimeError):  # it is closed already
+    with contextlib.suppress(RuntimeError):  # the loop is already closed
         loop.call_soon_threadsafe(loop.stop)

@@ -135,11 +135,11 @@ class ChainTask:
     event_time: EventTimeSettings | None = None
 
     def content(self) -> dict[str, Reported]:
-        """Return what a task reports that gives the chain's results to several others, when it ends.
+        """Return what a task with several readers reports about the chain when it ends.
 
-        What an async function gives, or in which order, may differ from run to run. If Spark ran the task
-        again, for lost shuffle files, those that read it then would not have read what others have. The
-        driver sees to it.
+        A second run of an async function may give other results, or the same in another order. If Spark runs
+        the task again, because shuffle files were lost, some readers have read the first results and others
+        read the second. The driver restarts the job then.
         """
         awaits = any(operator.kind == ASYNC for operator in self.operators)
         return {"is_only_run": True} if awaits else {}
@@ -165,7 +165,7 @@ class ChainTask:
         return RunningChain(self, partition, made, records)
 
     def _unpacked(self, frames: Iterator[ValuesFrame], made: Chain) -> Iterator[Record]:
-        """Return the records of frames; the chain's time follows them, and begins where the first says."""
+        """Return the records of frames; the chain's time follows them, and starts with that of the first."""
         first = next(frames, None)
         if first is None:
             return iter(())

@@ -88,7 +88,7 @@ class TaskReport:
     next_timer_ms: int | None = None
     #: The present watermarks, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
-    #: Another run would give something else, of which some would be read beside what this one gave.
+    #: The task must not end again in the same epoch, because a second run may give other results.
     is_only_run: bool = False
 
 
