@@ -13,9 +13,10 @@ from pyflinkstate.runtime.operators.keyed_functions import (
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
 
 __all__ = [
+    "LATE_RECORDS_DROPPED",
     "BatchReduce",
     "BroadcastOperator",
     "FieldReduce",

@@ -32,7 +32,7 @@ from pyflinkstate.runtime.wire.handshake import (
     ServerHandshake,
 )
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.connections")
 
 #: Where no connection can be taken, for want of descriptors or threads, it is tried again after so long.
 ACCEPT_PAUSE_S = 0.1
