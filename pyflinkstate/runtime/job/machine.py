@@ -217,6 +217,11 @@ class JobMachine:
         """The number of what the engine was asked to run last."""
         return self._run
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled the job."""
+        return self._cancelled is not None
+
     def break_off(self, status: JobStatus) -> None:
         """The driver loop ends, for a reason that no event tells."""
         self.phase, self.status = Phase.ENDED, status
@@ -494,8 +499,12 @@ class JobMachine:
         return self._end(self._outcome, self.error)
 
     def _failed_late(self, event: Failed) -> Instructions:
-        """What ``close`` raises is logged: the results are committed."""
-        return [] if isinstance(event.error, JobCancelledError) else [LogLateFailure(event.error)]
+        """What ``close`` raises is logged: the results are committed.
+
+        That slots are gone is what somebody wants who cancels the job in the midst of an epoch.
+        """
+        expected = (JobCancelledError, RuntimeFailure) if self.is_cancelled else JobCancelledError
+        return [] if isinstance(event.error, expected) else [LogLateFailure(event.error)]
 
     def _could_not_end(self, event: InstructionFailed) -> Instructions:
         return self._end(JobStatus.FAILED, event.error)
