@@ -197,7 +197,7 @@ class TestStreaming:
         before = keyed_process_queries()
         for directory, match in [
             (None, "needs checkpoint_directory"),
-            ("s3://bucket/state", "does not reach"),
+            ("s3://bucket/state", "cannot reach"),
         ]:
             with pytest.raises(errors.ConfigurationError, match=match):
                 keyed_process(

@@ -41,7 +41,7 @@ def without_inner_frames(error: AnyError) -> AnyError:
 
 @attrs.define
 class CloseableIterator(Generic[T]):
-    """Iterates over the records of a job as it runs; made by ``DataStream.execute_and_collect``."""
+    """Iterates over the records of a running job; ``DataStream.execute_and_collect`` returns one."""
 
     _job: Job
     _records: deque[T]
@@ -72,7 +72,7 @@ class CloseableIterator(Generic[T]):
             raise without_inner_frames(error) from error.__cause__
 
     def next(self) -> T:
-        """Return the next record; ``StopIteration`` where there is none."""
+        """Return the next record, or raise ``StopIteration`` if there is none."""
         return next(self)
 
     def __enter__(self) -> CloseableIterator[T]:

@@ -1,13 +1,13 @@
-"""Has a streaming query fail with the job whose results it reads.
+"""Makes a streaming query fail with the job whose results it reads.
 
-A job behind a streaming DataFrame commits files, and any query may read them: Spark knows of no tie between
-the two, and a directory that nobody writes to any more looks like one that waits for data. So the DataFrame
-also reads a source that never has a row. Each time that Spark asks it how far it could go, it looks whether
-the job has failed, and if so it raises the job's error. So whatever query is made of the DataFrame, in
-whatever session and however late, ends with it.
+The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two belong
+together, and a directory that nobody writes to any more looks like one that waits for data. Therefore the
+DataFrame also reads a source that never has a row. Each time Spark asks it for its latest offset, it checks
+whether the job has failed, and if so it raises the job's error. So every query on the DataFrame ends with that
+error, in any session and however late it starts.
 
-Spark asks from a Python process beside its JVM, on the driver's host. What it looks for is a file in a
-folder that is gone with the program, and which holds the text of the error.
+Spark runs such a source in a Python process beside its JVM, on the driver's host. The source checks for a file
+that holds the text of the error, in a temporary folder of the program.
 """
 
 from __future__ import annotations
