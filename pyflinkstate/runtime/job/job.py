@@ -230,8 +230,8 @@ class Job(JobView):
         """Run to the end of the input, and yield the number of each epoch when it is committed.
 
         Args:
-            is_heard: whether the caller waits for the job and hears of a failure. If not, the log has the whole
-                error.
+            is_heard: whether the caller waits for the job and hears of a failure. If not, the log has the
+                whole error.
 
         Raises:
             JobCancelledError: the job was cancelled.

@@ -3,11 +3,11 @@
 The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two belong
 together, and a directory that nobody writes to any more looks like one that waits for data. Therefore the
 DataFrame also reads a source that never has a row. Each time Spark asks it for its latest offset, it checks
-whether the job has failed, and if so it raises the job's error. So every query on the DataFrame ends with that
-error, in any session and however late it starts.
+whether the job has failed, and if so it raises the job's error. So every query on the DataFrame ends with
+that error, in any session and however late it starts.
 
-Spark runs such a source in a Python process beside its JVM, on the driver's host. The source checks for a file
-that holds the text of the error, in a temporary folder of the program.
+Spark runs such a source in a Python process beside its JVM, on the driver's host. The source checks for a
+file that holds the text of the error, in a temporary folder of the program.
 """
 
 from __future__ import annotations
