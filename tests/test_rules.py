@@ -174,6 +174,8 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     }
     # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
+        "runtime/spark/java.py",
+        "runtime/spark/job_failure.py",
         "runtime/spark/spark.py",
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",

@@ -21,6 +21,7 @@ from pyflinkstate.errors import (
     RuntimeFailure,
     SlotLostError,
     SparkJobError,
+    UserFunctionError,
 )
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.engine import EpochEnded
@@ -344,6 +345,17 @@ class TestFailures:
         assert machine.handle(late) == [LogLateFailure(BROKEN)]
         machine.handle(SlotsClosed())
         assert (machine.status, machine.error) == (JobStatus.CANCELED, None)
+
+    def test_that_the_slots_of_a_cancelled_job_are_gone_is_not(self) -> None:
+        """What the functions raise when they are closed still is."""
+        machine = running()
+        assert machine.handle(CancelJob()) == [CancelEpoch()]
+        assert machine.is_cancelled
+        walked(machine, ended(machine), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.phase is Phase.CLOSING
+        assert machine.handle(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
+        raised = UserFunctionError("in close()")
+        assert machine.handle(Failed(raised)) == [LogLateFailure(raised)]
 
 
 class TestTheTable:

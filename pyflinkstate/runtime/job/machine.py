@@ -219,6 +219,11 @@ class JobMachine:
         """The number of the last request to the engine."""
         return self._run
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled the job."""
+        return self._cancelled is not None
+
     def break_off(self, status: JobStatus) -> None:
         """End the machine because the driver loop ends for a reason that is not an event."""
         self.phase, self.status = Phase.ENDED, status
@@ -505,8 +510,12 @@ class JobMachine:
         return self._end(self._outcome, self.error)
 
     def _failed_late(self, event: Failed) -> Instructions:
-        """Log an error of ``close``: the results are already committed."""
-        return [] if isinstance(event.error, JobCancelledError) else [LogLateFailure(event.error)]
+        """Log an error of ``close``: the results are already committed.
+
+        A job that is cancelled in the middle of an epoch loses its slots, which is no error.
+        """
+        expected = (JobCancelledError, RuntimeFailure) if self.is_cancelled else JobCancelledError
+        return [] if isinstance(event.error, expected) else [LogLateFailure(event.error)]
 
     def _could_not_end(self, event: InstructionFailed) -> Instructions:
         return self._end(JobStatus.FAILED, event.error)

@@ -21,13 +21,14 @@ from pyflinkstate.runtime.operators.keyed_functions import (
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.operators.event_loops import GRACE_S, NewEventLoop, end_tasks
 
 __all__ = [
     "GRACE_S",
+    "LATE_RECORDS_DROPPED",
     "BatchReduce",
     "BroadcastOperator",
     "FieldReduce",

@@ -21,7 +21,7 @@ from pyflinkstate.runtime.program.environment_settings import EnvironmentSetting
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
@@ -335,7 +335,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """
         sinks, self._sinks = self._sinks, []
         job = self._job(sinks, job_name)
-        deque(job.run(), maxlen=0)
+        run_to_end(job)
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
@@ -364,7 +364,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
-        deque(self._job([SinkNode(node, sink, "rdd")], job_name).run(), maxlen=0)
+        run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return on_spark.values_of(self._context, sink.committed)
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:

@@ -198,7 +198,8 @@ class EnvironmentSources(StreamEnvironment):
             return checkpoint_location or self._default_location()
 
         def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
+            handle = on_spark.batch_handler(process_batch)
+            writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
             return (writer.trigger(**trigger) if trigger else writer).start()
 
         def open_log() -> QueryLog:
