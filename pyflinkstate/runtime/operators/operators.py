@@ -50,12 +50,23 @@ class Output:
     def __len__(self) -> int:
         return len(self.values)
 
-    def collect(self, results: Iterable[Record] | None, timestamp: int | None) -> None:
-        """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output."""
+    def collect(
+        self, results: Iterable[Record] | None, timestamp: int | None, given_by: UserFunction = None
+    ) -> None:
+        """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output.
+
+        Args:
+            results: what was returned.
+            timestamp: of each of them.
+            given_by: what returned them, for messages.
+
+        Raises:
+            FunctionResultError: ``results`` is a single record, or cannot be iterated over.
+        """
         if results is None:
             return
         begin = len(self.values)
-        take_isolated(self.values, results)
+        take_isolated(self.values, results, given_by)
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:

@@ -47,8 +47,13 @@ from pyflinkstate.runtime.program.connected_streams import (
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.stream_types import check_same_type, check_type, type_of
+from pyflinkstate.runtime.program.user_functions import (
+    check_callable,
+    check_function,
+    name_of,
+    refuse_checkpointed,
+)
 from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
@@ -121,11 +126,13 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: ``func`` is a KeyedProcessFunction: call ``key_by`` first.
         """
-        if not isinstance(func, ProcessFunction):
+        if not isinstance(func, (ProcessFunction, type)):
             raise ConfigurationError(
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction goes after key_by()"
             )
+        check_function("process()", func, (ProcessFunction,))
+        check_type("output_type", output_type)
         refuse_checkpointed(func)
         return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
 
@@ -149,6 +156,9 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: they are of different types.
         """
+        for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise ConfigurationError(f"union() takes DataStreams, not {stream!r}")
         nodes = (self._node, *(stream.node for stream in streams))
         check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
@@ -230,6 +240,7 @@ class DataStream(Generic[T_co]):
         keeps_type: bool = False,
     ) -> DataStream:
         """Append an operator with state; called by connected and windowed streams."""
+        check_type("output_type", output_type)
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
@@ -249,14 +260,15 @@ class DataStream(Generic[T_co]):
         # A keyed stream is a stream, so its file imports this one.
         from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
+        check_function("key_by()", key_selector, (KeySelector,), arguments=1)
+        check_type("key_type", key_type)
         refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-        if not callable(select):
-            raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
+        check_type("output_type", output_type)
         refuse_checkpointed(func)
         return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
 
@@ -293,8 +305,8 @@ class DataStream(Generic[T_co]):
             ParallelismError: it is out of bounds, or the operator never has more than one subtask.
         """
         node = self._operator_node("set_parallelism")
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         if parallelism > 1 and _is_non_parallel(node):
             raise ParallelismError(f"{node.name!r} is not parallel: its parallelism is 1, not {parallelism}")
         if isinstance(node, SideOutputNode):
@@ -393,9 +405,9 @@ class DataStream(Generic[T_co]):
             ConfigurationError: one of the two is no function. A number that is none of a subtask's fails the
                 job with ``BadRecordError``.
         """
+        check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
+        check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
-                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
             refuse_checkpointed(function)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
@@ -439,6 +451,8 @@ class DataStream(Generic[T_co]):
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
+        if not isinstance(sink, Sink):
+            raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
         parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
         node = SinkNode(parent, sink, f"{type(sink).__name__}")
         self._env.add_sink_node(node)
@@ -454,9 +468,11 @@ class DataStream(Generic[T_co]):
 
         Args:
             function: like the one of Spark's ``foreachBatch``.
-            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
+                that does not fit it fails the job with ``RowError``.
         """
-        return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+        rows = DataStream(self._env, self._env.checked_rows(self._node, schema))
+        return rows.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
@@ -494,6 +510,9 @@ class DataStream(Generic[T_co]):
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+
+        Raises:
+            RowError: a record does not fit the schema; it names column, value and operator.
         """
         return self._env.run_to_dataframe(self._node, schema, job_name)
 
@@ -511,8 +530,8 @@ class DataStreamSink:
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         """Set how many subtasks write; without it as many as what precedes the sink has partitions."""
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         node = self._node
         if isinstance(node.sink, PrintSink):
             node.sink.parallelism = parallelism

@@ -13,6 +13,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, SelectKey, SparkSchema
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
@@ -91,7 +92,8 @@ def keyed_process(
 
     Raises:
         ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3; a batch
-            DataFrame with one.
+            DataFrame with one; a ``schema`` that is none.
+        RowError: a result does not fit ``schema``; behind a streaming DataFrame it fails the job.
     """
     _check_directory(df, checkpoint_directory)
     env = StreamExecutionEnvironment(df.sparkSession)
@@ -145,7 +147,8 @@ def _streaming(
     empty = df.sparkSession.createDataFrame([], schema)
     env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)
     stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
-    stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
+    rows = DataStream(env, env.checked_rows(stream.node, schema))
+    rows.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
     file_system, path = open_file_system(output)
     file_system.create_dir(path, recursive=True)
     client = env.execute_async(job_name)

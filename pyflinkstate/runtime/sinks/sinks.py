@@ -27,6 +27,7 @@ class SinkWriter(Protocol):
         """Take one partition's records and yield what the sink's ``prepare`` shall get."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """The half of a sink that runs in the driver."""
 

@@ -24,7 +24,6 @@ from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,
-    RuntimeFailure,
     SourceError,
     SparkJobError,
     SparkUnavailableError,
@@ -43,6 +42,7 @@ from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 from pyflinkstate.runtime.wire import decode_values
 
@@ -273,9 +273,12 @@ class SparkRunner(EpochRunner):
         slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
         return []
 
-    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
+    def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not _is_alive(self._context):
             return _unavailable(description)
+        problem = problem_in(str(error))
+        if problem:
+            return unsuitable(str(self._context.pythonExec), problem)
         return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 
 import attrs
 
@@ -21,7 +22,7 @@ from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
-from pyflinkstate.backends.values import isolated
+from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.plan import CHECK, WATERMARKS, ChainedOperator
@@ -244,7 +245,8 @@ class _ProcessContext(ProcessFunction.Context):
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
     process_element = operator.function.process_element
-    return _expand(operator, lambda record: process_element(record, context), records, link)
+    process = wraps(process_element)(lambda record: process_element(record, context))
+    return _expand(operator, process, records, link)
 
 
 def _expand(
@@ -253,10 +255,14 @@ def _expand(
     records: Records,
     link: _Link,
 ) -> Iterator[Record]:
+    checked: type | None = None
     for record in records:
         try:
             results = func(record)
             if results is not None:
+                if type(results) is not checked:
+                    check_results(results, func)
+                    checked = None if type(results) is tuple else type(results)
                 yield from _emitted(operator, results, link)
         except Exception as error:
             raise user_failure(error, operator.name, record) from error

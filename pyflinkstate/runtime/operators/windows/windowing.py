@@ -122,6 +122,7 @@ class WindowOperator(StatefulOperator):
     def open(self, setup: OperatorSetup) -> None:
         self._running = _Running(self, setup)
         self._evaluate = None if self.function is None else _evaluation(self.function)
+        self._given_by = getattr(self.function, "apply", None) or getattr(self.function, "process", None)
         open_function(self.contents.function, setup.context)
         open_function(self.function, setup.context)
 
@@ -210,7 +211,7 @@ class WindowOperator(StatefulOperator):
             return
         running.context.bind(window)
         results = self._evaluate(running.key_context.key, running.context, elements)
-        output.collect(results, window.max_timestamp())
+        output.collect(results, window.max_timestamp(), self._given_by)
 
     # --- merging -----------------------------------------------------------------------------------
 
