@@ -7,28 +7,30 @@ import decimal
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mistakes import MOST_LINES, Mistake, check, of_each
+from mistakes import Mistake, check, of_each
 from operators import RunningSum
 from test_keyed_process import SUMS, SumOfRows
 from test_streaming import PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
-    Configuration,
     FileSink,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
-    TumblingEventTimeWindows,
     Types,
     errors,
     keyed_process,
     keyed_process_queries,
 )
+from pyflinkstate.common import Configuration
+from pyflinkstate.datastream.window import TumblingEventTimeWindows
+from pyflinkstate.runtime.spark import worker_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
 
@@ -513,8 +515,13 @@ os.environ["PYSPARK_PYTHON"] = sys.argv[1]
 from pyspark.sql import SparkSession
 from pyflinkstate import StreamExecutionEnvironment, errors
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+for shipped in sys.argv[2:]:
+    session.sparkContext.addPyFile(shipped)
 try:
-    StreamExecutionEnvironment(session)
+    env = StreamExecutionEnvironment(session)
+    print("an environment")
+    env.from_collection([1]).print()
+    env.execute()
 except errors.UnsupportedSessionError as error:
     print(error)
 finally:
@@ -522,18 +529,77 @@ finally:
 """
 
 
-def test_workers_with_another_python_are_told_of_before_anything_runs(tmp_path: Path) -> None:
-    venv.create(tmp_path / "other", symlinks=True, with_pip=False)
-    python = str(tmp_path / "other" / "bin" / "python")
-    done = subprocess.run(
-        [sys.executable, "-c", OTHER_PYTHON, python], check=False, capture_output=True, text=True
-    )
-    lines = done.stdout.splitlines()
+def run_with_workers_of(python: Path, folder: Path, *shipped: Path) -> list[str]:
+    """Run a program whose workers are of another Python, and return what it printed."""
+    command = [sys.executable, "-c", OTHER_PYTHON, str(python), *map(str, shipped)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def told_of(python: Path, problem: str) -> list[str]:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert lines == [
-        f"Spark's workers run another Python than this program: {python!r} has no module 'pyflinkstate'; "
+    return [
+        f"Spark's workers run another Python than this program: {str(python)!r} {problem}; "
         f"this is {version}.",
         'Before the session is made, set os.environ["PYSPARK_PYTHON"] = sys.executable;',
         f"on a cluster set spark.pyspark.python to a Python {version} with pyflinkstate on every host.",
-    ], done.stderr
-    assert len(lines) <= MOST_LINES
+    ]
+
+
+@pytest.fixture
+def other_python(tmp_path: Path) -> Path:
+    """A Python of the same version that has no packages."""
+    venv.create(tmp_path / "other", symlinks=True, with_pip=False)
+    return tmp_path / "other" / "bin" / "python"
+
+
+def test_workers_with_another_python_are_told_of_before_anything_runs(
+    other_python: Path, tmp_path: Path
+) -> None:
+    assert run_with_workers_of(other_python, tmp_path) == told_of(
+        other_python, "has no module 'pyflinkstate'"
+    )
+
+
+def test_workers_that_are_shipped_something_are_told_of_when_they_fail(
+    other_python: Path, tmp_path: Path
+) -> None:
+    """What is shipped may be this package, so nobody asks before."""
+    shipped = tmp_path / "shipped.zip"
+    with zipfile.ZipFile(shipped, "w") as archive:
+        archive.writestr("shipped.py", "")
+    assert run_with_workers_of(other_python, tmp_path, shipped) == [
+        "an environment",
+        *told_of(other_python, "has no module 'pyflinkstate'"),
+    ]
+
+
+def test_a_python_that_is_not_there(tmp_path: Path) -> None:
+    (first_line, *_) = run_with_workers_of(tmp_path / "nowhere", tmp_path)
+    assert "nowhere' cannot be started" in first_line
+
+
+#: What PySpark 4.3 says, and the JVM before it.
+VERSIONS_DIFFER = (
+    "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+    "different version: 3.10 than that in driver: 3.11, PySpark cannot run with different minor versions.\n"
+    "Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set."
+)
+
+
+@pytest.mark.parametrize(
+    ("trace", "problem"),
+    [
+        (VERSIONS_DIFFER, "is Python 3.10"),
+        ("ModuleNotFoundError: No module named 'pyflinkstate.runtime.spark'", "has no module 'pyflinkstate"),
+        ('java.io.IOException: Cannot run program "python3": error=2', "is not there"),
+        ("ModuleNotFoundError: No module named 'my_functions'", ""),
+        ("ZeroDivisionError", ""),
+    ],
+)
+def test_what_a_trace_says_of_the_workers(trace: str, problem: str) -> None:
+    found = worker_python.problem_in(trace)
+    assert found.startswith(problem)
+    assert bool(found) is bool(problem)

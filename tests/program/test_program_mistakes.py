@@ -188,7 +188,10 @@ BUILDING = [
         "a key selector of two arguments",
         built(lambda stream: stream.key_by(lambda key, value: key)),
         ConfigurationError,
-        (r"key_by\(\): the lambda \(test_mistakes.py, line \d+\)", r"1 argument, and takes \(key, value\)"),
+        (
+            r"key_by\(\): the lambda \(test_program_mistakes.py, line \d+\)",
+            r"1 argument, and takes \(key, value\)",
+        ),
     ),
     Mistake(
         "a lambda of two arguments",
@@ -201,7 +204,7 @@ BUILDING = [
         keyed(lambda stream: stream.process(WithoutContext())),
         ConfigurationError,
         (
-            r"WithoutContext.process_element\(\) \(test_mistakes.py, line \d+\)",
+            r"WithoutContext.process_element\(\) \(test_program_mistakes.py, line \d+\)",
             r"2 arguments, and takes \(value",
         ),
     ),
@@ -221,7 +224,7 @@ BUILDING = [
         "map with a function that yields",
         built(lambda stream: stream.map(yields)),
         ConfigurationError,
-        (r"map\(\) calls yields\(\) \(test_mistakes.py, line \d+\), which yields", r"flat_map\(\)"),
+        (r"map\(\) calls yields\(\) \(test_program_mistakes.py, line \d+\), which yields", r"flat_map\(\)"),
     ),
     Mistake(
         "filter with a function that yields",
@@ -528,7 +531,7 @@ def raises() -> None:
 
 
 OPERATOR = r"in operator 'Does', key 'a', record \('a', 1\)"
-OWN_LINE = r'test_mistakes.py", line \d+'
+OWN_LINE = r'test_program_mistakes.py", line \d+'
 
 RUNNING = [
     Mistake(
@@ -536,7 +539,7 @@ RUNNING = [
         doing(with_record=lambda state, ctx: "hello"),
         FunctionResultError,
         (
-            r"Does.process_element\(\) \(test_mistakes.py, line \d+\) returned a str, 'hello'",
+            r"Does.process_element\(\) \(test_program_mistakes.py, line \d+\) returned a str, 'hello'",
             "each of its letters would be a result",
             "yield results, or return a list of them",
             OPERATOR,
@@ -591,7 +594,10 @@ RUNNING = [
         "a number returned by a lambda",
         lambda: harness_of(lambda s: s.flat_map(lambda n: n + 1)).process_element(6),
         FunctionResultError,
-        (r"the lambda \(test_mistakes.py, line \d+\) returned an int, 7", "in operator 'flat_map', record 6"),
+        (
+            r"the lambda \(test_program_mistakes.py, line \d+\) returned an int, 7",
+            "in operator 'flat_map', record 6",
+        ),
     ),
     Mistake(
         "a dict returned by a window",
