@@ -48,6 +48,7 @@ MAX_DEPTH: Final = 100
 LOOK_DEPTH: Final = 8
 
 _GENERATOR: Final = GeneratorType
+_TAG: Final = OutputTag
 
 #: Copies by the ids of originals, as ``deepcopy`` keeps them.
 _Memo = dict[int, StateValue]
@@ -178,7 +179,10 @@ def take_isolated(taken: list[StateValue], values: StateValue, given_by: StateVa
         FunctionResultError: ``values`` is a single record, or cannot be iterated over.
     """
     kind = type(values)
-    if kind is not _GENERATOR and kind is not list and (kind is not tuple or len(values) == 2):
+    if kind is tuple:
+        if len(values) == 2 and type(values[0]) is _TAG:
+            check_results(values, given_by)
+    elif kind is not _GENERATOR and kind is not list:
         check_results(values, given_by)
     for value in values:
         taken.append(isolated(value))

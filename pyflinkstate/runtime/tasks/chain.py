@@ -262,15 +262,18 @@ def _expand(
             if results is not None:
                 if type(results) is not checked:
                     check_results(results, func)
-                    checked = None if type(results) is tuple else type(results)
-                yield from _emitted(operator, results, link)
+                    checked = type(results)
+                yield from _emitted(operator, func, results, link)
         except Exception as error:
             raise user_failure(error, operator.name, record) from error
 
 
-def _emitted(operator: ChainedOperator, results: Iterable[Record], link: _Link) -> Iterable[Record]:
+def _emitted(
+    operator: ChainedOperator, func: UserFunction, results: Iterable[Record], link: _Link
+) -> Iterable[Record]:
     """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
     if OutputTag.exists:
+        check_results(results, func)
         return _without_side_outputs(operator, map(isolated, results), link)
     return map(isolated, results) if operator.isolates else results
 
