@@ -798,7 +798,35 @@ class Numbered:
         return index
 
 
-#: What one call returns, and the results, as on PyFlink.
+#: What PyFlink 2.3 makes of what ``process_element`` of a keyed stream returns: this program printed it.
+#: ``RETURNED = {"text": "ab", "bytes": b"ab", "dict": {"a": 1}, "row": Row(1, 2), "tuple": (1, 2), "set":
+#: {1}, "none": None, "empty": ()}; env.from_collection(list(RETURNED)).key_by(lambda v: v).process(Returns())
+#: .map(repr).print()``, where ``Returns`` returns ``RETURNED[value]``.
+ON_PYFLINK = [
+    ("ab", ["a", "b"]),
+    (b"ab", [97, 98]),
+    ({"a": 1}, ["a"]),
+    (Row(1, 2), [1, 2]),
+    ((1, 2), [1, 2]),
+    ({1}, [1]),
+    (None, []),
+    ((), []),
+]
+#: Where this differs: they are single records by mistake.
+REFUSED = (str, bytes, dict, Row)
+
+
+@pytest.mark.parametrize(("returned", "results"), ON_PYFLINK, ids=lambda value: type(value).__name__)
+def test_what_pyflink_makes_of_it(returned: Any, results: list[Any]) -> None:
+    harness = KeyedOneInputOperatorHarness(Does(with_record=lambda state, ctx: returned), lambda value: "k")
+    if isinstance(returned, REFUSED):
+        with pytest.raises(FunctionResultError):
+            harness.process_element(0)
+    else:
+        assert harness.process_element(0) == results
+
+
+#: What one call returns, and the results.
 RETURNED = [
     (None, []),
     ((), []),
