@@ -170,7 +170,7 @@ BUILDING = [
         "key_by forgotten",
         built(lambda stream: stream.process(Keyed())),
         ConfigurationError,
-        (r"process\(\) on a stream without keys", "a KeyedProcessFunction goes after key_by"),
+        (r"process\(\) on a stream without keys", r"a KeyedProcessFunction needs key_by\(\) first"),
     ),
     Mistake(
         "a plain function in the place of a class",
@@ -302,7 +302,7 @@ BUILDING = [
         "keys on one side of a connection",
         lambda: harness_of(lambda a, b: a.key_by(first).connect(b).map(Both())),
         ConfigurationError,
-        ("must both have keys, or none", r"call key_by\(\) on both"),
+        ("must both have keys, or neither", r"call key_by\(\) on both"),
     ),
     Mistake(
         "a plain function on connected streams",
@@ -392,7 +392,7 @@ BUILDING = [
         "a function that holds a generator",
         lambda: pickled("counts", lambda record, source=(n for n in range(3)): record),
         ConfigurationError,
-        ("operator 'counts': its function cannot be pickled", r"Make what it needs .* in open\(\)"),
+        ("operator 'counts': its function cannot be pickled", r"Create what it needs .* in open\(\)"),
     ),
 ]
 
@@ -650,7 +650,7 @@ RUNNING = [
             )
         ),
         StateRegistrationError,
-        ("state 'n' is in use as VALUE of LONG", "use another name, or the same kind and type", OWN_LINE),
+        ("state 'n' is in use as VALUE of LONG", "choose another name, or the same kind and type", OWN_LINE),
     ),
     Mistake(
         "the descriptor of another kind",

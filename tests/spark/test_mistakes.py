@@ -220,7 +220,7 @@ BUILDING = [
         "an interval in words",
         lambda env, _: env.enable_checkpointing("10 s"),
         errors.ConfigurationError,
-        ("interval_ms '10 s' must be a whole number",),
+        ("interval_ms must be a whole number, 0 or more, not '10 s'",),
     ),
     Mistake(
         "an interval in fortnights",

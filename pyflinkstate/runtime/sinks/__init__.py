@@ -1,4 +1,4 @@
-"""Where records go, and how that is final exactly once."""
+"""Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
