@@ -142,7 +142,7 @@ BUILDING = [
         "a scheme that nobody knows",
         lambda env, _: env.enable_checkpointing(1000, "wasb://container/checkpoints"),
         errors.ConfigurationError,
-        ("wasb: is a scheme that is not known here", "s3:", "Mount the storage"),
+        ("wasb:", "s3:", "Mount the storage"),
     ),
     Mistake(
         "checkpoints where nothing can be written",
@@ -166,7 +166,7 @@ BUILDING = [
         "restored from the latest of none",
         restored_from("latest"),
         errors.CheckpointNotFoundError,
-        ("holds no completed checkpoint of job 'pyflinkstate job'", "start without restore"),
+        ("has no completed checkpoint of job 'pyflinkstate job'", "start without restore"),
     ),
     Mistake(
         "restored without checkpoints",
@@ -232,7 +232,7 @@ BUILDING = [
         "a format that is not there",
         lambda env, folder: env.from_files(str(folder), "xml"),
         errors.ConfigurationError,
-        ("no format 'xml'; choose one of csv",),
+        ("there is no format 'xml'; choose one of csv",),
     ),
     Mistake(
         "no such folder",
@@ -244,7 +244,7 @@ BUILDING = [
         "a column that is not there",
         lambda env, _: keyed_process(a_frame(env), key="user", function=SumOfRows(), schema=SUMS),
         errors.ConfigurationError,
-        ("no column 'user'; there are key, n",),
+        ("there is no column 'user'; the columns are key, n",),
     ),
     Mistake(
         "keyed_process with a class",
