@@ -1,4 +1,7 @@
-"""The table of all types: the codec of each, with all that a backend knows about it."""
+"""The table of all types: the codec of each, with all that a backend knows about it.
+
+The rows are written in ``atoms``, ``composites``, ``namespaces`` and ``pickles``, and collected here.
+"""
 
 from __future__ import annotations
 

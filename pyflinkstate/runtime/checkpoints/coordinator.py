@@ -244,7 +244,11 @@ class CheckpointCoordinator:
         return tuple(self._pending.values())
 
     def is_due(self, barrier_ms: int) -> bool:
-        """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint."""
+        """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint.
+
+        It is asked before an epoch runs, as its slots must know whether a barrier follows, and while the
+        source has nothing. So what the epoch will bring is not known yet.
+        """
         settings = self._settings
         if settings.interval_ms is None:
             return False

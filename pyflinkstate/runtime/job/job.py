@@ -90,7 +90,7 @@ from pyflinkstate.runtime.job.observe import Accumulators, EpochStats, JobExecut
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
-from pyflinkstate.runtime.sinks import ForeachEpochSink, RunAwareSink, open_sink
+from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
@@ -160,7 +160,7 @@ class Job(JobView):
         self._accumulators = Accumulators()
         #: If a sink relies on the numbers of epochs, epochs are cut the same way even after a crash of this
         #: program.
-        self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
+        self._logs_epochs = any(isinstance(sink.sink, ReplacingSink) for sink in self._plan.sinks)
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
         self._planner = EpochPlanner(self._source, log)

@@ -32,13 +32,20 @@ class Sink(Protocol):
     """The half of a sink that runs in the driver."""
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Open the sink. Epochs up to ``restored_epoch`` are final; None means that nothing was restored."""
+        """Open the sink. Epochs up to ``restored_epoch`` are final; None means that nothing was restored.
+
+        Some of these epochs may be prepared and not yet committed, if the last run was killed in between.
+        """
 
     def writer(self, epoch: int) -> SinkWriter:
         """Return the writer for an epoch's tasks."""
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """Prepare an epoch whose job has ended; ``results`` come from one successful run of each writer."""
+        """Prepare an epoch whose job has ended; ``results`` come from one successful run of each writer.
+
+        The epoch's checkpoint completes after this call. Whatever ``commit`` needs must be durable when this
+        method returns, so that the next run can commit the epoch if this driver is killed.
+        """
 
     def commit(self, epoch: int) -> None:
         """Commit all prepared epochs up to ``epoch``."""
@@ -67,6 +74,14 @@ def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int 
         sink.open_run(job_id, history, restored_epoch)
     else:
         sink.open(job_id, restored_epoch)
+
+
+class ReplacingSink:
+    """A sink that writes an epoch in ``prepare``, and replaces what stands there under the epoch's number.
+
+    An epoch that is run again must then have the same records as before, also after the driver was killed.
+    So a job with such a sink writes down how it cuts its epochs before it runs them.
+    """
 
 
 class SeveralStreams:
@@ -158,7 +173,7 @@ class KeptRddSink:
     """
 
 
-class ForeachEpochSink(KeptRddSink):
+class ForeachEpochSink(KeptRddSink, ReplacingSink):
     """Calls ``write(frames, epoch)`` for each epoch, before the epoch's checkpoint.
 
     After a failure an epoch comes again with the same number; ``write`` must replace what was written before.
