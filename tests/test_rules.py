@@ -176,7 +176,9 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     assert importers == {
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",
+        "runtime/spark/row_schema.py",
         "runtime/spark/spark.py",
+        "runtime/spark/worker_python.py",
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",
         "runtime/program/stream_environment.py",

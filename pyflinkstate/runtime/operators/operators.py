@@ -60,12 +60,23 @@ class Output:
     def __len__(self) -> int:
         return len(self.values)
 
-    def collect(self, results: Iterable[Record] | None, timestamp: int | None) -> None:
-        """Add all ``results`` of one call; a pair ``(OutputTag, value)`` goes to its side output."""
+    def collect(
+        self, results: Iterable[Record] | None, timestamp: int | None, given_by: UserFunction = None
+    ) -> None:
+        """Add all ``results`` of one call; a pair ``(OutputTag, value)`` goes to its side output.
+
+        Args:
+            results: what the call returned.
+            timestamp: the timestamp of each result.
+            given_by: the function that was called, for messages.
+
+        Raises:
+            FunctionResultError: ``results`` is a single record, or cannot be iterated over.
+        """
         if results is None:
             return
         begin = len(self.values)
-        take_isolated(self.values, results)
+        take_isolated(self.values, results, given_by)
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:

@@ -13,6 +13,7 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, SelectKey, SparkSchema
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import job_failure
@@ -131,8 +132,9 @@ def keyed_process(
     end with the program. After a failure, call the function again.
 
     Raises:
-        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, or a batch
-            DataFrame has one.
+        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, a batch
+            DataFrame has one, or ``schema`` cannot be parsed.
+        RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
     _check_directory(df, checkpoint_directory)
     env = StreamExecutionEnvironment(df.sparkSession)
@@ -190,7 +192,8 @@ def _streaming(
     empty = df.sparkSession.createDataFrame([], schema)
     env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)
     stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
-    stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
+    rows = DataStream(env, env.checked_rows(stream.node, schema))
+    rows.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
     file_system, path = open_file_system(output)
     file_system.create_dir(path, recursive=True)
     failure = job_failure.JobFailure()

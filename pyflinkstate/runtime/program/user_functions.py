@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from pyflinkstate.api.checkpointed import (
@@ -21,6 +22,7 @@ from pyflinkstate.api.functions import (
     AggregateFunction,
     FilterFunction,
     FlatMapFunction,
+    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -34,6 +36,7 @@ from pyflinkstate.api.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
+from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.operators import awaits, close_function, open_function
 
@@ -77,9 +80,72 @@ def name_of(func: UserFunction, kind: str) -> str:
 
 def check_callable(kind: str, func: UserFunction) -> None:
     """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
-    if not isinstance(func, _RICH[kind]) and not callable(func):
-        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
+    check_function(f"{kind}()", func, (_RICH[kind],), arguments=1)
+    called = getattr(func, kind) if isinstance(func, _RICH[kind]) else func
+    if kind != "flat_map" and inspect.isgeneratorfunction(called):
+        raise ConfigurationError(
+            f"{kind}() calls {told_function(called)}, which yields: {kind}() takes what one call returns, "
+            f"and flat_map() what it yields"
+        )
+
+
+def check_function(
+    method: str, func: UserFunction, kinds: tuple[type, ...], arguments: int | None = None
+) -> None:
+    """Check what a call on a stream is given as its function.
+
+    Args:
+        method: the call, such as ``map()``, and on what.
+        func: what it is given.
+        kinds: the classes of which it may be an object.
+        arguments: the number of arguments a plain callable is called with; None if no plain callable will do.
+
+    Raises:
+        ConfigurationError: it is none of these, a class in the place of an object of it, takes other
+            arguments than it will be called with, or is ``async def`` where nobody would await it.
+    """
+    if isinstance(func, type) and issubclass(func, Function):
+        name = func.__name__
+        raise ConfigurationError(f"{method} takes an object, and {name} is a class: write {name}()")
+    if isinstance(func, kinds):
+        _check_methods(method, func)
+    elif arguments is not None and callable(func):
+        _check_arguments(method, func, arguments)
+    else:
+        wanted = ("callable", *(kind.__name__ for kind in kinds))[arguments is None :]
+        raise ConfigurationError(f"{method} takes {_either(wanted)}, not {func!r}")
     refuse_async(func)
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(f"{'an' if name[0] in 'AEIOU' else 'a'} {name}" for name in names)
+
+
+def _check_methods(method: str, func: UserFunction) -> None:
+    """Check that methods that override one of Flink's classes can be called with its arguments."""
+    for base in type(func).__mro__:
+        if base.__module__.startswith(Function.__module__.rpartition(".")[0]):
+            for name, declared in vars(base).items():
+                if inspect.isfunction(declared) and not name.startswith("_"):
+                    given = len(inspect.signature(declared).parameters) - 1
+                    _check_arguments(method, getattr(func, name), given)
+
+
+def _check_arguments(method: str, func: Callable[..., object], given: int) -> None:
+    """Check that ``func`` can be called with so many arguments, as far as that can be known."""
+    if isinstance(func, type):
+        return
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{method}: {told_function(func)} is called with {given} argument{'s' * (given != 1)}, and takes "
+            f"{signature}: {error}"
+        ) from None
 
 
 def refuse_async(func: UserFunction) -> None:
@@ -121,6 +187,8 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
         open_function(self._func, runtime_context)
         rich = isinstance(self._func, _RICH[self._kind])
         self._call = getattr(self._func, self._kind) if rich else self._func
+        #: As functools names what an adapter calls: messages name that.
+        self.__wrapped__ = self._call
 
     def close(self) -> None:
         close_function(self._func)

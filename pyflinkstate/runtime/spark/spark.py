@@ -25,7 +25,6 @@ from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,
-    RuntimeFailure,
     SourceError,
     SparkJobError,
     SparkUnavailableError,
@@ -45,6 +44,7 @@ from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
 from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
 
@@ -331,9 +331,12 @@ class SparkRunner(EpochRunner):
         slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
         return []
 
-    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
+    def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not _is_alive(self._context):
             return _unavailable(description)
+        problem = problem_in(str(error))
+        if problem:
+            return unsuitable(str(self._context.pythonExec), problem)
         failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
         failure.__cause__ = spark_cause(error)
         return failure

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,7 +23,7 @@ from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
-from pyflinkstate.backends.values import isolated
+from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
@@ -278,7 +279,8 @@ class _ProcessContext(ProcessFunction.Context):
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
     process_element = operator.function.process_element
-    return _expand(operator, lambda record: process_element(record, context), records, link)
+    process = wraps(process_element)(lambda record: process_element(record, context))
+    return _expand(operator, process, records, link)
 
 
 def _expand(
@@ -287,18 +289,25 @@ def _expand(
     records: Records,
     link: _Link,
 ) -> Iterator[Record]:
+    checked: type | None = None
     for record in records:
         try:
             results = func(record)
             if results is not None:
-                yield from _emitted(operator, results, link)
+                if type(results) is not checked:
+                    check_results(results, func)
+                    checked = type(results)
+                yield from _emitted(operator, func, results, link)
         except Exception as error:
             raise user_failure(error, operator.name, record) from error
 
 
-def _emitted(operator: ChainedOperator, results: Iterable[Record], link: _Link) -> Iterable[Record]:
+def _emitted(
+    operator: ChainedOperator, func: UserFunction, results: Iterable[Record], link: _Link
+) -> Iterable[Record]:
     """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
     if OutputTag.exists:
+        check_results(results, func)
         return _without_side_outputs(operator, map(isolated, results), link)
     return map(isolated, results) if operator.isolates else results
 

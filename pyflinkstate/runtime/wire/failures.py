@@ -34,13 +34,14 @@ def user_failure(
     """Return what to report for ``error``, raised in ``operator`` while it processed ``record``.
 
     An error of the project's own keeps its type and gains the place; any other becomes a
-    ``UserFunctionError`` that shows where in the user's own code it was raised.
+    ``UserFunctionError``. Both show where in the user's own code it was raised.
     """
     context = {"operator": operator, "key": shorten(key), "record": shorten(record)}
     place = f"operator {operator!r}, " + (f"key {context['key']}, " if key is not None else "")
     place += f"record {context['record']}"
     if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:
-        return type(error)(f"{error.message}\n  in {place}", **{**error.context, **context})
+        message = f"{error.message}\n  in {place}\n{_own_frames(error)}".rstrip()
+        return type(error)(message, **{**error.context, **context})
     return UserFunctionError(
         f"{type(error).__name__}: {_text_of(error)}\n  in {place}\n{user_frames(error)}".rstrip(),
         cause_type=type(error).__name__,
@@ -62,6 +63,11 @@ def user_frames(error: BaseException) -> str:
     """
     told = traceback.TracebackException.from_exception(error)
     return "".join(_frames_of(told)) + "".join(_causes(told))
+
+
+def _own_frames(error: PyFlinkStateError) -> str:
+    """Return the user's calls that led to an error which says all else itself."""
+    return "".join(_frames_of(traceback.TracebackException.from_exception(error)))
 
 
 def _frames_of(told: traceback.TracebackException) -> list[str]:
