@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,30 @@ def apply(text: str, mutations: list[CodeMutation]) -> str:
     for mutation in sorted(mutations, key=lambda mutation: -mutation.start):
         text = text[: mutation.start] + mutation.new + text[mutation.end :]
     return text
+
+
+def place_of(mutation: CodeMutation, text: str) -> tuple[int, str] | None:
+    """Return where a statement fits in that runs when the mutated one does, and the indent there.
+
+    None: what is mutated is no statement of a function, so every test that imports the file meets it.
+    """
+    finder = _Finder(mutation.file, text)
+    function = _innermost(finder, mutation, (ast.FunctionDef,), ast.walk(ast.parse(text)))
+    if function is None or finder.start_of(function.body[0]) > mutation.start:
+        return None
+    inside = (node for statement in function.body for node in ast.walk(statement))
+    statement = _innermost(finder, mutation, (ast.stmt,), inside)
+    start = finder.start_of(statement)
+    indent = text[text.rfind("\n", 0, start) + 1 : start]
+    return (start, indent)
+
+
+def _innermost(
+    finder: _Finder, mutation: CodeMutation, kinds: tuple[type, ...], nodes: Iterable[ast.AST]
+) -> Any:
+    """Return the last to begin of the nodes that hold a mutation;."""
+    holding = [node for node in nodes if isinstance(node, kinds) and finder.holds(node, mutation)]
+    return max(holding, key=finder.start_of, default=None)
 
 
 def drawn(package: Path, files: list[str], seed: int, count: int) -> list[CodeMutation]:
@@ -130,6 +154,17 @@ class _Finder:
     def _at(self, line: int, byte: int) -> int:
         """Return the offset of what the syntax tree says in lines and bytes."""
         return self._starts[line - 1] + len(self._lines[line - 1].encode()[:byte].decode())
+
+    def start_of(self, node: Any) -> int:
+        """Return where a node begins."""
+        return self._span(node)[0]
+
+    def holds(self, node: ast.AST, mutation: CodeMutation) -> bool:
+        """Return whether a mutation lies in a statement that begins a line, and not with ``elif``."""
+        start, end = self._span(node)
+        begins_line = not self._text[self._text.rfind("\n", 0, start) + 1 : start].strip()
+        is_elif = self._text.startswith("elif", start)
+        return start <= mutation.start < end and begins_line and not is_elif
 
     def _span(self, node: Any) -> tuple[int, int]:
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)

@@ -2,10 +2,9 @@
 
     python tests/soak/soak_code_mutations.py [--count 100] [--seed 12] [--only TEXT] [--until STAGE] [--list]
 
-Tests run on a copy of the checkout, not compiled. The tests of a mutation's own room come first, on each
-mutation alone. What they let through goes, all of it together, through the other stages: what is green with
-all faults in place is green with each; where a test is red, halving tells whose fault that is. A test that is
-red without any fault as well, or with no fault alone, counts for nothing and is told of.
+Tests run on a copy of the checkout, not compiled. The tests of a mutation's own room come first, then those
+of jobs, then the others. Each stage runs once without a fault, to note which tests reach which mutation;
+these run on it until one is red. A test that is red without a fault counts for nothing, and is told of.
 
 There is a line for each mutation, and a table at the end with the numbers for each file. The program ends
 with 0 whatever it finds: some mutations make no difference, and only a person can say which.
@@ -15,20 +14,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import hypothesis.stateful  # noqa: F401 - loaded once, not for each run
 import psutil
+import pyarrow.compute
+import pyarrow.parquet  # noqa: F401
+import pyspark.sql  # noqa: F401
+import pytest
 from checkout_copy import ROOT, copy_checkout
-from code_mutations import CodeMutation, apply, drawn
+from code_mutations import CodeMutation, apply, drawn, place_of
 
 FILES = [
     "runtime/checkpoints/coordinator.py",
@@ -44,14 +49,17 @@ FILES = [
     "backends/ttl/cleanup.py",
     "backends/ttl/states.py",
 ]
-#: A test that runs for so long hangs; a run of tests that is no pytest any more, neither.
+#: A test that runs for so long hangs; a run of tests that does not end at all, too.
 TEST_LIMIT_S = 60
 RUN_LIMIT_S = 3600
 #: A loop that a fault has made endless may fill the memory.
 MEMORY_LIMIT_BYTES = 6 * 2**30
-#: So many red tests are enough to tell whose fault they are.
-MOST_RED = 5
 QUICK, FULL = "make test", "make test-full"
+ALL_QUICK = "not spark and not full and not slow"
+#: Rooms whose tests run whole jobs.
+JOBS = ("tests/job", "tests/simulation")
+#: Names of tests, or folders of them.
+Tests = Sequence[str]
 
 
 @attrs.frozen
@@ -61,23 +69,19 @@ class Stage:
     name: str
     tier: str
     marked: str
-    folders: tuple[str, ...] = ("tests",)
-    without: tuple[str, ...] = ()
+    folders: Tests = ("tests",)
+    without: Tests = ()
 
 
 def own_room(file: str) -> Stage:
-    """Return the quick tests of a file's own room, those first whose names say most of the file's."""
-    folder = ROOT / "tests" / Path(file).parent.name
-    words = set(Path(file).stem.split("_"))
-    near = sorted(folder.glob("test_*.py"), key=lambda test: -len(words & set(test.stem.split("_"))))
-    names = tuple(str(test.relative_to(ROOT)) for test in near)
-    return Stage("room", QUICK, "not spark and not full and not slow", names)
+    """Return the quick tests of a file's own room."""
+    return Stage("room", QUICK, ALL_QUICK, (f"tests/{Path(file).parent.name}",))
 
 
-#: What follows the own room, the nearest first.
+#: What follows the own room.
 STAGES = (
-    Stage("jobs", QUICK, "not spark and not full and not slow", ("tests/job", "tests/simulation")),
-    Stage("quick", QUICK, "not spark and not full and not slow", without=("tests/job", "tests/simulation")),
+    Stage("jobs", QUICK, ALL_QUICK, JOBS),
+    Stage("quick", QUICK, ALL_QUICK, without=JOBS),
     Stage("spark", QUICK, "spark and not full and not slow"),
     Stage("full", FULL, "not spark and full and not slow"),
     Stage("full-spark", FULL, "spark and full and not slow"),
@@ -89,7 +93,7 @@ class TestRun:
     """How tests went: which were red, as far as that is known, and for how long they ran."""
 
     is_green: bool
-    red: tuple[str, ...]
+    red: Tests
     seconds: float
 
 
@@ -117,130 +121,139 @@ class Workshop:
         self._checkout = folder / "checkout"
         self._cache = folder / "cache"
         self._package = copy_checkout(self._checkout)
+        self._notes = self._checkout / "reached.jsonl"
+        shutil.copy(Path(__file__).with_name("reached.py"), self._checkout)
         self._originals: dict[str, str] = {}
-        self._ignored: list[str] = []
-        self._green: set[Stage] = set()
+        self._changed: set[str] = set()
+        self._left_out: list[str] = []
 
-    def alone(self, mutation: CodeMutation) -> Catch | None:
-        """Run the tests of the mutation's own room; the first red one is enough."""
-        stage = own_room(mutation.file)
-        self._look_without_faults(stage)
-        run = self._run([mutation], stage, "--maxfail=1")
-        return None if run.is_green else _catch(stage, run)
+    def tests_that_reach(self, mutations: list[CodeMutation], stage: Stage) -> dict[CodeMutation, Tests]:
+        """Run a stage without faults; return which of its tests run the statement of each mutation.
 
-    def _look_without_faults(self, stage: Stage) -> None:
-        while stage not in self._green:
-            run = self._run([], stage, f"--maxfail={MOST_RED}")
+        Of each test one case comes first, then the second of each, the quickest first.
+        """
+        self._write_all({file: self._with_notes(file, mutations) for file in _files_of(mutations)})
+        self._notes.unlink(missing_ok=True)
+        run = self._run(stage.folders, stage)
+        if not run.is_green:
+            self._leave_out(run.red)
+        lines = [json.loads(line) for line in self._notes.read_text().splitlines()]
+        seconds = {test: number for number, test in lines if isinstance(number, float)}
+        reached = {(number, test) for number, test in lines if test in seconds}
+        return {
+            mutation: _in_turn({test: seconds[test] for test in seconds if (number, test) in reached})
+            if _can_be_noted(mutation, self._originals[mutation.file])
+            else _in_turn(seconds)
+            for number, mutation in enumerate(mutations)
+        }
+
+    def _with_notes(self, file: str, mutations: list[CodeMutation]) -> str:
+        """Return the text of a file that notes which of the mutations' statements are run."""
+        text = self._original(file)
+        places = [
+            (*place, number)
+            for number, mutation in enumerate(mutations)
+            if mutation.file == file and (place := place_of(mutation, text)) is not None
+        ]
+        for start, indent, number in sorted(places, reverse=True):
+            text = f"{text[:start]}__import__('reached').note({number})\n{indent}{text[start:]}"
+        return text
+
+    def catch(self, mutation: CodeMutation, stage: Stage, tests: Tests) -> Catch | None:
+        """Run tests on a mutation until one is red that is green without it."""
+        while tests := [test for test in tests if test not in self._left_out]:
+            self._write_all({mutation.file: apply(self._original(mutation.file), [mutation])})
+            run = self._run(tests, stage, "--maxfail=1")
             if run.is_green:
-                self._green.add(stage)
-            else:
-                self._ignore(run.red, "without any fault")
+                return None
+            if not run.red or self._is_green_without_faults(run.red, stage):
+                return Catch(stage, run.red[0] if run.red else "", run.seconds)
+        return None
 
-    def together(self, mutations: Iterable[CodeMutation], stage: Stage) -> dict[CodeMutation, Catch]:
-        """Return those that a stage catches."""
-        caught: dict[CodeMutation, Catch] = {}
-        left = list(mutations)
-        while group := _compatible(left):
-            run = self._run(group, stage, f"--maxfail={MOST_RED}")
-            found = {} if run.is_green else self._whose_fault(group, stage, run)
-            caught |= found
-            # Green with all in place: none of the group needs another look.
-            left = [other for other in left if other not in (group if run.is_green else found)]
-        return caught
+    def _is_green_without_faults(self, tests: Tests, stage: Stage) -> bool:
+        self._write_all({})
+        is_green = self._run(tests, stage).is_green
+        if not is_green:
+            self._leave_out(tests)
+        return is_green
 
-    def _whose_fault(
-        self, group: list[CodeMutation], stage: Stage, run: TestRun
-    ) -> dict[CodeMutation, Catch]:
-        """Return whose fault it is that tests are red; tests that are red for another reason are left out."""
-        tests = attrs.evolve(stage, folders=run.red or stage.folders)
-        innocent = self._run([], tests)
-        if not innocent.is_green:
-            self._ignore(innocent.red, "without any fault")
-            return {}
-        found = self._halved(group, tests)
-        if not found:
-            self._ignore(run.red, "with no fault alone")
-        return {mutation: attrs.evolve(catch, stage=stage) for mutation, catch in found.items()}
+    def _leave_out(self, red: Tests) -> None:
+        print(f"red without any fault, and left out: {', '.join(red)}", flush=True)
+        self._left_out += red
 
-    def _halved(self, group: list[CodeMutation], tests: Stage) -> dict[CodeMutation, Catch]:
-        run = self._run(group, tests, "--maxfail=1")
-        if run.is_green:
-            return {}
-        if len(group) == 1:
-            return {group[0]: _catch(tests, run)}
-        half = len(group) // 2
-        return self._halved(group[:half], tests) | self._halved(group[half:], tests)
-
-    def _ignore(self, red: Collection[str], why: str) -> None:
-        if not red:
-            raise SystemExit(f"the tests end {why}, and none of them is red")
-        print(f"red {why}, and left out: {', '.join(red)}", flush=True)
-        self._ignored += red
-
-    def _run(self, mutations: list[CodeMutation], stage: Stage, *options: str) -> TestRun:
-        self._put_in(mutations)
+    def _run(self, tests: Tests, stage: Stage, *options: str) -> TestRun:
         (self._cache / "v" / "cache" / "lastfailed").unlink(missing_ok=True)
         begun = time.monotonic()
         status = _pytest(
             self._checkout,
             *("-o", "addopts=", "-o", f"cache_dir={self._cache}", "-q", "--tb=no", "-m", stage.marked),
+            *("-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "reached"),
             *(f"--timeout={TEST_LIMIT_S}", *options),
             *(f"--ignore={folder}" for folder in stage.without),
-            *(f"--deselect={test}" for test in self._ignored),
-            *stage.folders,
+            *tests,
         )
         return TestRun(status in (0, 5), self._red(), time.monotonic() - begun)
 
-    def _red(self) -> tuple[str, ...]:
+    def _red(self) -> Tests:
         noted = self._cache / "v" / "cache" / "lastfailed"
-        return tuple(json.loads(noted.read_text())) if noted.exists() else ()
+        return list(json.loads(noted.read_text())) if noted.exists() else []
 
-    def _put_in(self, mutations: list[CodeMutation]) -> None:
-        """Put these mutations in, and take out those from before."""
-        for file, text in self._originals.items():
-            self._write(file, text)
-        self._originals = {}
-        for file in {mutation.file for mutation in mutations}:
-            text = self._originals[file] = (self._package / file).read_text()
-            self._write(file, apply(text, [mutation for mutation in mutations if mutation.file == file]))
+    def _original(self, file: str) -> str:
+        return self._originals.setdefault(file, (self._package / file).read_text())
 
-    def _write(self, file: str, text: str) -> None:
-        path = self._package / file
-        path.write_text(text)
-        # Two texts of one length, written within a second, would look the same to Python.
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-            compiled.unlink()
+    def _write_all(self, changed: dict[str, str]) -> None:
+        """Write these files, and all others as they were."""
+        for file, text in ({file: self._originals[file] for file in self._changed} | changed).items():
+            path = self._package / file
+            path.write_text(text)
+            # Two texts of one length, written within a second, would look the same to Python.
+            for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+                compiled.unlink()
+        self._changed = set(changed)
 
 
-def _catch(stage: Stage, run: TestRun) -> Catch:
-    return Catch(stage, run.red[0] if run.red else "", run.seconds)
+def _files_of(mutations: list[CodeMutation]) -> set[str]:
+    return {mutation.file for mutation in mutations}
 
 
-def _compatible(mutations: list[CodeMutation]) -> list[CodeMutation]:
-    """Return as many mutations as can be put into one copy."""
-    chosen: list[CodeMutation] = []
-    for mutation in mutations:
-        if not any(mutation.overlaps(other) for other in chosen):
-            chosen.append(mutation)
-    return chosen
+def _can_be_noted(mutation: CodeMutation, text: str) -> bool:
+    return place_of(mutation, text) is not None
+
+
+def _in_turn(seconds: dict[str, float]) -> Tests:
+    """Return the first case of each test, then the second of each, the quickest first."""
+    cases: Counter[str] = Counter()
+    order: list[tuple[int, float, str]] = []
+    for test in sorted(seconds, key=lambda test: seconds[test]):
+        name = test.partition("[")[0]
+        order.append((cases[name], seconds[test], test))
+        cases[name] += 1
+    return [test for _, _, test in sorted(order)]
 
 
 def _pytest(checkout: Path, *arguments: str) -> int:
     """Run pytest in a checkout, with its package instead of one that is installed; returns its status."""
-    process = subprocess.Popen(
-        ["nice", "-n", "10", sys.executable, "-m", "pytest", *arguments],
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": str(checkout), "PYFLINKSTATE_PURE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES,) * 2),
-    )
-    try:
-        return process.wait(RUN_LIMIT_S)
-    except subprocess.TimeoutExpired:
+    process = multiprocessing.get_context("fork").Process(target=_pytest_here, args=(checkout, arguments))
+    process.start()
+    process.join(RUN_LIMIT_S)
+    if process.exitcode is None:
         for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
             child.kill()
-        return process.wait()
+        process.join()
+    return int(process.exitcode or 0)
+
+
+def _pytest_here(checkout: Path, arguments: tuple[str, ...]) -> None:
+    """Run pytest in this process, a copy of one that has loaded the libraries but nothing of the package."""
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(silence, stream)
+    os.nice(10)
+    os.chdir(checkout)
+    os.environ |= {"PYTHONPATH": str(checkout), "PYFLINKSTATE_PURE": "1"}
+    sys.path.insert(0, str(checkout))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES,) * 2)
+    sys.exit(pytest.main(list(arguments)))
 
 
 def _table(mutations: list[CodeMutation], caught: dict[CodeMutation, Catch]) -> str:
@@ -263,6 +276,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="leave out so many of those that are drawn")
     parser.add_argument("--only", default="", help="only those whose line has this text")
     parser.add_argument("--until", choices=["room", *(stage.name for stage in STAGES)], default="full-spark")
+    parser.add_argument("--most", type=int, help="run no more tests of a stage on each; default: all")
     parser.add_argument("--list", action="store_true", help="show what is drawn, and run nothing")
     args = parser.parse_args()
     found = drawn(ROOT / "pyflinkstate", FILES, args.seed, args.count)[args.first :]
@@ -271,22 +285,32 @@ def main() -> None:
         print("\n".join(map(str, mutations)))
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(_table(mutations, _caught(Workshop(Path(folder)), mutations, args.until)))
+        print(_table(mutations, _caught(Workshop(Path(folder)), mutations, args.until, args.most)))
 
 
-def _caught(workshop: Workshop, mutations: list[CodeMutation], until: str) -> dict[CodeMutation, Catch]:
+def _caught(
+    workshop: Workshop, mutations: list[CodeMutation], until: str, most: int | None
+) -> dict[CodeMutation, Catch]:
     """Run the stages; says of each mutation what has caught it."""
     caught: dict[CodeMutation, Catch] = {}
-    for mutation in mutations:
-        if catch := workshop.alone(mutation):
+    for room in dict.fromkeys(own_room(mutation.file) for mutation in mutations):
+        if room.folders[0] not in JOBS:
+            own = [mutation for mutation in mutations if own_room(mutation.file) == room]
+            caught |= _caught_in(workshop, room, own, most)
+    for stage in STAGES[: ["room", *(stage.name for stage in STAGES)].index(until)]:
+        left = [mutation for mutation in mutations if mutation not in caught]
+        caught |= _caught_in(workshop, stage, left, most)
+    return caught
+
+
+def _caught_in(
+    workshop: Workshop, stage: Stage, mutations: list[CodeMutation], most: int | None
+) -> dict[CodeMutation, Catch]:
+    caught: dict[CodeMutation, Catch] = {}
+    for mutation, tests in workshop.tests_that_reach(mutations, stage).items():
+        if catch := workshop.catch(mutation, stage, tests[:most]):
             caught[mutation] = catch
-        print(f"{mutation}\n    {catch or 'not by its own room'}", flush=True)
-    names = ["room", *(stage.name for stage in STAGES)]
-    for stage in STAGES[: names.index(until)]:
-        found = workshop.together([other for other in mutations if other not in caught], stage)
-        caught |= found
-        for mutation, catch in found.items():
-            print(f"{mutation}\n    {catch}", flush=True)
+        print(f"{mutation}\n    {catch or f'not by {stage.name}, {len(tests)} tests reach it'}", flush=True)
     return caught
 
 
