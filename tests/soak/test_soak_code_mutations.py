@@ -2,10 +2,9 @@
 
 import ast
 
-import code_mutations
 import pytest
 import soak_code_mutations
-from code_mutations import apply, drawn, mutations_of
+from code_mutations import apply, drawn, mutations_of, place_of
 
 PACKAGE = soak_code_mutations.ROOT / "pyflinkstate"
 
@@ -88,7 +87,7 @@ def test_no_line_is_changed_twice():
 
 def test_several_are_put_into_one_text():
     text = "x = a < b\ny = a == b\n"
-    assert code_mutations.apply(text, mutations_of("example.py", text)) == "x = a <= b\ny = a != b\n"
+    assert apply(text, mutations_of("example.py", text)) == "x = a <= b\ny = a != b\n"
 
 
 def test_one_inside_another_overlaps_it():
@@ -96,3 +95,19 @@ def test_one_inside_another_overlaps_it():
     assert body.overlaps(swap)
     assert swap.overlaps(body)
     assert not negation.overlaps(body)
+
+
+@pytest.mark.parametrize(
+    ("after", "place"),
+    [
+        ("def f(a, b=3):", None),
+        ("if not (a):", "    |if a:"),
+        ("x = 3", "        |x = 2"),
+        ("elif b <= a:", "    |if a:"),
+    ],
+)
+def test_what_notes_a_mutation_stands_before_its_statement(after, place):
+    text = "def f(a, b=2):\n    if a:\n        x = 2\n    elif b < a:\n        y()\n"
+    mutation = next(mutation for mutation in mutations_of("example.py", text) if mutation.after == after)
+    found = place_of(mutation, text)
+    assert (None if found is None else f"{found[1]}|{text[found[0] :].splitlines()[0]}") == place
