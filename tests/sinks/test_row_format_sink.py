@@ -68,6 +68,7 @@ class TestEpochs:
         sink.commit(1)
         assert lines(tmp_path) == ["kept"]
         assert not list((tmp_path / OWN_FOLDER).rglob("pending/*"))
+        assert not list((tmp_path / OWN_FOLDER).rglob("dropped/*"))
 
     def test_an_epoch_that_is_run_again_takes_the_place_of_its_first_run(self, tmp_path: Path) -> None:
         sink = opened(tmp_path)
