@@ -11,10 +11,10 @@ from pyflinkstate.errors import ConfigurationError
 
 @attrs.frozen
 class Encoder:
-    """One line of text for each record, as ``print()`` shows it.
+    """Writes each record as one line of text, as ``print()`` shows it.
 
     Raises:
-        ConfigurationError: there is no charset of that name.
+        ConfigurationError: no charset has that name.
     """
 
     charset_name: str = attrs.field(default="UTF-8")
@@ -24,7 +24,7 @@ class Encoder:
         try:
             codecs.lookup(value)
         except (LookupError, TypeError) as error:
-            raise ConfigurationError(f"Encoder: no charset {value!r}") from error
+            raise ConfigurationError(f"Encoder: there is no charset {value!r}") from error
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:

@@ -3,7 +3,7 @@
 _JVM = "a switch of the JVM's serializers or class loading"
 _ROCKS = "state is kept in memory; there is no RocksDB"
 _HANDLE = "a handle on a Java object; RestartStrategies makes plain values here"
-_UNALIGNED = "there are no unaligned checkpoints: an epoch's end aligns barriers"
+_UNALIGNED = "there are no unaligned checkpoints: the end of an epoch aligns barriers"
 _FILES = "Spark ships files: spark.submit.pyFiles, spark.archives"
 _INTERNAL = "PyFlink makes it itself, and so does this package, of other things"
 

@@ -1,4 +1,4 @@
-"""How a job is to run (``pyflink.common.ExecutionConfig``)."""
+"""The execution settings of a job (``pyflink.common.ExecutionConfig``)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pyflinkstate.runtime.program.environment_settings import EnvironmentSetting
 
 
 class ExecutionConfig:
-    """What an environment was told, under PyFlink's names; setting it sets the environment's.
+    """The settings of an environment under PyFlink's names; changing them changes the environment.
 
-    Switches of the JVM's serializers are not there. Reuse of objects, latency markers and the interval of
-    watermarks are accepted and change nothing: watermarks advance after so many records.
+    The switches of the JVM's serializers do not exist here. Object reuse, latency markers and the watermark
+    interval are accepted without effect: watermarks advance after a number of records.
     """
 
     PARALLELISM_DEFAULT = -1
@@ -41,39 +41,41 @@ class ExecutionConfig:
         return self
 
     def get_auto_watermark_interval(self) -> int:
-        """Return what was set, in ms."""
+        """Return the value that was set, in ms."""
         return self._auto_watermark_interval_ms
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Accept an interval in ms."""
+        """Accept an interval in ms, without effect."""
         self._auto_watermark_interval_ms = _not_negative("the interval of watermarks", interval)
         return self
 
     def get_latency_tracking_interval(self) -> int:
-        """Return what was set, in ms."""
+        """Return the value that was set, in ms."""
         return self._latency_tracking_interval_ms
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Accept an interval in ms."""
+        """Accept an interval in ms, without effect."""
         self._latency_tracking_interval_ms = _not_negative("the interval of latency markers", interval)
         return self
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Accept it: operators of one chain pass on the objects themselves as it is."""
+        """Accept it without effect: operators of one chain pass on the objects themselves anyway."""
         self._object_reuse = True
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Accept it."""
+        """Accept it without effect."""
         self._object_reuse = False
         return self
 
     def is_object_reuse_enabled(self) -> bool:
-        """Return what was set."""
+        """Return the value that was set."""
         return self._object_reuse
 
 
 def _not_negative(what: str, interval: int) -> int:
     if type(interval) is not int or interval < 0:
-        raise ConfigurationError(f"{what}: a whole number of milliseconds, 0 or more, not {interval!r}")
+        raise ConfigurationError(
+            f"{what} must be a whole number of milliseconds, 0 or more, not {interval!r}"
+        )
     return interval

@@ -1,4 +1,4 @@
-"""What streams do with the functions that they are given: check, name and adapt them."""
+"""Checks, names and adapts the functions that users pass to streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RICH: dict[str, type] = {
 
 
 def name_of(func: UserFunction, kind: str) -> str:
-    """Return what an operator is called that its user gives no name."""
+    """Return the default name of an operator."""
     if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
         return type(func).__name__
     if isinstance(func, KeyedProcessFunction):
@@ -45,16 +45,16 @@ def check_callable(kind: str, func: UserFunction) -> None:
 
 
 def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` where a function without keys wants to take part in checkpoints."""
+    """Raise ``UnsupportedFeatureError`` for a ``CheckpointedFunction`` on a stream without keys."""
     if isinstance(func, CheckpointedFunction):
         raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
+            f"{type(func).__name__} is a CheckpointedFunction, and this stream has no keys: here a "
             f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
         )
 
 
 class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
-    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
+    """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
         self._kind = kind

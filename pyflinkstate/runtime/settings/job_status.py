@@ -1,4 +1,4 @@
-"""What a job is about, in Flink's words."""
+"""The status of a job, in Flink's terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class JobStatus(enum.Enum):
-    """What a job is about (``pyflink.common.JobStatus``)."""
+    """The status of a job (``pyflink.common.JobStatus``)."""
 
     CREATED = 0
     RUNNING = 1

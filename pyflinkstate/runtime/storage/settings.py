@@ -1,4 +1,4 @@
-"""What a user sets about where checkpoints go (``pyflink.datastream.FileSystemCheckpointStorage``)."""
+"""The user's settings for checkpoint storage (``pyflink.datastream.FileSystemCheckpointStorage``)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def _absolute_path(path: str | Path) -> str:
 
 @attrs.frozen
 class FileSystemCheckpointStorage:
-    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
+    """A directory for checkpoints (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
 
     Args:
-        checkpoint_path: a path or URI that driver and executors reach.
-        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
-            (Flink: ``data-inline-threshold``, 20 kb, at most 1 mb).
-        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``, 4096).
+        checkpoint_path: a path or URI that driver and executors can reach.
+        file_state_size_threshold: a subtask's file of up to this many bytes is stored inside ``_metadata``
+            (Flink: ``data-inline-threshold``). Default: 20 KiB; at most 1 MiB.
+        write_buffer_size: the bytes that are collected before a file is written (``write-buffer-size``).
+            Default: 4096.
 
     Raises:
         ConfigurationError: a size is out of bounds.
@@ -47,22 +48,22 @@ class FileSystemCheckpointStorage:
     def _check_threshold(self, _: object, value: int) -> None:
         if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
             raise ConfigurationError(
-                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+                f"file_state_size_threshold must be 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes, not {value!r}"
             )
 
     @write_buffer_size.validator
     def _check_buffer(self, _: object, value: int) -> None:
         if type(value) is not int or value < 0:
-            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
+            raise ConfigurationError(f"write_buffer_size must be a number of bytes, 0 or more, not {value!r}")
 
     def get_checkpoint_path(self) -> str:
-        """Return where checkpoints go."""
+        """Return the directory of checkpoints."""
         return self.checkpoint_path
 
     def get_min_file_size_threshold(self) -> int:
-        """Return up to how many bytes a file travels inside ``_metadata``."""
+        """Return up to how many bytes a file is stored inside ``_metadata``."""
         return self.file_state_size_threshold
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes are collected before a file is written to."""
+        """Return how many bytes are collected before a file is written."""
         return self.write_buffer_size
