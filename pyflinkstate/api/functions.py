@@ -119,7 +119,7 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """Return the record's timestamp in milliseconds, or None where it has none."""
+            """Return the record's timestamp in milliseconds, or None if it has none."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -142,7 +142,7 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """Return the record's timestamp in milliseconds, or None where it has none."""
+            """Return the record's timestamp in milliseconds, or None if it has none."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:

@@ -348,7 +348,7 @@ def test_a_directory_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> N
 def test_unknown_formats_and_places_are_refused_at_once(out: Path) -> None:
     with pytest.raises(SinkError, match="no format 'xml'; choose one of json, text, csv, parquet"):
         FileSink(str(out), format="xml")
-    with pytest.raises(ConfigurationError, match="ftp: is a scheme that is not known"):
+    with pytest.raises(ConfigurationError, match="the scheme ftp: is not supported"):
         FileSink("ftp://host/out")
 
 
