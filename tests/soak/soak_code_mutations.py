@@ -303,8 +303,8 @@ def _caught(
             own = [mutation for mutation in mutations if own_room(mutation.file) == room]
             caught |= _caught_in(workshop, room, own, most)
     for stage in STAGES[: ["room", *(stage.name for stage in STAGES)].index(until)]:
-        left = [mutation for mutation in mutations if mutation not in caught]
-        caught |= _caught_in(workshop, stage, left, most)
+        if left := [mutation for mutation in mutations if mutation not in caught]:
+            caught |= _caught_in(workshop, stage, left, most)
     return caught
 
 
