@@ -256,6 +256,19 @@ class TestFailures:
         assert machine.handle(PauseEnded()) == []
         assert machine.phase is Phase.IDLE
 
+    def test_what_going_back_commits_is_told_of(self) -> None:
+        machine = idle()
+        walked(machine, Failed(BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.handle(AttemptBegun(3)) == [GoBack(1, 3, BROKEN)]
+        assert machine.take_announced() == [1, 2, 3]
+
+    def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
+        machine = made()
+        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
+        walked(machine, ended(machine, BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.handle(AttemptBegun(7)) == [GoBack(1, None, BROKEN)]
+        assert machine.take_announced() == []
+
     def test_the_first_failure_counts(self) -> None:
         machine = running()
         walked(machine, Failed(BROKEN), Failed(SlotLostError("a slot died of it")))
