@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 
 import attrs
@@ -117,6 +118,11 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
                 operator=self.task_name,
             )
         return self.backend.get_partitioned_state(descriptor)
+
+
+def awaits(method: object) -> bool:
+    """Return whether a method or function is declared ``async def``, with or without ``yield``."""
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 
 def open_function(function: object, context: RuntimeContext) -> None:

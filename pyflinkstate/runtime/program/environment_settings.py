@@ -9,7 +9,7 @@ import attrs
 
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
@@ -66,7 +66,7 @@ class EnvironmentSettings:
 
     def set_parallelism(self, parallelism: int) -> None:
         """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
-        check_parallelism(parallelism, self.max_parallelism or parallelism)
+        check_parallelism(parallelism, self.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
         self.parallelism = parallelism
 
     def get_parallelism(self) -> int:
@@ -75,7 +75,7 @@ class EnvironmentSettings:
 
     def set_default_parallelism(self, parallelism: int) -> None:
         """Set the default parallelism."""
-        check_parallelism(parallelism, parallelism)
+        check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
         self.default_parallelism = parallelism
 
     def get_default_parallelism(self) -> int:
@@ -98,6 +98,15 @@ class EnvironmentSettings:
         if not isinstance(state_backend, HashMapStateBackend):
             raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
         self.state_backend = state_backend
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> None:
+        """Set what happens after a failure."""
+        if not isinstance(strategy, RestartStrategy):
+            raise ConfigurationError(
+                f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), "
+                f"not {strategy!r}"
+            )
+        self.restart = strategy
 
     def set_savepoint_directory(self, directory: str) -> None:
         """Set the directory for savepoints that are triggered without one."""
@@ -122,6 +131,6 @@ class EnvironmentSettings:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is at least 1."""
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")
+    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import PurePath
 from typing import Any
 
 import attrs
@@ -84,8 +85,12 @@ class CheckpointConfig:
 
     def set_checkpoint_storage(self, storage: str | FileSystemCheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        if not isinstance(storage, FileSystemCheckpointStorage):
+        if isinstance(storage, (str, PurePath)):
             storage = FileSystemCheckpointStorage(str(storage))
+        elif not isinstance(storage, FileSystemCheckpointStorage):
+            raise ConfigurationError(
+                f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
+            )
         self._storage = storage
         return self
 
