@@ -128,9 +128,11 @@ class FunctionInitializationContext(ABC):
 
 
 class CheckpointedFunction(ABC):
-    """A function on a keyed stream that is told of checkpoints.
+    """A function that is told of checkpoints, on a stream with keys or without.
 
-    On other streams, functions live in Spark tasks that end with an epoch; there it is refused.
+    Without keys it makes ``map``, ``flat_map``, ``filter`` and ``process`` operators with state: they run in
+    state slots, and have the environment's parallelism where none is set. What a key selector, a partitioner
+    or a window function derives from it is refused, or not called: they keep no operator state.
     """
 
     @abstractmethod

@@ -29,6 +29,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -59,5 +60,6 @@ __all__ = [
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "TimerService",
     "WindowFunction",
 ]

@@ -10,16 +10,19 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     RollingReduce,
     check_position,
 )
+from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives_in_slot
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
 
 __all__ = [
+    "KINDS",
     "BatchReduce",
     "BroadcastOperator",
     "FieldReduce",
     "KeyedSubtask",
+    "KeylessOperator",
     "OperatorContext",
     "Output",
     "Projection",
@@ -30,6 +33,7 @@ __all__ = [
     "SubtaskSnapshot",
     "check_position",
     "close_function",
+    "lives_in_slot",
     "open_function",
     "window_operator",
 ]

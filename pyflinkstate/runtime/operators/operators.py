@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 import attrs
 
@@ -86,6 +87,8 @@ class StatefulOperator(ABC):
 
     #: What a ``CheckpointedFunction`` or ``CheckpointListener`` is looked for in.
     function: UserFunction = None
+    #: Its records have keys; where they have none, the function is given no keyed state.
+    is_keyed: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:

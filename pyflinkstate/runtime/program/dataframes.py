@@ -150,7 +150,9 @@ def _streaming(
     file_system.create_dir(path, recursive=True)
     client = env.execute_async(job_name)
     client.get_job_execution_result().add_done_callback(_log_failure)
-    _queries[:] = [query for query in _queries if not query.client.get_job_status().result().is_terminal]
+    _queries[:] = [
+        query for query in _queries if not query.client.get_job_status().result().is_terminal_state()
+    ]
     _queries.append(KeyedProcessQuery(client, output, job_name))
     reader = df.sparkSession.readStream.schema(empty.schema)
     return reader.option("recursiveFileLookup", "true").parquet(output)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine
@@ -25,12 +26,14 @@ from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
+    FallbackRestart,
     RestartStrategies,
     RestartStrategy,
 )
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
-from pyflinkstate.runtime.sources import StreamingSource
+from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
+from pyflinkstate.runtime.spark import python_files
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -63,6 +66,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
         self._temporary_storage: TemporaryDirectory[str] | None = None
+        self._python_files = python_files.PythonFiles(self._context)
+        self._caches: list[CachedSource] = []
 
     @classmethod
     def get_execution_environment(
@@ -150,9 +155,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | FileSystemCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
+        mode: CheckpointingMode | str | AnyCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
         *,
-        storage: str | FileSystemCheckpointStorage | None = None,
+        storage: str | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -165,7 +170,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Args:
             interval: milliseconds between two checkpoints, at least; 0 for one after every epoch.
-            mode: ``EXACTLY_ONCE``, or in its place the storage.
+            mode: ``EXACTLY_ONCE``; ``AT_LEAST_ONCE`` gets the same. Or, in its place, the storage.
             storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
                 Default: what :meth:`get_checkpoint_config` has, else on a local Spark a directory that is
                 gone with the program.
@@ -213,14 +218,17 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._settings.progress = shown
         return self
 
-    def set_state_backend(self, state_backend: HashMapStateBackend) -> StreamExecutionEnvironment:
-        """Choose how state is kept and snapshotted; the default is ``HashMapStateBackend()``."""
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Choose how state is kept and snapshotted; the default is ``HashMapStateBackend()``.
+
+        ``EmbeddedRocksDBStateBackend`` is accepted with a warning: state is kept in memory all the same.
+        """
         self._settings.set_state_backend(state_backend)
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.restart = strategy
+        self._settings.restart = None if isinstance(strategy, FallbackRestart) else strategy
         return self
 
     def restore_from(
@@ -271,16 +279,59 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self._settings.checkpoints.get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return ``EXACTLY_ONCE``, the only mode there is."""
+        """Return the mode that was set; what checkpoints give is ``EXACTLY_ONCE`` in either."""
         return self._settings.checkpoints.get_checkpointing_mode()
 
     get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return False: an epoch's end aligns barriers."""
-        return False
+        """Return what was set; an epoch's end aligns barriers in any case."""
+        return self._settings.checkpoints.is_unaligned_checkpoints_enabled()
 
-    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Return what was set."""
+        return self._settings.checkpoints.is_force_unaligned_checkpoints()
+
+    # --- files that functions need -------------------------------------------------------------------
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship Python code to where functions run: a module, a zip of modules, or a folder that holds them.
+
+        It is there for all jobs of the Spark application from now on. Functions find it on ``sys.path``.
+
+        Raises:
+            ConfigurationError: there is no such file, or it is something else.
+        """
+        self._python_files.add_file(file_path)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Ship a zip file, which is unpacked in the working directory of functions.
+
+        Args:
+            archive_path: a zip file: ``.zip``, ``.jar``, ``.whl``, ``.egg``.
+            target_dir: the folder that it is unpacked in. Default: one of the archive's name. A function
+                reads ``open("<target_dir>/data.txt")``.
+
+        Raises:
+            ConfigurationError: there is no such file, it is no zip, or ``target_dir`` is more than a name.
+        """
+        self._python_files.add_archive(archive_path, target_dir)
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Install packages with pip, here and now, and ship them to where functions run.
+
+        Flink installs them on each machine; here the driver does, so that must be a machine of the same kind.
+
+        Args:
+            requirements_file_path: what ``pip install -r`` takes.
+            requirements_cache_dir: a folder with the packages; pip then looks nowhere else.
+
+        Raises:
+            ConfigurationError: a path is not there, or pip fails.
+        """
+        self._python_files.add_requirements(requirements_file_path, requirements_cache_dir)
 
     # --- what changes nothing ------------------------------------------------------------------------
 
@@ -311,7 +362,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def close(self) -> None:
-        """Do nothing: the Spark session is the caller's, and a job gives up its slots when it ends."""
+        """Let go of cached streams. The Spark session is the caller's, and a job gives up its own slots."""
+        for cache in self._caches:
+            cache.invalidate()
 
     # --- running -------------------------------------------------------------------------------
 
@@ -368,11 +421,39 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Called by :meth:`DataStream.to_dataframe`."""
         return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
 
+    def cached_source(self, node: Node) -> CachedSource:
+        """Called by :meth:`DataStream.cache`."""
+        cache = CachedSource(lambda: self._computed(node))
+        self._caches.append(cache)
+        return cache
+
+    def _computed(self, node: Node) -> CachedRecords:
+        """Run a job of its own; it starts from no checkpoint, as what it reads is read anew."""
+        sink = RddSink()
+        restores, self._settings.restore_path = self._settings.restore_path, None
+        try:
+            deque(self._job([SinkNode(node, sink, "cache")], f"{node.name}: cache").run(), maxlen=0)
+        finally:
+            self._settings.restore_path = restores
+        kept = list(sink.committed)
+
+        def release() -> None:
+            for frames in kept:
+                frames.unpersist()
+
+        records = on_spark.rdd_source(on_spark.values_of(self._context, kept), None, is_fresh=True)
+        return CachedRecords(records, release)
+
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = self._job_name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
+        name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
         self._check_backend()
-        has_storage = self._settings.checkpoints.get_checkpoint_storage() is not None
+        self._check_uids(plan)
+        for node in plan.sources:
+            if isinstance(node.source, CachedSource):
+                node.source.fill()
+        self._job_name = name
+        has_storage = self._settings.checkpoints.checkpoint_directory() is not None
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
@@ -382,7 +463,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             return Job(
                 plan,
                 self._job_settings(name, storage is not None),
-                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
+                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
                 lambda secret, events, deployments: ControlServer(
                     endpoint, secret, events, deployments, heartbeat
                 ),
@@ -408,12 +489,22 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.settings,
             self._settings.restart or default,
             tuple(listeners),
-            self._settings.state_backend,
+            self._settings.chosen_state_backend(),
             self._settings.checkpoints.get_externalized_checkpoint_retention(),
             self._settings.allows_non_restored_state,
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
+            dict(self._settings.job_parameters),
         )
+
+    def _check_uids(self, plan: JobPlan) -> None:
+        missing = [operator.name for operator in plan.operators if operator.node.uid is None]
+        if missing and not self._settings.has_auto_generated_uids:
+            raise ConfigurationError(
+                f"operator {missing[0]!r} has state and no uid(), and disable_auto_generated_uids() asks for "
+                f"one: call uid() on it",
+                operator=missing[0],
+            )
 
     def _check_backend(self) -> None:
         if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
@@ -422,7 +513,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             )
 
     def _storage(self) -> CheckpointStorage | None:
-        where = self._settings.checkpoints.get_checkpoint_storage()
+        where = self._settings.checkpoints.checkpoint_directory()
         if where is None and not self._settings.checkpoints.is_checkpointing_enabled():
             return None
         storage = CheckpointStorage(where or self._storage_of_this_run())

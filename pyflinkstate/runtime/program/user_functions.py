@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
@@ -19,7 +20,7 @@ from pyflinkstate.api.functions import (
 )
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import close_function, open_function
+from pyflinkstate.runtime.operators import close_function, lives_in_slot, open_function
 
 _RICH: dict[str, type] = {
     "map": MapFunction,
@@ -45,15 +46,16 @@ def check_callable(kind: str, func: UserFunction) -> None:
 
 
 def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` where a function without keys wants to take part in checkpoints."""
-    if isinstance(func, CheckpointedFunction):
+    """Raise ``UnsupportedFeatureError`` where a key selector or partitioner wants to hear of checkpoints."""
+    if lives_in_slot(func):
         raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and runs on a stream without keys: there a "
-            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, and says where records "
+            f"go: such a function lives in Spark tasks, no longer than an epoch. Keep the state in map(), "
+            f"flat_map(), filter() or process()"
         )
 
 
-class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
+class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
     """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
@@ -67,6 +69,14 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         if isinstance(self._func, CheckpointedFunction):
             self._func.snapshot_state(context)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_aborted(checkpoint_id)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._func, runtime_context)

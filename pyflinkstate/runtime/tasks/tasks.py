@@ -145,7 +145,8 @@ class ChainTask:
         def report(values: MetricValues) -> None:
             self.link.report(f"{self.stage}[{partition}]", metrics=values)
 
-        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
+        driver = self.link.driver
+        info = TaskInfo(partition, self.parallelism, driver.attempt, metrics, report, driver.job_parameters)
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, info, counts, watermarks)
         frames = map(ValuesFrame.decode, stream) if self.decodes else None

@@ -125,6 +125,7 @@ class DeploySlot:
     watermark: int = NO_WATERMARK
     #: A slot that hears nothing from the driver for so long ends its process.
     heartbeat_timeout_ms: int = 50_000
+    job_parameters: dict[str, str] = attrs.Factory(dict)
 
 
 @attrs.frozen
