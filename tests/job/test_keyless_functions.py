@@ -63,12 +63,13 @@ def run_of(made: DataStream, out: list[Any], storage: CheckpointStorage, **setti
     return JobRun(made.node, DriverSink(lambda _, values: out.extend(values)), storage, **settings)
 
 
-def fail_after_two_checkpoints(run: JobRun) -> None:
-    """Run a job that fails in epoch 3, when the checkpoints of the epochs before it are complete."""
+def fail_after_two_epochs(run: JobRun) -> None:
+    """Run a job that fails in epoch 3, when the checkpoint of the epoch before it is complete."""
 
     def before(request: EpochRequest) -> None:
         if request.link.epoch == 3:
-            assert [run.heard.await_checkpoint().epoch for _ in range(2)] == [1, 2]
+            while run.heard.await_checkpoint().epoch < 2:
+                pass  # the first one may come, or be subsumed
             raise BadRecordError("bad input")
 
     run.checkpoints = CheckpointSettings(interval_ms=0, max_concurrent=3)
@@ -85,7 +86,7 @@ def test_what_it_holds_lasts_from_epoch_to_epoch(storage: CheckpointStorage) -> 
 
 def test_a_restored_job_has_what_it_held(storage: CheckpointStorage) -> None:
     out: list[Any] = []
-    fail_after_two_checkpoints(run_of(buffered(5), out, storage))
+    fail_after_two_epochs(run_of(buffered(5), out, storage))
     assert out == [[0, 1, 2, 3, 4]]
     run_of(buffered(5), out, storage, restore=latest(storage)).run()
     assert out == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
@@ -96,7 +97,7 @@ def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
     storage: CheckpointStorage, before: int, after: int
 ) -> None:
     out: list[Any] = []
-    fail_after_two_checkpoints(run_of(buffered(1000, 4), out, storage, parallelism=before))
+    fail_after_two_epochs(run_of(buffered(1000, 4), out, storage, parallelism=before))
     assert out == []
     each = 12 // after
     run_of(buffered(each, 4), out, storage, parallelism=after, restore=latest(storage)).run()

@@ -57,9 +57,8 @@ for builder in (
 
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(1)
-plain = SlotSharingGroup.builder("plain").build()
+plain = SlotSharingGroup.builder("default").build()
 env.register_slot_sharing_group(plain)
-env.from_collection([1], Types.INT()).map(lambda n: n + 1).slot_sharing_group(plain).slot_sharing_group(
-    "x"
-).print()
+numbers = env.from_collection([1], Types.INT()).map(lambda n: n + 1).slot_sharing_group(plain)
+numbers.slot_sharing_group("default").print().slot_sharing_group("default")
 env.execute()
