@@ -1,7 +1,7 @@
 """Apache Flink's keyed state API in Python, with PySpark underneath.
 
-Everything a program needs is here by name. Names are loaded when they are first used, so that a state
-slot, which needs no Spark, does not pay for importing it.
+A program imports everything it needs from here. Each name is loaded on first use, so that a state slot,
+which does not need Spark, does not spend time on importing it.
 """
 
 from __future__ import annotations

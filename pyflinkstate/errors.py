@@ -1,6 +1,6 @@
-"""Every error that pyflinkstate raises on purpose: one family, each also the built-in it is a kind of.
+"""All errors that pyflinkstate raises on purpose: one family; each also derives from a built-in error.
 
-Whose fault it is decides the branch:
+The branch of the family says whose fault it is:
 
 * the program asked for something impossible: :class:`ConfigurationError`, :class:`StateAccessError`;
 * a record or a value is bad: :class:`BadRecordError`;
@@ -8,8 +8,8 @@ Whose fault it is decides the branch:
 * storage or a stored checkpoint is bad: :class:`CheckpointError`;
 * a process or a machine failed: :class:`RuntimeFailure`.
 
-Every error keeps what it was made with in ``context`` (names and values), and can be pickled, because
-it travels from the process that found it to the driver.
+Every error keeps names and values in ``context``, and can be pickled, because it travels from the process
+that raised it to the driver.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class PyFlinkStateError(Exception):
 
     Args:
         message: what was wrong and what to do.
-        **context: the state, key, operator, file ... that the message speaks of.
+        **context: the state, key, operator, file and so on that the message is about.
     """
 
-    #: Replaying the same records may end differently, so the restart strategy may try again.
+    #: Whether replaying the same records may succeed, so that the restart strategy may try again.
     recoverable: ClassVar[bool] = False
 
     def __init__(self, message: str, **context: Any) -> None:
@@ -46,19 +46,19 @@ class ConfigurationError(PyFlinkStateError, ValueError):
 
 
 class ParallelismError(ConfigurationError):
-    """A parallelism or max parallelism is out of bounds, or the two do not fit."""
+    """A parallelism or max parallelism is out of bounds, or the two do not go together."""
 
 
 class UnsupportedSessionError(ConfigurationError):
-    """The Spark session is one on which the job cannot run, such as Spark Connect (no RDDs)."""
+    """The job cannot run on this Spark session, for example because Spark Connect has no RDDs."""
 
 
 class UnsupportedFeatureError(ConfigurationError, NotImplementedError):
-    """A part of Flink's API that this version does not run; refused rather than ignored."""
+    """This version does not run a part of Flink's API, and refuses it rather than ignoring it."""
 
 
 class StateAccessError(PyFlinkStateError, RuntimeError):
-    """State was used where there is none."""
+    """State was used where it is not available."""
 
 
 class NotKeyedStreamError(StateAccessError):
@@ -70,7 +70,7 @@ class NoCurrentKeyError(StateAccessError):
 
 
 class ConcurrentModificationError(StateAccessError):
-    """Keys or elements were added to, or removed from, what is being iterated over."""
+    """Keys or elements were added or removed during an iteration over them."""
 
 
 class StateRegistrationError(PyFlinkStateError, ValueError):
@@ -80,7 +80,7 @@ class StateRegistrationError(PyFlinkStateError, ValueError):
 class StateMigrationError(StateRegistrationError):
     """Restored state has another kind, type or namespace type than the program asks for.
 
-    Or it was pickled, and the program has its classes no more.
+    Or it was pickled, and the program no longer has its classes.
     """
 
 
@@ -89,23 +89,23 @@ class DescriptorTypeError(StateRegistrationError, TypeError):
 
 
 class BadRecordError(PyFlinkStateError, ValueError):
-    """A record, key or value that cannot be processed."""
+    """A record, key or value cannot be processed."""
 
 
 class InvalidKeyError(BadRecordError):
-    """A key that is None, NaN, unhashable, of the wrong type, or has no stable hash."""
+    """A key is None, NaN, unhashable or of the wrong type, or has no stable hash."""
 
 
 class StateValueError(BadRecordError, TypeError):
-    """A value that does not fit the declared type of its state."""
+    """A value does not fit the declared type of its state."""
 
 
 class KeyGroupRangeError(BadRecordError):
-    """A key whose key group belongs to another subtask."""
+    """The key group of a key belongs to another subtask."""
 
 
 class MalformedRecordError(BadRecordError):
-    """A row of the input that cannot be parsed, under the policy ``fail``."""
+    """A row of the input cannot be parsed, and the policy is ``fail``."""
 
 
 class UserFunctionError(PyFlinkStateError, RuntimeError):
@@ -119,17 +119,17 @@ class CheckpointError(PyFlinkStateError, RuntimeError):
 
 
 class CheckpointStorageError(CheckpointError, OSError):
-    """The checkpoint storage refused: not writable, full, unreachable."""
+    """The checkpoint storage failed: it is not writable, full or unreachable."""
 
     recoverable = True
 
 
 class SnapshotCancelledError(CheckpointError):
-    """The checkpoint was aborted while this snapshot was being written; nothing is left of it."""
+    """The checkpoint was aborted while this snapshot was being written; no file of it is left."""
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
-    """There is no completed checkpoint where one was asked for."""
+    """There is no completed checkpoint at the given place."""
 
 
 class CorruptCheckpointError(CheckpointError):
@@ -137,7 +137,7 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class IncompatibleCheckpointError(CheckpointError):
-    """The checkpoint is whole, but of another job, format version, max parallelism or state type."""
+    """The checkpoint is intact, but has another job, format version, max parallelism or state type."""
 
 
 class CheckpointFailuresExceededError(CheckpointError):
@@ -153,17 +153,17 @@ class SourceError(PyFlinkStateError, OSError):
 
 
 class StreamingQueryError(SourceError):
-    """The streaming query that a job follows has failed; a restart of the job would not start it again."""
+    """The streaming query that a job reads has failed; restarting the job would not restart the query."""
 
     recoverable = False
 
 
 class SinkError(PyFlinkStateError, OSError):
-    """The output directory cannot take this job's output."""
+    """The output directory cannot be used for this job's output."""
 
 
 class SinkStorageError(SinkError):
-    """The storage of a sink refused: full, not writable, unreachable."""
+    """The storage of a sink failed: it is full, not writable or unreachable."""
 
     recoverable = True
 
@@ -179,55 +179,55 @@ class SlotLostError(RuntimeFailure, ConnectionError):
 
 
 class UntrustedConnectionError(RuntimeFailure, ConnectionError):
-    """The other end of a connection is not who it should be, or what it sent was changed on the way."""
+    """The peer of a connection is not the expected one, or its data was changed on the way."""
 
 
 class StaleSlotError(RuntimeFailure):
-    """A state slot is not at the version that the task expects."""
+    """The state of a slot is not at the epoch that the task expects."""
 
 
 class SlotBusyError(RuntimeFailure):
-    """Another task feeds the slot: a speculative copy, which Spark may let fail without harm."""
+    """Another task feeds the slot: a speculative copy, whose failure does no harm."""
 
 
 class SparkJobError(RuntimeFailure):
-    """Spark failed the job of an epoch for a reason of its own."""
+    """Spark itself failed the job of an epoch."""
 
 
 class SparkUnavailableError(RuntimeFailure):
-    """The Spark application has ended, or cannot be reached any more."""
+    """The Spark application has ended, or can no longer be reached."""
 
     recoverable = False
 
 
 class DriverUnreachableError(RuntimeFailure):
-    """The driver no longer takes connections of tasks and slots."""
+    """The driver no longer accepts connections from tasks and slots."""
 
     recoverable = False
 
 
 class SlotMemoryError(RuntimeFailure, MemoryError):
-    """A state slot holds more than it may, or than its host has left."""
+    """A state slot uses more memory than it may, or than its host has left."""
 
     recoverable = False
 
 
 class JobCancelledError(PyFlinkStateError, RuntimeError):
-    """Somebody cancelled the job."""
+    """The job was cancelled."""
 
 
 class JobSupersededError(PyFlinkStateError, RuntimeError):
-    """A newer driver has taken the job over: this one ends, and changes nothing any more."""
+    """A newer driver has taken the job over; this driver ends and changes nothing any more."""
 
 
 class ImpossibleEventError(PyFlinkStateError, RuntimeError):
-    """A state machine of the runtime was told what cannot happen in its state: a fault of this package."""
+    """A state machine of the runtime got an event that is impossible in its state: a bug in this package."""
 
 
 class JobFailedError(PyFlinkStateError, RuntimeError):
-    """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is why."""
+    """The job failed, and its restart strategy allows no further attempt; ``__cause__`` is the reason."""
 
 
 def assert_never(value: NoReturn) -> NoReturn:
-    """Say that no case is left; type checkers see whether that is so."""
-    raise ImpossibleEventError(f"nothing is known to do with {value!r}")
+    """Mark a branch that no case reaches, which type checkers verify."""
+    raise ImpossibleEventError(f"an unexpected value, {value!r}: this is a bug in pyflinkstate")

@@ -1,1 +1,1 @@
-"""The contracts: states, descriptors, types, functions and the runtime context. No Spark in here."""
+"""The contracts: states, descriptors, types, functions and the runtime context. Nothing here uses Spark."""

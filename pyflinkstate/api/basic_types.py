@@ -1,4 +1,4 @@
-"""Types without parts: numbers, texts, dates, moments, and what is pickled (``pyflink.common.typeinfo``)."""
+"""Types without parts: numbers, texts, dates, instants and pickled objects (``pyflink.common.typeinfo``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyflinkstate.api.type_variables import T_co
 from pyflinkstate.api.values import InternalValue, Reduced, TypedValue
 from pyflinkstate.errors import ConfigurationError
 
-#: Returns a value in the form in which state keeps it, or raises ``ValueError``.
+#: Returns a value in the form that state keeps, or raises ``ValueError``.
 Check: TypeAlias = Callable[[TypedValue], TypedValue]
 
 
@@ -64,7 +64,7 @@ def _check_real(name: str) -> Check:
 
 
 def _to_32_bits(value: float) -> float:
-    """Return the nearest number of 32 bits; what is too great is infinite, as in Java."""
+    """Return the nearest 32-bit number; a number that is too large becomes infinite, as in Java."""
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:
@@ -81,7 +81,7 @@ def _check_string(value: TypedValue) -> TypedValue:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"{value!r} holds a lone surrogate, which STRING cannot") from None
+            raise ValueError(f"{value!r} holds a lone surrogate, which STRING cannot store") from None
     return value
 
 
@@ -93,7 +93,7 @@ def _check_char(value: TypedValue) -> TypedValue:
 
 
 def check_bytes(value: TypedValue) -> TypedValue:
-    """Return bytes, or what can be read as bytes, as ``bytes``."""
+    """Return bytes, or an object that can be read as bytes, as ``bytes``."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise misfit(value, "PRIMITIVE_ARRAY(BYTE)")
     return bytes(value)
@@ -117,7 +117,7 @@ def _check_naive(name: str, cls: type) -> Check:
         return value if type(value) is cls else _plain(value)
 
     def _plain(value: TypedValue) -> TypedValue:
-        """A subclass may hold what a restore would not give back: pandas' nanoseconds, or NaT."""
+        """A subclass may hold more than a restore gives back: pandas' nanoseconds, or NaT."""
         if value != value or getattr(value, "nanosecond", 0):
             raise misfit(value, name)
         return value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
@@ -157,7 +157,9 @@ class AtomicTypeInfo(TypeInformation[T_co]):
     @check.default
     def _check_of_kind(self) -> Check:
         if self.kind not in _CHECKS:
-            raise ConfigurationError(f"no basic type {self.kind!r}; choose one of {', '.join(_CHECKS)}")
+            raise ConfigurationError(
+                f"there is no basic type {self.kind!r}; choose one of {', '.join(_CHECKS)}"
+            )
         return _CHECKS[self.kind]
 
     @property
@@ -181,7 +183,7 @@ class AtomicTypeInfo(TypeInformation[T_co]):
 
 
 class BasicType(enum.Enum):
-    """The types that Java has a basic type for; the value is what PyFlink prints."""
+    """The types for which Java has a basic type; the value is what PyFlink prints."""
 
     STRING = "String"
     BYTE = "Byte"
@@ -199,17 +201,17 @@ class BasicType(enum.Enum):
 
 @attrs.frozen(init=False, repr=False, eq=False)
 class BasicTypeInfo(AtomicTypeInfo[T_co]):
-    """A :class:`BasicType`, given by itself or by name.
+    """The type information of a :class:`BasicType`, which is given as such or by name.
 
     Raises:
-        ConfigurationError: there is no basic type of that name.
+        ConfigurationError: no basic type has that name.
     """
 
     def __init__(self, basic_type: BasicType | str) -> None:
         kind = basic_type.name if isinstance(basic_type, BasicType) else basic_type
         if kind not in BasicType.__members__:
             raise ConfigurationError(
-                f"no basic type {kind!r}; choose one of {', '.join(BasicType.__members__)}"
+                f"there is no basic type {kind!r}; choose one of {', '.join(BasicType.__members__)}"
             )
         self.__attrs_init__(kind)
 
@@ -297,7 +299,7 @@ class InstantTypeInfo(BasicTypeInfo[Instant]):
         return obj.to_epoch_milli() * 1000
 
     def from_internal_type(self, obj: InternalValue) -> TypedValue:
-        """Return the moment of microseconds since 1970, to the millisecond."""
+        """Return the instant that is so many microseconds after 1970, to the millisecond."""
         return Instant.of_epoch_milli(obj // 1000)
 
 
@@ -318,17 +320,17 @@ class DateTypeInfo(AtomicTypeInfo[datetime.date]):
         return True
 
     def to_internal_type(self, d: TypedValue) -> InternalValue:
-        """Return days since 1970; None stays."""
+        """Return the days since 1970; None stays None."""
         return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
 
     def from_internal_type(self, v: InternalValue) -> TypedValue:
-        """Return the date of days since 1970; None stays."""
+        """Return the date that is so many days after 1970; None stays None."""
         return None if v is None else datetime.date.fromordinal(v + self.EPOCH_ORDINAL)
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
 class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
-    """``datetime.time`` without time zone, to the microsecond."""
+    """``datetime.time`` without a time zone, to the microsecond."""
 
     EPOCH_ORDINAL: ClassVar[int] = 0
 
@@ -339,7 +341,7 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
         return True
 
     def to_internal_type(self, t: TypedValue) -> InternalValue:
-        """Return microseconds since midnight, of UTC where ``t`` has a time zone; None stays."""
+        """Return the microseconds since midnight, in UTC if ``t`` has a time zone; None stays None."""
         if t is None:
             return None
         since = datetime.timedelta(
@@ -348,13 +350,13 @@ class TimeTypeInfo(AtomicTypeInfo[datetime.time]):
         return (since - (t.utcoffset() or datetime.timedelta())) // _MICROSECOND
 
     def from_internal_type(self, t: InternalValue) -> TypedValue:
-        """Return the time of microseconds since midnight; None stays."""
+        """Return the time that is so many microseconds after midnight; None stays None."""
         return None if t is None else (_EPOCH + t * _MICROSECOND).time()
 
 
 @attrs.frozen(init=False, repr=False, eq=False)
 class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
-    """``datetime.datetime`` without time zone, to the microsecond."""
+    """``datetime.datetime`` without a time zone, to the microsecond."""
 
     def __init__(self) -> None:
         self.__attrs_init__("SQL_TIMESTAMP")
@@ -363,11 +365,14 @@ class TimestampTypeInfo(AtomicTypeInfo[datetime.datetime]):
         return True
 
     def to_internal_type(self, dt: TypedValue) -> InternalValue:
-        """Return microseconds since 1970, of local time where ``dt`` has no time zone; None stays."""
+        """Return the microseconds since 1970; ``dt`` is local time if it has no time zone.
+
+        None stays None.
+        """
         return None if dt is None else (dt.astimezone(datetime.timezone.utc) - _EPOCH) // _MICROSECOND
 
     def from_internal_type(self, ts: InternalValue) -> TypedValue:
-        """Return the local time of microseconds since 1970; None stays."""
+        """Return the local time that is so many microseconds after 1970; None stays None."""
         return None if ts is None else (_EPOCH + ts * _MICROSECOND).astimezone().replace(tzinfo=None)
 
 
@@ -395,7 +400,7 @@ class LocalTimeTypeInfo(AtomicTypeInfo):
     """Java's ``LocalDate``, ``LocalTime`` and ``LocalDateTime``: Python's date, time and datetime."""
 
     class TimeType(enum.Enum):
-        """Which of the three."""
+        """Which of the three types it is."""
 
         LOCAL_DATE = 0
         LOCAL_TIME = 1
@@ -429,7 +434,7 @@ def type_of_kind(kind: str) -> TypeInformation | None:
 
 @attrs.frozen(repr=False)
 class PickledBytesTypeInfo(TypeInformation):
-    """Any picklable Python object. What is restored from it runs code: see the security notes."""
+    """Any picklable Python object. Restoring one can run code: see the security notes."""
 
     @property
     def name(self) -> str:
@@ -440,7 +445,7 @@ class PickledBytesTypeInfo(TypeInformation):
 
 
 def integer_bounds(type_info: TypeInformation) -> tuple[int, int]:
-    """Return the bounds within which ``check`` gives an int back as it is; none are ``(1, 0)``.
+    """Return the bounds within which ``check`` returns an int unchanged, or ``(1, 0)`` if there are none.
 
     >>> integer_bounds(BasicTypeInfo("BYTE")), integer_bounds(BasicTypeInfo("DOUBLE"))
     ((-128, 127), (1, 0))

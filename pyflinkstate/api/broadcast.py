@@ -1,4 +1,4 @@
-"""Functions over a stream and one that is broadcast (``pyflink.datastream.functions``)."""
+"""Functions over a stream and a broadcast stream (``pyflink.datastream.functions``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pyflinkstate.api.type_variables import IN1, IN2, KEY, OUT, K, K_co, S, V
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What the functions with a broadcast input share."""
+    """What all functions with a broadcast input have in common."""
 
     class BaseContext(ABC):
-        """What the function knows of the record beside its value."""
+        """What the function can learn about a record besides its value."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -26,59 +26,59 @@ class BaseBroadcastProcessFunction(Function):
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """Return the time of the machine, in milliseconds since 1970."""
+            """Return the processing time: the machine's clock, in milliseconds since 1970."""
 
         @abstractmethod
         def current_watermark(self) -> int:
             """Return the watermark."""
 
     class Context(BaseContext):
-        """What ``process_broadcast_element`` is given."""
+        """The context of ``process_broadcast_element``."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-            """Return a broadcast state that the stream was broadcast with; else ``StateAccessError``."""
+            """Return a broadcast state; ``StateAccessError`` if the stream was not broadcast with it."""
 
     class ReadOnlyContext(BaseContext):
-        """What ``process_element`` is given."""
+        """The context of ``process_element``, which may only read broadcast state."""
 
         @abstractmethod
         def get_broadcast_state(
             self, state_descriptor: MapStateDescriptor[K, V]
         ) -> ReadOnlyBroadcastState[K, V]:
-            """Return a broadcast state, to be read."""
+            """Return a broadcast state, for reading only."""
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
-    """A stream without keys meets one that every subtask sees all of."""
+    """Combines a stream without keys with a broadcast stream, all of which every subtask sees."""
 
     @abstractmethod
     def process_element(
         self, value: IN1, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
     ) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record of the stream that is not broadcast; None is none."""
+        """Return or yield the results for a record that is not broadcast; None means no results."""
 
     @abstractmethod
     def process_broadcast_element(
         self, value: IN2, ctx: BaseBroadcastProcessFunction.Context
     ) -> Iterable[OUT | SideOutput] | None:
-        """Take a broadcast record, on every subtask in the same way."""
+        """Handle a broadcast record; every subtask must handle it in the same way."""
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
-    """A stream with keys meets one that every subtask sees all of."""
+    """Combines a keyed stream with a broadcast stream, all of which every subtask sees."""
 
     class Context(BaseBroadcastProcessFunction.Context):
-        """What ``process_broadcast_element`` is given."""
+        """The context of ``process_broadcast_element``."""
 
         @abstractmethod
         def apply_to_keyed_state(
             self, state_descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
         ) -> None:
-            """Call ``function(key, state)`` for every key that has an entry of a keyed state."""
+            """Call ``function(key, state)`` for every key that has an entry in a keyed state."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, Generic[K_co]):
-        """What ``process_element`` is given."""
+        """The context of ``process_element``, which may only read broadcast state."""
 
         @abstractmethod
         def get_current_key(self) -> K_co:
@@ -86,23 +86,23 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Return what tells the time and keeps timers."""
+            """Return the service that tells the time and keeps timers."""
 
     class OnTimerContext(ReadOnlyContext[K_co]):
-        """What ``on_timer`` is given."""
+        """The context of ``on_timer``."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Return which time the timer went by."""
+            """Return whether the timer was for event time or processing time."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: ReadOnlyContext[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record with a key; None is none."""
+        """Return or yield the results for a record with a key; None means no results."""
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: Context) -> Iterable[OUT | SideOutput] | None:
-        """Take a broadcast record, on every subtask in the same way. No key is set."""
+        """Handle a broadcast record; every subtask must handle it in the same way. No key is set."""
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """A timer of the current key is due: return or yield results; None is none."""
+        """A timer of the current key is due: return or yield results; None means no results."""
         return None

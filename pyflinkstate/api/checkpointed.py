@@ -18,68 +18,68 @@ if TYPE_CHECKING:
 
 
 class CheckpointListener:
-    """A function that hears what became of checkpoints (Flink: ``CheckpointListener``).
+    """A function that is told whether checkpoints completed (Flink: ``CheckpointListener``).
 
-    Called between epochs, on the thread that processes records. A notification may be skipped when the
-    next checkpoint follows at once or the job restarts: one for checkpoint ``n`` stands for all before it.
-    Raising fails the job.
+    The methods are called between epochs, on the thread that processes records. A notification may be
+    skipped when the next checkpoint follows at once or the job restarts, so a notification for checkpoint
+    ``n`` also stands for all earlier ones. An error raised here fails the job.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: what it covers will not be processed again."""
+        """A checkpoint is complete: the records that it covers will not be processed again."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """A checkpoint was aborted."""
 
 
 class OperatorStateStore(ABC):
-    """Gives out operator state: one per subtask, not per key.
+    """Provides operator state, which belongs to a subtask, not to a key.
 
-    Every method returns the same object when asked again, and raises ``StateRegistrationError`` where the
-    name is in use with another way of redistribution or another type.
+    Every method returns the same object when asked again, and raises ``StateRegistrationError`` if the
+    name is in use with another redistribution mode or another type.
     """
 
     @abstractmethod
     def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Return a list whose elements are dealt out evenly when the parallelism changes."""
+        """Return a list whose elements are distributed evenly when the parallelism changes."""
 
     @abstractmethod
     def get_union_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        """Return a list of which every subtask gets all elements of all subtasks on a restore."""
+        """Return a list that is restored on every subtask with the elements of all subtasks."""
 
     @abstractmethod
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        """Return a map that is the same on all subtasks, as long as they all put the same into it."""
+        """Return a map that is the same on all subtasks, provided that they all make the same changes."""
 
 
 class RawKeyedStateOutput(Protocol):
-    """Takes raw keyed state (Flink: ``KeyedStateCheckpointOutputStream``)."""
+    """Receives raw keyed state (Flink: ``KeyedStateCheckpointOutputStream``)."""
 
     def start_new_key_group(self, key_group: int) -> None:
-        """Begin the bytes of a key group of this subtask; each may be begun once.
+        """Start to write a key group of this subtask; each key group can be started once.
 
         Raises:
-            CheckpointError: the key group is another subtask's, or was begun before.
+            CheckpointError: the key group belongs to another subtask, or was started before.
         """
 
     def write(self, data: bytes) -> None:
-        """Append to the key group begun last; raises ``CheckpointError`` before the first."""
+        """Append to the key group that was started last; raise ``CheckpointError`` if there is none yet."""
 
 
 class RawOperatorStateOutput(Protocol):
-    """Takes raw operator state (Flink: ``OperatorStateCheckpointOutputStream``)."""
+    """Receives raw operator state (Flink: ``OperatorStateCheckpointOutputStream``)."""
 
     def start_new_partition(self) -> None:
-        """Begin a partition, the unit that is dealt out on a restore."""
+        """Start a partition, the unit that a restore distributes over subtasks."""
 
     def write(self, data: bytes) -> None:
-        """Append to the partition begun last; the first one begins by itself."""
+        """Append to the partition that was started last; the first one starts by itself."""
 
 
 class FunctionSnapshotContext(ABC):
-    """What ``snapshot_state`` knows of the checkpoint.
+    """What ``snapshot_state`` can learn about the checkpoint.
 
-    The raw outputs are Flink's ``StateSnapshotContext``, which there only operators get.
+    The raw outputs are those of Flink's ``StateSnapshotContext``, which only operators get in Flink.
     """
 
     @abstractmethod
@@ -92,15 +92,15 @@ class FunctionSnapshotContext(ABC):
 
     @abstractmethod
     def get_raw_keyed_operator_state_output(self) -> RawKeyedStateOutput:
-        """Return where bytes of the function's own go, by key group."""
+        """Return the output for bytes of the function's own, by key group."""
 
     @abstractmethod
     def get_raw_operator_state_output(self) -> RawOperatorStateOutput:
-        """Return where bytes of the function's own go, by partition."""
+        """Return the output for bytes of the function's own, by partition."""
 
 
 class FunctionInitializationContext(ABC):
-    """What ``initialize_state`` has at hand."""
+    """What ``initialize_state`` can use."""
 
     @abstractmethod
     def is_restored(self) -> bool:
@@ -112,27 +112,27 @@ class FunctionInitializationContext(ABC):
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
-        """Return what gives out operator state."""
+        """Return the store of operator state."""
 
     @abstractmethod
     def get_keyed_state_store(self) -> KeyedStateStore:
-        """Return what gives out keyed state."""
+        """Return the store of keyed state."""
 
     @abstractmethod
     def get_raw_keyed_state_inputs(self) -> Iterable[tuple[int, bytes]]:
-        """Return key groups of this subtask with the bytes that were written for them."""
+        """Return the key groups of this subtask, each with the bytes that were written for it."""
 
     @abstractmethod
     def get_raw_operator_state_inputs(self) -> Iterable[bytes]:
-        """Return the partitions of raw operator state that were dealt to this subtask."""
+        """Return the partitions of raw operator state that were assigned to this subtask."""
 
 
 class CheckpointedFunction(ABC):
-    """A function that is told of checkpoints, on a stream with keys or without.
+    """A function that takes part in checkpoints, on a stream with or without keys.
 
-    Without keys it makes ``map``, ``flat_map``, ``filter`` and ``process`` operators with state: they run in
-    state slots, and have the environment's parallelism where none is set. What a key selector, a partitioner
-    or a window function derives from it is refused, or not called: they keep no operator state.
+    On a stream without keys, ``map``, ``flat_map``, ``filter`` and ``process`` with such a function are
+    operators with state. They run in state slots, with the environment's parallelism by default. A key
+    selector or partitioner has no operator state, and is refused if it is a ``CheckpointedFunction``.
     """
 
     @abstractmethod
@@ -141,7 +141,7 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Called at each barrier, before state is frozen: the last chance to put something into it.
+        """Called at each barrier, before state is frozen: the last chance to change it for this checkpoint.
 
         No key is set.
         """

@@ -35,7 +35,7 @@ def _as_list(value: TypedValue, name: str) -> TypedValue:
 
 @attrs.frozen(repr=False)
 class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
-    """What lists and arrays share: elements of one type."""
+    """What lists and arrays have in common: all elements have one type."""
 
     element_type: TypeInformation[T]
 
@@ -52,7 +52,7 @@ class _SequenceTypeInfo(TypeInformation[list[T]], Generic[T]):
 
 @attrs.frozen(repr=False)
 class ListTypeInfo(_SequenceTypeInfo[T]):
-    """A list, each element of one type; None elements are refused, as in Flink's ListSerializer."""
+    """A list whose elements have one type; None elements are refused, as in Flink's ListSerializer."""
 
     def check(self, value: TypedValue) -> list[T]:
         _refuse_none(_as_list(value, self.name), self.name)
@@ -75,11 +75,11 @@ _BASIC_ARRAY_KINDS = _PRIMITIVE_KINDS | {"STRING"}
 
 @attrs.frozen(repr=False)
 class ArrayTypeInfo(_SequenceTypeInfo[T]):
-    """The base of arrays: a list, each element of one type; None is a legal element."""
+    """The base of arrays: a list whose elements have one type; None is a legal element."""
 
     #: The name in ``Types``.
     maker: ClassVar[str]
-    #: The kinds of elements that there are; None says any type.
+    #: The kinds of elements that are allowed; None allows any type.
     element_kinds: ClassVar[frozenset[str] | None] = None
 
     element_type: TypeInformation[T] = attrs.field()
@@ -89,7 +89,8 @@ class ArrayTypeInfo(_SequenceTypeInfo[T]):
         if self.element_kinds is not None and value.kind not in self.element_kinds:
             kinds = ", ".join(sorted(self.element_kinds))
             raise ConfigurationError(
-                f"{self.maker} has no elements of {value}, only {kinds}; use Types.OBJECT_ARRAY or Types.LIST"
+                f"{self.maker} cannot have elements of {value}, only {kinds}; use Types.OBJECT_ARRAY "
+                f"or Types.LIST"
             )
 
     def check(self, value: TypedValue) -> list[T]:
@@ -112,7 +113,7 @@ class PrimitiveArrayTypeInfo(ArrayTypeInfo[T]):
     """``bytes`` for ``Types.BYTE()``, else a list of numbers, truth values or characters without None.
 
     Raises:
-        ConfigurationError: Java has no primitive of that type.
+        ConfigurationError: Java has no such primitive type.
     """
 
     maker: ClassVar[str] = "PRIMITIVE_ARRAY"
@@ -134,7 +135,7 @@ class BasicArrayTypeInfo(ArrayTypeInfo[T]):
     """A list of numbers, truth values, characters or texts; None is a legal element.
 
     Raises:
-        ConfigurationError: the elements are of another type.
+        ConfigurationError: the elements have another type.
     """
 
     maker: ClassVar[str] = "BASIC_ARRAY"
@@ -247,7 +248,7 @@ class TupleTypeInfo(TypeInformation[Fields]):
         return True
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
-        """Return the fields, each in the form in which the JVM gets it; None stays."""
+        """Return the fields, each in the form that the JVM gets; None stays None."""
         if obj is None:
             return None
         fields = tuple(obj) if isinstance(obj, Row) else obj
@@ -274,12 +275,12 @@ class TupleTypeInfo(TypeInformation[Fields]):
 class RowTypeInfo(TypeInformation[Row]):
     """A :class:`~pyflinkstate.api.row.Row` with typed fields; None is a legal field.
 
-    Takes a ``Row`` by its names where it has names, a tuple or list by position, a dict by name. What is
-    kept is a ``Row`` with the names of this type, of the kind that the row had.
+    The fields are taken by name from a dict or a ``Row`` with names, and by position from a tuple, a list or
+    a ``Row`` without names. State keeps a ``Row`` with the names of this type and the kind of the given row.
 
     Args:
         field_types: the type of each field.
-        field_names: as many names, each once. Default: ``f0``, ``f1`` ...
+        field_names: a different name for each field. Default: ``f0``, ``f1`` ...
 
     Raises:
         ConfigurationError: the names are too few, too many, or not all different.
@@ -298,9 +299,13 @@ class RowTypeInfo(TypeInformation[Row]):
     @field_names.validator
     def _check_names(self, attribute: object, names: tuple[str, ...]) -> None:
         if len(names) != len(self.field_types):
-            raise ConfigurationError(f"a row of {len(self.field_types)} fields has not {len(names)} names")
+            raise ConfigurationError(
+                f"a row of {len(self.field_types)} fields cannot have {len(names)} names"
+            )
         if len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
-            raise ConfigurationError(f"the fields of a row need a different name each, not {list(names)}")
+            raise ConfigurationError(
+                f"each field of a row needs a name of its own; the names given are {list(names)}"
+            )
 
     def check(self, value: TypedValue) -> Row:
         kind = RowKind.INSERT
@@ -330,7 +335,7 @@ class RowTypeInfo(TypeInformation[Row]):
             raise ValueError(f"field {name!r}: {error}") from None
 
     def _in_order(self, value: TypedValue) -> Sequence[TypedValue]:
-        """Return the fields of what stands for a row, in the order of the type."""
+        """Return the fields of a value that stands for a row, in the order of the type."""
         if isinstance(value, Row):
             names = names_of(value)
             if names is None or names == self.field_names:
@@ -348,7 +353,7 @@ class RowTypeInfo(TypeInformation[Row]):
                 raise ValueError(f"{safe_repr(fields)} has no field {name!r}, which {self.name} has")
         if len(fields) != len(self.field_names):
             unknown = next(name for name in fields if name not in self.field_names)
-            raise ValueError(f"{safe_repr(fields)} has a field {unknown!r}, which {self.name} has not")
+            raise ValueError(f"{safe_repr(fields)} has a field {unknown!r}, which {self.name} does not have")
         return [fields[name] for name in self.field_names]
 
     def _of_right_length(self, fields: Sequence[TypedValue]) -> Sequence[TypedValue]:
@@ -368,7 +373,7 @@ class RowTypeInfo(TypeInformation[Row]):
         return list(self.field_types)
 
     def get_field_index(self, field_name: str) -> int:
-        """Return the position of a field; raises ``ValueError`` if there is none of that name."""
+        """Return the position of a field; raise ``ValueError`` if no field has that name."""
         if field_name not in self.field_names:
             raise ValueError(f"{self.name} has no field {field_name!r}")
         return self.field_names.index(field_name)
@@ -377,7 +382,7 @@ class RowTypeInfo(TypeInformation[Row]):
         return True
 
     def to_internal_type(self, obj: TypedValue) -> InternalValue:
-        """Return the number of the row's kind and the fields in the form in which the JVM gets them."""
+        """Return the number of the row's kind, and the fields in the form that the JVM gets."""
         if obj is None:
             return None
         kind = obj.get_row_kind() if isinstance(obj, Row) else RowKind.INSERT
@@ -409,7 +414,7 @@ def _default_names(count: int) -> tuple[str, ...]:
 
 @attrs.frozen(repr=False)
 class ExternalTypeInfo(TypeInformation[T_co]):
-    """What Flink's tables call a type of theirs: values are those of ``type_info``."""
+    """The name that Flink's tables give to a type of their own; its values are those of ``type_info``."""
 
     type_info: TypeInformation[T_co]
 

@@ -1,4 +1,4 @@
-"""Settings by key, as Flink's configuration files have them (``pyflink.common.Configuration``)."""
+"""Settings by key, as in Flink's configuration files (``pyflink.common.Configuration``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Configuration:
-    """Settings by key. What a key means is up to who reads it; a key that nobody knows is kept.
+    """Settings by key. The reader of a key decides what it means; unknown keys are kept.
 
     Args:
-        other: a configuration to begin with a copy of.
+        other: the configuration whose settings are copied first.
     """
 
     def __init__(self, other: Configuration | None = None) -> None:
@@ -24,7 +24,7 @@ class Configuration:
 
     @staticmethod
     def from_dict(map: dict[str, Setting]) -> Configuration:
-        """Return a configuration of the entries of a dict."""
+        """Return a configuration with the entries of a dict."""
         configuration = Configuration()
         configuration._values.update(map)
         return configuration
@@ -35,7 +35,7 @@ class Configuration:
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """Return the items of a list as configuration files write it: ``a;b`` or ``[a, b]``.
+        """Return the items of a list that is written as in configuration files: ``a;b`` or ``[a, b]``.
 
         >>> Configuration.parse_list_value("[file:/a, file:/b]"), Configuration.parse_list_value("a;b")
         (['file:/a', 'file:/b'], ['a', 'b'])
@@ -48,7 +48,7 @@ class Configuration:
     # --- texts, numbers, truth values, bytes ---------------------------------------------------------
 
     def get_string(self, key: str, default_value: str) -> str:
-        """Return a setting as text; ``default_value`` where there is none."""
+        """Return a setting as text, or ``default_value`` if it is not set."""
         return self._get(key, default_value, as_text)
 
     def set_string(self, key: str, value: str) -> Configuration:
@@ -56,10 +56,10 @@ class Configuration:
         return self._set(key, value, str)
 
     def get_integer(self, key: str, default_value: int) -> int:
-        """Return a setting as a whole number; ``default_value`` where there is none.
+        """Return a setting as a whole number, or ``default_value`` if it is not set.
 
         Raises:
-            ConfigurationError: it is none.
+            ConfigurationError: the setting is not a whole number.
         """
         return self._get(key, default_value, int)
 
@@ -68,10 +68,12 @@ class Configuration:
         return self._set(key, value, int)
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
-        """Return a setting as a truth value, ``true`` or ``false`` where it is a text.
+        """Return a setting as a truth value, or ``default_value`` if it is not set.
+
+        A text must be ``true`` or ``false``.
 
         Raises:
-            ConfigurationError: it is none.
+            ConfigurationError: the setting is not a truth value.
         """
         return self._get(key, default_value, _as_bool)
 
@@ -80,10 +82,10 @@ class Configuration:
         return self._set(key, value, bool)
 
     def get_float(self, key: str, default_value: float) -> float:
-        """Return a setting as a number; ``default_value`` where there is none.
+        """Return a setting as a number, or ``default_value`` if it is not set.
 
         Raises:
-            ConfigurationError: it is none.
+            ConfigurationError: the setting is not a number.
         """
         return self._get(key, default_value, float)
 
@@ -92,7 +94,7 @@ class Configuration:
         return self._set(key, value, float)
 
     def get_bytearray(self, key: str, default_value: bytearray) -> bytearray:
-        """Return bytes; ``default_value`` where there are none."""
+        """Return a setting as bytes, or ``default_value`` if it is not set."""
         return self._get(key, default_value, bytearray)
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
@@ -121,7 +123,7 @@ class Configuration:
         return set(self._values)
 
     def contains_key(self, key: str) -> bool:
-        """Return whether there is a setting of that key."""
+        """Return whether the key is set."""
         return key in self._values
 
     def remove_config(self, key: str) -> bool:
@@ -129,12 +131,12 @@ class Configuration:
         return self._values.pop(key, None) is not None
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Take over all settings of another one, each key behind ``prefix``."""
+        """Copy all settings of another configuration, with ``prefix`` put before each key."""
         self._values.update({f"{prefix or ''}{key}": value for key, value in other._values.items()})
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Setting]) -> None:
-        """Put all settings into a dict, as they were set."""
+        """Put all settings into a dict, unchanged."""
         target_dict.update(self._values)
 
     def __eq__(self, other: object) -> bool:

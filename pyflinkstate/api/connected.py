@@ -28,45 +28,45 @@ class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
 
     @abstractmethod
     def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
-        """Return or yield the results for a record of the first stream; None is none."""
+        """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
     def flat_map2(self, value: IN2) -> Iterable[OUT] | None:
-        """Return or yield the results for a record of the second stream; None is none."""
+        """Return or yield the results for a record of the second stream; None means no results."""
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """Any number of results for each record of two streams without keys."""
 
     class Context(ProcessFunction.Context, ABC):
-        """What the function knows of the record beside its value."""
+        """What the function can learn about a record besides its value."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: Context) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record of the first stream; None is none."""
+        """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: Context) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record of the second stream; None is none."""
+        """Return or yield the results for a record of the second stream; None means no results."""
 
 
 class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """Any number of results for each record of two streams with keys, which share state and timers."""
 
     class Context(KeyedProcessFunction.Context[K_co], ABC):
-        """What the function knows of the record beside its value."""
+        """What the function can learn about a record besides its value."""
 
     class OnTimerContext(KeyedProcessFunction.OnTimerContext[K_co], Context[K_co], ABC):
-        """What ``on_timer`` knows beside the timer's timestamp."""
+        """What ``on_timer`` can learn besides the timer's timestamp."""
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record of the first stream; None is none."""
+        """Return or yield the results for a record of the first stream; None means no results."""
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for a record of the second stream; None is none."""
+        """Return or yield the results for a record of the second stream; None means no results."""
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """A timer of the current key is due: return or yield results; None is none."""
+        """A timer of the current key is due: return or yield results; None means no results."""
         return None

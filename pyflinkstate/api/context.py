@@ -1,4 +1,4 @@
-"""What a running function may ask of the runtime (``pyflink.datastream.functions.RuntimeContext``)."""
+"""What a running function can ask the runtime for (``pyflink.datastream.functions.RuntimeContext``)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class KeyedStateStore(ABC):
-    """Gives out keyed state.
+    """Provides keyed state.
 
     Every method returns the same object when asked again with the same descriptor, and raises
 
-    * ``NotKeyedStreamError`` where the function does not run on a keyed stream;
-    * ``StateRegistrationError`` where the name is in use with another kind or type. Flink's heap
-      backend overlooks a changed type within one run; that is a defect which is not repeated here.
+    * ``NotKeyedStreamError`` if the function does not run on a keyed stream;
+    * ``StateRegistrationError`` if the name is in use with another kind or type. Flink's heap backend
+      overlooks a type that changed within one run; this package does not repeat that defect.
     """
 
     @abstractmethod
@@ -59,7 +59,7 @@ class KeyedStateStore(ABC):
 
 
 class RuntimeContext(KeyedStateStore):
-    """Where and as what a function runs."""
+    """Tells a function where it runs, and provides its state and metrics."""
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -94,4 +94,4 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
-        """Return where the function keeps metrics; their names begin with the operator's."""
+        """Return the function's metrics; their names begin with the operator's name."""

@@ -13,14 +13,14 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 
 class Min(ReduceFunction):
-    """The lesser of two."""
+    """Returns the lesser of two values."""
 
     def reduce(self, value1: int, value2: int) -> int:
         return min(value1, value2)
 
 
 class _ContinuousTrigger(QuietTrigger[Window]):
-    """What the two continuous triggers share: the time of the next firing is state."""
+    """What the two continuous triggers have in common: they keep the time of the next firing as state."""
 
     def __init__(self, interval: Length) -> None:
         self.interval = length_ms(interval)
@@ -38,7 +38,7 @@ class _ContinuousTrigger(QuietTrigger[Window]):
         return state
 
     def _is_due(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> bool:
-        """Return whether ``time`` is that of the next firing, and set the one after it."""
+        """Return whether the next firing is due at ``time``; if so, set the one after it."""
         fire_time = self._fire_time(ctx)
         if fire_time.get() != time:
             return False
@@ -53,7 +53,7 @@ class _ContinuousTrigger(QuietTrigger[Window]):
         ctx: Trigger.TriggerContext,
         fire_timestamp_state: ReducingState[int],
     ) -> None:
-        """Fire next when an interval after ``time`` is over, at the latest at the end of the window."""
+        """Fire next one interval after ``time``, or at the end of the window if that is earlier."""
         next_fire_timestamp = min(time + self.interval, window.max_timestamp())
         fire_timestamp_state.add(next_fire_timestamp)
         self._register(next_fire_timestamp, ctx)

@@ -1,4 +1,4 @@
-"""State descriptors: what a state is called, what it holds, how it combines.
+"""State descriptors: the name of a state, what it holds, and how it combines values.
 
 Names and argument order are PyFlink's (``pyflink.datastream.state``); a type that is left out is
 ``Types.PICKLED_BYTE_ARRAY()``. Descriptors are values: frozen, comparable, checked when made.
@@ -30,7 +30,7 @@ class StateKind(enum.Enum):
     MAP = "MAP"
 
 
-#: A field of a descriptor, as attrs shows it to what checks it.
+#: A field of a descriptor, as attrs passes it to a validator.
 _Field: TypeAlias = "attrs.Attribute[object]"
 
 
@@ -60,19 +60,19 @@ def _type_field() -> Any:
 
 @attrs.frozen
 class StateDescriptor(Generic[S]):
-    """The base of the five descriptors; the parameter is the kind of state."""
+    """The base of the five descriptors; the type parameter is the kind of state."""
 
     kind: ClassVar[StateKind]
 
     name: str = attrs.field(validator=_check_name)
-    #: The one thing that can be set later, by :meth:`enable_time_to_live`, as in PyFlink.
+    #: The only field that can be set later, by :meth:`enable_time_to_live`, as in PyFlink.
     ttl_config: StateTtlConfig | None = attrs.field(init=False, default=None, hash=False)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Have the state expire. Call it before the state is asked for.
+        """Make the state expire. Call this before asking for the state.
 
         Raises:
-            DescriptorTypeError: ``ttl_config`` is none.
+            DescriptorTypeError: ``ttl_config`` is not a ``StateTtlConfig``.
         """
         if not isinstance(ttl_config, StateTtlConfig):
             raise DescriptorTypeError(
@@ -87,7 +87,7 @@ class StateDescriptor(Generic[S]):
         return self.ttl_config is not None and self.ttl_config.is_enabled()
 
     def get_name(self) -> str:
-        """Return the name, under which a checkpoint keeps the state."""
+        """Return the name under which a checkpoint keeps the state."""
         return self.name
 
     @property
@@ -100,8 +100,8 @@ class StateDescriptor(Generic[S]):
 class ValueStateDescriptor(StateDescriptor[ValueState[T]], Generic[T]):
     """Describes a :class:`~pyflinkstate.api.state.ValueState`.
 
-    ``default_value`` is what ``value()`` returns, as a copy, where nothing is stored; PyFlink has none,
-    this is the Java descriptor's. With time to live it is ignored, as in Flink.
+    ``value()`` returns a copy of ``default_value`` if nothing is stored. PyFlink has no default value; this
+    is that of the Java descriptor. With time to live it is ignored, as in Flink.
     """
 
     kind: ClassVar[StateKind] = StateKind.VALUE
@@ -162,7 +162,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]], Generic[K, V]):
 
 @attrs.frozen
 class _PlainReduceFunction(ReduceFunction[T]):
-    """A plain callable as a reduce function."""
+    """Makes a reduce function of a plain callable."""
 
     _func: Callable[[T, T], T]
 

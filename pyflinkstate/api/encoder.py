@@ -9,10 +9,10 @@ from pyflinkstate.api.serialization import check_charset
 
 @attrs.frozen
 class Encoder:
-    """One line of text for each record, as ``print()`` shows it.
+    """Writes each record as one line of text, as ``print()`` shows it.
 
     Raises:
-        ConfigurationError: there is no charset of that name.
+        ConfigurationError: no charset has that name.
     """
 
     charset_name: str = attrs.field(default="UTF-8")

@@ -23,21 +23,19 @@ class Function(ABC):  # noqa: B024 - the base of all functions, abstract by inte
     _runtime_context: ClassVar[RuntimeContext | None] = None
 
     def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - optional to override
-        """Called once before the first record: the place to ask for state."""
+        """Called once before the first record. This is the place to ask for state."""
 
     def close(self) -> None:  # noqa: B027 - optional to override
         """Called once after the last record."""
 
     def get_runtime_context(self) -> RuntimeContext:
-        """Return the runtime context, from ``open`` on.
+        """Return the runtime context, which is available from ``open`` on.
 
         Raises:
             StateAccessError: the function is not running.
         """
         if self._runtime_context is None:
-            raise StateAccessError(
-                f"{type(self).__name__} has no runtime context: it is there from open() on"
-            )
+            raise StateAccessError(f"{type(self).__name__} has no runtime context: it has one from open() on")
         return self._runtime_context
 
     def set_runtime_context(self, runtime_context: RuntimeContext) -> None:
@@ -58,7 +56,7 @@ class FlatMapFunction(Function, Generic[IN, OUT]):
 
     @abstractmethod
     def flat_map(self, value: IN) -> Iterable[OUT] | None:
-        """Return or yield the results for ``value``; None is none."""
+        """Return or yield the results for ``value``; None means no results."""
 
 
 class FilterFunction(Function, Generic[IN]):
@@ -70,7 +68,7 @@ class FilterFunction(Function, Generic[IN]):
 
 
 class KeySelector(Function, Generic[IN, K_co]):
-    """Gives the key of each record."""
+    """Returns the key of each record."""
 
     @abstractmethod
     def get_key(self, value: IN) -> K_co:
@@ -78,11 +76,11 @@ class KeySelector(Function, Generic[IN, K_co]):
 
 
 class Partitioner(Function, Generic[KEY]):
-    """Says which partition the records of a key go to."""
+    """Chooses the partition for the records of a key."""
 
     @abstractmethod
     def partition(self, key: KEY, num_partitions: int) -> int:
-        """Return a partition, from 0 to before ``num_partitions``."""
+        """Return the number of a partition, from 0 to ``num_partitions`` - 1."""
 
 
 class ReduceFunction(Function, Generic[T]):
@@ -90,11 +88,11 @@ class ReduceFunction(Function, Generic[T]):
 
     @abstractmethod
     def reduce(self, value1: T, value2: T) -> T:
-        """Combine what is stored (``value1``) with what is new (``value2``)."""
+        """Combine the stored value (``value1``) with a new one (``value2``)."""
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """Feeds values into an accumulator."""
+    """Adds values to an accumulator, from which a result is computed."""
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
@@ -102,7 +100,7 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """Return ``accumulator`` with ``value`` in it; changing it in place is allowed."""
+        """Return ``accumulator`` with ``value`` added; it may be changed in place."""
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
@@ -110,14 +108,14 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Return one accumulator out of two."""
+        """Return two accumulators merged into one."""
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
     """Any number of results for each record of a stream that is not keyed."""
 
     class Context(ABC):
-        """What ``process_element`` knows of the record beside its value."""
+        """What ``process_element`` can learn about a record besides its value."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -125,18 +123,18 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Return what tells the time; timers are for streams with keys."""
+            """Return the service that tells the time; timers need a keyed stream."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: Context) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for ``value``; None is none."""
+        """Return or yield the results for ``value``; None means no results."""
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Any number of results for each record of a keyed stream, with keyed state."""
 
     class Context(ABC, Generic[K_co]):
-        """What ``process_element`` knows of the record beside its value."""
+        """What ``process_element`` can learn about a record besides its value."""
 
         @abstractmethod
         def get_current_key(self) -> K_co:
@@ -148,19 +146,19 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
 
         @abstractmethod
         def timer_service(self) -> TimerService:
-            """Return what tells the time and keeps timers."""
+            """Return the service that tells the time and keeps timers."""
 
     class OnTimerContext(Context[K_co]):
-        """What ``on_timer`` knows beside the timer's timestamp."""
+        """What ``on_timer`` can learn besides the timer's timestamp."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Return which time the timer went by."""
+            """Return whether the timer was for event time or processing time."""
 
     @abstractmethod
     def process_element(self, value: IN, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """Return or yield the results for ``value``; None is none."""
+        """Return or yield the results for ``value``; None means no results."""
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
-        """A timer of the current key is due: return or yield results; None is none."""
+        """A timer of the current key is due: return or yield results; None means no results."""
         return None

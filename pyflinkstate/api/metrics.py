@@ -19,7 +19,7 @@ class Counter(Metric, ABC):
 
     @abstractmethod
     def dec(self, n: int = 1) -> None:
-        """Take ``n`` away."""
+        """Subtract ``n``."""
 
     @abstractmethod
     def get_count(self) -> int:
@@ -27,11 +27,11 @@ class Counter(Metric, ABC):
 
 
 class Meter(Metric, ABC):
-    """Counts events and tells how many there are in a second."""
+    """Counts events and computes how many there are per second."""
 
     @abstractmethod
     def mark_event(self, value: int = 1) -> None:
-        """Note ``value`` events."""
+        """Record ``value`` events."""
 
     @abstractmethod
     def get_count(self) -> int:
@@ -39,18 +39,19 @@ class Meter(Metric, ABC):
 
 
 class Distribution(Metric, ABC):
-    """Keeps number, sum, least and greatest of values."""
+    """Keeps the count, sum, minimum and maximum of values."""
 
     @abstractmethod
     def update(self, value: int) -> None:
-        """Note a value."""
+        """Record a value."""
 
 
 class MetricGroup(ABC):
-    """Makes metrics, by name. The same name gives the same metric; a name has one kind of metric.
+    """Makes metrics by name. The same name returns the same metric, and each name has one kind of metric.
 
-    Metrics are gathered by the driver at the end of each epoch. They live as long as a subtask does: after a
-    restart they begin anew, and a replayed record is counted again. What must be exact is state.
+    The driver collects metrics at the end of each epoch. They live as long as a subtask does: after a
+    restart they start again, and a replayed record is counted again. Keep figures that must be exact in
+    state.
     """
 
     @abstractmethod
@@ -63,11 +64,11 @@ class MetricGroup(ABC):
 
     @abstractmethod
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
-        """Have ``obj`` called whenever metrics are gathered; its value is shown for each subtask."""
+        """Call ``obj`` whenever metrics are collected, and show its value for each subtask."""
 
     @abstractmethod
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """Return a meter whose rate is that of about the last ``time_span_in_seconds``."""
+        """Return a meter whose rate covers about the last ``time_span_in_seconds``."""
 
     @abstractmethod
     def distribution(self, name: str) -> Distribution:

@@ -11,19 +11,19 @@ from pyflinkstate.errors import ConfigurationError
 
 
 class OutputTag(Generic[T]):
-    """Names a side output. A function yields ``(tag, value)``; ``get_side_output(tag)`` is its stream.
+    """Names a side output. A function yields ``(tag, value)``; ``get_side_output(tag)`` returns the stream.
 
     Tags are equal if their ids are, as in Flink.
 
     Args:
-        tag_id: any text but the empty one.
+        tag_id: any text that is not empty.
         type_info: the type of its values; without it, anything that can be pickled.
 
     Raises:
-        ConfigurationError: there is no id.
+        ConfigurationError: the id is not a text or is empty, or the type is not type information.
     """
 
-    #: Whether this process ever had a tag: as long as it had none, no result can be of a side output.
+    #: Whether this process has made a tag. Until then, no result can belong to a side output.
     exists = False
 
     __slots__ = ("tag_id", "type_info")
@@ -32,7 +32,7 @@ class OutputTag(Generic[T]):
         if not tag_id or not isinstance(tag_id, str):
             raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
         if type_info is not None and not isinstance(type_info, TypeInformation):
-            raise ConfigurationError(f"OutputTag {tag_id!r}: {type_info!r} is no type information")
+            raise ConfigurationError(f"OutputTag {tag_id!r}: {type_info!r} is not type information")
         self.tag_id = tag_id
         self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info
         OutputTag.exists = True
@@ -55,7 +55,7 @@ SideOutput: TypeAlias = tuple[OutputTag, Record]
 
 
 def is_side_output(result: Record) -> bool:
-    """Return whether what a function yielded is ``(tag, value)``.
+    """Return whether a function's result is a ``(tag, value)`` pair.
 
     >>> is_side_output((OutputTag("late"), 1)), is_side_output(("late", 1))
     (True, False)

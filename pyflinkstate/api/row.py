@@ -10,7 +10,7 @@ from pyflinkstate.api.values import FieldValue, Reduced
 
 
 class RowKind(enum.Enum):
-    """What a row says of a changelog: most rows are inserts (Flink: ``RowKind``)."""
+    """The change that a row stands for in a changelog; most rows are inserts (Flink: ``RowKind``)."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -27,15 +27,15 @@ _SHORT_NAMES = ("+I", "-U", "+U", "-D")
 class Row:
     """Fields by position, ``Row(1, "a")``, or by name, ``Row(id=1, name="a")``.
 
-    A row of names is a schema: calling it makes rows of it.
+    A row of names is a schema: call it with values to make rows.
 
     >>> Person = Row("name", "age")
     >>> person = Person("Ann", 30)
     >>> person, person["age"], person.name, person[0]
     (Row(name='Ann', age=30), 30, 'Ann', 'Ann')
 
-    Rows are equal if kind, names and fields are; the order of named fields does not count. A row can change,
-    so one that is a key, or lies in a set, must be left as it is.
+    Rows are equal if their kinds, names and fields are equal; the order of named fields does not matter. Rows
+    are mutable, so do not change a row that is a key or an element of a set.
 
     Raises:
         ValueError: fields are given both by position and by name.
@@ -56,7 +56,7 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: FieldValue, **kwargs: FieldValue) -> Row:
-        """Return a row of a kind, with fields by position or by name."""
+        """Return a row of the given kind, with fields by position or by name."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
@@ -74,13 +74,13 @@ class Row:
         return row_of(args, tuple(self._values[: len(args)]))
 
     def get_row_kind(self) -> RowKind:
-        """Return the kind; it is ``INSERT`` unless set."""
+        """Return the kind, which is ``INSERT`` unless it was set."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
-        """Set the kind; raises ``ValueError`` if it is none."""
+        """Set the kind; raise ``ValueError`` if ``row_kind`` is not a ``RowKind``."""
         if not isinstance(row_kind, RowKind):
-            raise ValueError(f"{row_kind!r} is no RowKind")
+            raise ValueError(f"{row_kind!r} is not a RowKind")
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
@@ -94,10 +94,10 @@ class Row:
         self._fields = tuple(field_names)
 
     def get_fields_by_names(self, names: Iterable[str]) -> list[FieldValue]:
-        """Return the fields of these names in their order; all fields if the row has no names.
+        """Return the fields with these names, in this order, or all fields if the row has no names.
 
         Raises:
-            ValueError: there is no field of a name.
+            ValueError: no field has one of the names.
         """
         if self._fields is None:
             return list(self._values)
@@ -107,10 +107,10 @@ class Row:
         """Return the fields by name.
 
         Args:
-            recursive: rows among the fields, and in lists and dicts there, become dicts too.
+            recursive: whether rows in fields, and in lists and dicts there, become dicts too.
 
         Raises:
-            TypeError: the row, or one inside, has no names.
+            TypeError: the row, or a row inside it, has no names.
         """
         if self._fields is None:
             raise TypeError(f"{self!r} has no field names; set_field_names() gives it some")
@@ -125,33 +125,33 @@ class Row:
         return self._fields.index(name)
 
     def __getitem__(self, item: int | str | slice) -> FieldValue:
-        """Return a field by position or name; of a slice, a list."""
+        """Return a field by position or name, or a list of fields for a slice."""
         if isinstance(item, str):
             return self._values[self._position(item)]
         return self._values[item]
 
     def __setitem__(self, key: int | str | slice, value: FieldValue) -> None:
-        """Set a field by position or name; there must be one.
+        """Set an existing field by position or name.
 
         Raises:
-            IndexError: no such position.
-            ValueError: no such name, or a slice set to another number of fields.
+            IndexError: there is no such position.
+            ValueError: there is no such name, or a slice is set to another number of fields.
         """
         if isinstance(key, str):
             key = self._position(key)
         if isinstance(key, slice):
             value = list(value)
             if len(value) != len(self._values[key]):
-                raise ValueError(f"a Row keeps its number of fields, which {value!r} would change")
+                raise ValueError(f"the number of fields of a Row cannot change; {value!r} would change it")
         self._values[key] = value
 
     def __getattr__(self, item: str) -> FieldValue:
-        # Special names are asked for by copy and pickle, of rows that are not whole yet.
+        # copy and pickle ask incomplete rows for special names.
         if not item.startswith("__") and item not in Row.__slots__:
             fields = self._fields
             if fields is not None and item in fields:
                 return self._values[fields.index(item)]
-        raise AttributeError(f"a Row without a field {item!r}", name=item, obj=self)
+        raise AttributeError(f"this Row has no field {item!r}", name=item, obj=self)
 
     def __setattr__(self, key: str, value: FieldValue) -> None:
         if key not in Row.__slots__:
@@ -159,7 +159,7 @@ class Row:
         object.__setattr__(self, key, value)
 
     def __contains__(self, item: object) -> bool:
-        """Return whether there is a field named so; without names, one of this value."""
+        """Return whether a field has this name or, in a row without names, this value."""
         return item in (self._values if self._fields is None else self._fields)
 
     def __iter__(self) -> Iterator[FieldValue]:
@@ -182,7 +182,7 @@ class Row:
         return len(self) == len(other) and self.as_dict() == other.as_dict()
 
     def __hash__(self) -> int:
-        """Rows that differ in the order of named fields are equal, so their hashes must be."""
+        """Rows that differ only in the order of named fields are equal, so their hashes must be equal."""
         return hash(tuple(fields_to_hash(self)))
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class Row:
 
     def __deepcopy__(self, memo: dict[int, FieldValue]) -> Row:
         row = row_of((), self._fields, self._row_kind)
-        memo[id(self)] = row  # first, for a row that holds itself
+        memo[id(self)] = row  # before its fields, as a row may hold itself
         row._values.extend([copy.deepcopy(value, memo) for value in self._values])
         return row
 
@@ -207,7 +207,7 @@ class Row:
 def row_of(
     values: Iterable[FieldValue], names: tuple[str, ...] | None, row_kind: RowKind = RowKind.INSERT
 ) -> Row:
-    """Return a row of ``values``, by position where ``names`` is None."""
+    """Return a row of ``values``, without names if ``names`` is None."""
     row = Row(*values)
     row._fields = names
     row._row_kind = row_kind
@@ -219,10 +219,10 @@ def _restored(values: tuple[FieldValue, ...], names: tuple[str, ...] | None, row
 
 
 def fields_to_hash(row: Row) -> list[FieldValue]:
-    """Return the fields in an order that is one for all rows that are equal."""
+    """Return the fields in an order that is the same for all equal rows."""
     if row._fields is None:
         return row._values
-    # By name alone: values need not have an order.
+    # Sorted by name alone, as values need not be comparable.
     order = sorted(range(len(row._values)), key=list(map(str, row._fields)).__getitem__)
     return [row._values[index] for index in order]
 

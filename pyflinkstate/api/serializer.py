@@ -1,4 +1,4 @@
-"""How the namespaces of a user's own windows are written (``pyflink.common.serializer``)."""
+"""How the namespaces of user-defined windows are written (``pyflink.common.serializer``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TypeSerializer(ABC, Generic[T]):
 
 
 class VoidNamespaceSerializer(TypeSerializer[bytes]):
-    """The serializer of the one namespace of state that has none: no bytes at all."""
+    """Writes the void namespace, that of state without windows, as no bytes at all."""
 
     def serialize(self, element: bytes, stream: BinaryIO) -> None:
         stream.write(b"")

@@ -1,4 +1,4 @@
-"""Sessions: windows that end when for a while nothing has come, and merge when something comes between."""
+"""Sessions: windows that end after a gap without elements, and merge when an element closes the gap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Gives the gap that ends a session, element by element."""
+    """Returns the gap that ends a session, for each element."""
 
     @abstractmethod
     def extract(self, element: Record) -> int:
@@ -29,7 +29,7 @@ class SessionWindowTimeGapExtractor(ABC):
 
 
 class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
-    """What all kinds of sessions share."""
+    """What all kinds of sessions have in common."""
 
     def merge_windows(self, windows: Iterable[TimeWindow], callback: MergeCallback[TimeWindow]) -> None:
         TimeWindow.merge_windows(windows, callback)
@@ -39,7 +39,7 @@ class _Sessions(TimeSource, MergingWindowAssigner[Record, TimeWindow]):
 
 
 class _StaticSessions(_Sessions):
-    """Sessions that end when for a fixed gap nothing has come."""
+    """Sessions that end after a fixed gap without elements."""
 
     def __init__(self, session_gap: Length) -> None:
         self._session_gap = length_ms(session_gap)
@@ -89,7 +89,7 @@ class _DynamicSessions(_Sessions):
 
 
 class EventTimeSessionWindows(ByEventTime, _StaticSessions):
-    """Sessions: windows that end when for ``session_gap`` of event time nothing has come.
+    """Sessions: windows that end after a ``session_gap`` of event time without elements.
 
     An element at the very end of a session still belongs to it.
 
@@ -109,7 +109,7 @@ class EventTimeSessionWindows(ByEventTime, _StaticSessions):
 
 
 class ProcessingTimeSessionWindows(ByProcessingTime, _StaticSessions):
-    """As :class:`EventTimeSessionWindows`, by the machine's time."""
+    """Like :class:`EventTimeSessionWindows`, in processing time."""
 
     @staticmethod
     def with_gap(size: Length) -> ProcessingTimeSessionWindows:
@@ -123,7 +123,7 @@ class ProcessingTimeSessionWindows(ByProcessingTime, _StaticSessions):
 
 
 class DynamicEventTimeSessionWindows(ByEventTime, _DynamicSessions):
-    """Sessions by event time whose gap depends on the element. A gap that is not positive is a bad record."""
+    """Sessions in event time whose gap depends on the element. A gap that is not positive is a bad record."""
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicEventTimeSessionWindows:
@@ -132,7 +132,7 @@ class DynamicEventTimeSessionWindows(ByEventTime, _DynamicSessions):
 
 
 class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
-    """As :class:`DynamicEventTimeSessionWindows`, by the machine's time."""
+    """Like :class:`DynamicEventTimeSessionWindows`, in processing time."""
 
     @staticmethod
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows:

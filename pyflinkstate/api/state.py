@@ -1,7 +1,7 @@
 """The five kinds of keyed state, as a user sees them.
 
 Names and members are PyFlink's (``pyflink.datastream.state``), semantics are those of Flink's Java
-states. A state is bound to the current key: the same object gives another value once the runtime
+states. A state is bound to the current key: the same object returns another value once the runtime
 moves on to the next record. Every method raises ``NoCurrentKeyError`` while no key is set, and every
 method that takes a value raises ``StateValueError`` when it does not fit the declared type.
 """
@@ -16,7 +16,7 @@ from pyflinkstate.api.type_variables import IN, OUT, K, T, V
 
 
 class State(ABC):
-    """What all kinds of state share."""
+    """What all kinds of state have in common."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -28,7 +28,7 @@ class ValueState(State, Generic[T]):
 
     @abstractmethod
     def value(self) -> T | None:
-        """Return the value under the current key; where there is none, the descriptor's default or None.
+        """Return the value under the current key, or the descriptor's default (or None) if there is none.
 
         The live object is returned: after changing a mutable one in place, call :meth:`update`.
         """
@@ -39,7 +39,7 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """State that takes values in and gives a combined value out."""
+    """State to which values are added, and which returns them combined."""
 
     @abstractmethod
     def get(self) -> OUT | None:
@@ -59,7 +59,7 @@ class ListState(MergingState[T, Iterable[T]]):
 
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """Return the elements under the current key; an empty iterable where there are none.
+        """Return the elements under the current key, or an empty iterable if there are none.
 
         Its iterators are fail-fast: after an ``add`` the next step raises a
         :class:`~pyflinkstate.errors.ConcurrentModificationError`.
@@ -75,7 +75,7 @@ class ListState(MergingState[T, Iterable[T]]):
 
     @abstractmethod
     def add_all(self, values: list[T]) -> None:
-        """Append all ``values``; nothing at all when one of them is refused.
+        """Append all ``values``, or none of them if one is refused.
 
         Flink's heap state keeps the elements before the refused one; here the call is atomic.
         An empty list is a no-op.
@@ -92,14 +92,14 @@ class ListState(MergingState[T, Iterable[T]]):
 class ReducingState(MergingState[T, T]):
     """One value per key: all that was added, combined by a reduce function.
 
-    ``get()`` is None where nothing was added. ``add(None)`` is ``clear()``, as in Flink.
+    ``get()`` is None if nothing was added. ``add(None)`` is ``clear()``, as in Flink.
     """
 
 
 class AggregatingState(MergingState[IN, OUT]):
     """An accumulator per key, fed by an aggregate function.
 
-    ``get()`` is ``get_result(accumulator)``, or None where nothing was added. The accumulator is made
+    ``get()`` is ``get_result(accumulator)``, or None if nothing was added. The accumulator is made
     by the first ``add``. ``add(None)`` is ``clear()``, as in Flink.
     """
 
@@ -113,11 +113,11 @@ class _ReadableEntries(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Return whether ``key`` is there, also when its value is None (PyFlink says False then)."""
+        """Return whether ``key`` is present, even if its value is None (PyFlink returns False then)."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V | None]]:
-        """Return the entries; an empty iterable where there are none."""
+        """Return the entries, or an empty iterable if there are none."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
@@ -150,11 +150,11 @@ class _WritableEntries(_ReadableEntries[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: dict[K, V | None]) -> None:
-        """Set all entries of ``dict_value``; none of them when one is refused."""
+        """Set all entries of ``dict_value``, or none of them if one is refused."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove ``key``, if it is there."""
+        """Remove ``key`` if it is present."""
 
     def __setitem__(self, key: K, value: V | None) -> None:
         self.put(key, value)
@@ -167,14 +167,14 @@ class MapState(_WritableEntries[K, V]):
     """A dict per key.
 
     ``items``, ``keys`` and ``values`` look the entries up when iteration begins. Their iterators raise
-    ``ConcurrentModificationError``, a ``RuntimeError``, when a key is added or removed meanwhile, and have a
-    ``remove()`` for the entry that they gave last, as PyFlink's have.
+    ``ConcurrentModificationError``, a ``RuntimeError``, if a key is added or removed meanwhile. As in
+    PyFlink, they have a ``remove()`` for the entry that they returned last.
     """
 
 
 class ReadOnlyBroadcastState(_ReadableEntries[K, V]):
-    """A map that is the same on all subtasks, seen by those who must not change it."""
+    """A map that is the same on all subtasks, for functions that must not change it."""
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V], _WritableEntries[K, V]):
-    """A map that every subtask must change in the same way: it is restored from any one of them."""
+    """A map that every subtask must change in the same way, as it is restored from any one of them."""

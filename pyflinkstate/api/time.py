@@ -1,4 +1,4 @@
-"""Lengths of time and moments, as PyFlink names them (``pyflink.common.time``)."""
+"""Lengths of time and instants, under PyFlink's names (``pyflink.common.time``)."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ class Duration:
         return Duration(nanos)
 
 
-#: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years off.
+#: The seconds of Java's ``Instant.MIN`` and ``Instant.MAX``, about a billion years away.
 _MIN_SECONDS, _MAX_SECONDS = -31_557_014_167_219_200, 31_556_889_864_403_199
 
 
 def _whole(instant: Instant, attribute: attrs.Attribute[int], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigurationError(f"the {attribute.name} of an Instant are an int, not {value!r}")
+        raise ConfigurationError(f"the {attribute.name} of an Instant must be an int, not {value!r}")
 
 
 def _within(low: int, high: int) -> Callable[[Instant, attrs.Attribute[int], int], None]:
     def validate(instant: Instant, attribute: attrs.Attribute[int], value: int) -> None:
         if not low <= value <= high:
             raise ConfigurationError(
-                f"the {attribute.name} of an Instant are from {low} to {high}, not {value}"
+                f"the {attribute.name} of an Instant must be from {low} to {high}, not {value}"
             )
 
     return validate
@@ -116,14 +116,14 @@ def _within(low: int, high: int) -> Callable[[Instant, attrs.Attribute[int], int
 
 @attrs.frozen(order=True, repr=False)
 class Instant:
-    """A moment, to the nanosecond, such as ``Instant.of_epoch_milli(1700000000123)``.
+    """A point in time, to the nanosecond, such as ``Instant.of_epoch_milli(1700000000123)``.
 
     Args:
         seconds: whole seconds since 1970-01-01T00:00:00Z, rounded down, so negative before.
         nanos: nanoseconds after that second, 0 to 999999999.
 
     Raises:
-        ConfigurationError: one of them is no int, or out of range.
+        ConfigurationError: one of them is not an int, or is out of range.
     """
 
     seconds: int = attrs.field(validator=[_whole, _within(_MIN_SECONDS, _MAX_SECONDS)])
@@ -133,12 +133,12 @@ class Instant:
         return f"Instant<{self.seconds}, {self.nanos}>"
 
     def to_epoch_milli(self) -> int:
-        """Return the milliseconds since 1970, rounded down as Java does, also before 1970."""
+        """Return the milliseconds since 1970, rounded down as in Java, even before 1970."""
         return self.seconds * 1000 + self.nanos // 1_000_000
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """Return the moment that many milliseconds after 1970; negative ones are before."""
+        """Return the instant that is so many milliseconds after 1970, or before it if negative."""
         seconds, milliseconds = divmod(operator.index(epoch_milli), 1000)
         return Instant(seconds, milliseconds * 1_000_000)
 
@@ -147,7 +147,7 @@ def milliseconds_of(length: Time | Duration | datetime.timedelta) -> int:
     """Return a length of time in whole milliseconds.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: ``length`` is not a length of time.
     """
     if isinstance(length, (Time, Duration)):
         return length.to_milliseconds()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class TimeDomain(enum.Enum):
-    """Which time a timer goes by."""
+    """The kind of time that a timer is for."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
@@ -16,38 +16,38 @@ class TimeDomain(enum.Enum):
 class TimerService(ABC):
     """Tells the time and keeps timers of the current key. Times are milliseconds since 1970.
 
-    A key has a timer for a timestamp once, however often it is registered. Timers are state: in
-    checkpoints, and dealt out anew with the keys.
+    A key has at most one timer for a timestamp, however often it is registered. Timers are state: they are
+    part of checkpoints, and move with their keys when the parallelism changes.
 
-    A timestamp that is no int of 64 bits is refused with a :class:`~pyflinkstate.errors.StateValueError`.
+    A timestamp that is not a 64-bit int is refused with a :class:`~pyflinkstate.errors.StateValueError`.
     """
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Return the time of the machine."""
+        """Return the processing time: the machine's clock."""
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """Return the watermark; the least there is while nothing gives watermarks."""
+        """Return the watermark, or the least possible one as long as no watermark has arrived."""
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called when the machine's time is ``timestamp`` or later.
+        """Call ``on_timer`` when the processing time is ``timestamp`` or later.
 
-        Those that are still to come when bounded input ends do not fire, as in Flink.
+        Timers that are not yet due when bounded input ends do not fire, as in Flink.
         """
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Have ``on_timer`` called when the watermark is ``timestamp`` or later: as soon as it next advances.
+        """Call ``on_timer`` when the watermark next advances and is then ``timestamp`` or later.
 
-        At the end of bounded input event time passes, and every timer that is left fires.
+        At the end of bounded input the watermark passes all timestamps, and every remaining timer fires.
         """
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Delete the timer, if it is there."""
+        """Delete the timer if there is one."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Delete the timer, if it is there."""
+        """Delete the timer if there is one."""

@@ -1,4 +1,4 @@
-"""When a window's contents are given to its function, and when they are dropped (``Trigger``)."""
+"""Triggers: when a window's contents go to its function, and when they are dropped (``Trigger``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyflinkstate.errors import ConfigurationError
 
 
 class TriggerResult(enum.Enum):
-    """What shall be done with a window: nothing, call its function, drop its contents, or both.
+    """What to do with a window: nothing, call its function, drop its contents, or both.
 
     A window without contents does not fire.
     """
@@ -39,8 +39,8 @@ class TriggerResult(enum.Enum):
 class Trigger(ABC, Generic[T, W]):
     """Decides for each window of each key when it fires.
 
-    One object serves all keys and windows of a subtask: what it must remember is state of the context.
-    With merging windows ``can_merge`` must say True, and ``on_merge`` must do what there is to do.
+    One object serves all keys and windows of a subtask, so a trigger keeps what it must remember in the state
+    of the context. For merging windows ``can_merge`` must return True, and ``on_merge`` must merge the state.
     """
 
     class TriggerContext(ABC):
@@ -48,7 +48,7 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """Return the machine's time in ms since 1970."""
+            """Return the processing time in ms since 1970."""
 
         @abstractmethod
         def get_metric_group(self) -> MetricGroup:
@@ -56,50 +56,50 @@ class Trigger(ABC, Generic[T, W]):
 
         @abstractmethod
         def get_current_watermark(self) -> int:
-            """Return the watermark; the least number there is before the first one."""
+            """Return the watermark, or the least possible one before the first."""
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
-            """Have ``on_processing_time`` called when the machine's time is ``time`` or later."""
+            """Call ``on_processing_time`` when the processing time is ``time`` or later."""
 
         @abstractmethod
         def register_event_time_timer(self, time: int) -> None:
-            """Have ``on_event_time`` called when the watermark is ``time`` or later."""
+            """Call ``on_event_time`` when the watermark is ``time`` or later."""
 
         @abstractmethod
         def delete_processing_time_timer(self, time: int) -> None:
-            """Delete the timer, if it is there."""
+            """Delete the timer if there is one."""
 
         @abstractmethod
         def delete_event_time_timer(self, time: int) -> None:
-            """Delete the timer, if it is there."""
+            """Delete the timer if there is one."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor[S]) -> S:
-            """Return state of the current key and window. It shares its name with per-window state."""
+            """Return state of the current key and window. It shares its names with per-window state."""
 
     class OnMergeContext(TriggerContext):
-        """What ``on_merge`` has beside."""
+        """What only ``on_merge`` can use."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-            """Move the state of the windows that were merged to the one they are now.
+            """Merge the state of the windows that were merged into that of the resulting window.
 
             Raises:
-                ConfigurationError: it is no list, reducing or aggregating state.
+                ConfigurationError: the state is not a list, reducing or aggregating state.
             """
 
     @abstractmethod
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """An element was added to the window. ``timestamp`` is None where it has none."""
+        """An element was added to the window. ``timestamp`` is None if it has none."""
 
     @abstractmethod
     def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A timer by processing time is due."""
+        """A processing-time timer is due."""
 
     @abstractmethod
     def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A timer by event time is due."""
+        """An event-time timer is due."""
 
     def can_merge(self) -> bool:
         """Return whether the trigger works with merging windows."""
@@ -107,9 +107,9 @@ class Trigger(ABC, Generic[T, W]):
 
     @abstractmethod
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Several windows are now one, ``window``: merge their state, register what is to come.
+        """Several windows are now one, ``window``: merge their state and register its timers.
 
-        ``clear`` is called for each of those that were merged, after this.
+        Afterwards ``clear`` is called for each of the windows that were merged.
         """
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Trigger(ABC, Generic[T, W]):
 
 
 class QuietTrigger(Trigger[Record, W]):
-    """Does nothing, unless told otherwise."""
+    """A trigger whose methods do nothing unless they are overridden."""
 
     def on_element(
         self, element: Record, timestamp: int, window: W, ctx: Trigger.TriggerContext
@@ -132,18 +132,18 @@ class QuietTrigger(Trigger[Record, W]):
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
 
 class NeverTrigger(QuietTrigger[Window]):
-    """Never fires; what global windows have unless told otherwise."""
+    """Never fires. This is the default trigger of global windows."""
 
 
 class EventTimeTrigger(QuietTrigger[TimeWindow]):
-    """Fires when the watermark passes the end of the window, and then at each late element."""
+    """Fires when the watermark passes the end of the window, and after that for each late element."""
 
     @staticmethod
     def create() -> EventTimeTrigger:
@@ -165,7 +165,7 @@ class EventTimeTrigger(QuietTrigger[TimeWindow]):
         return True
 
     def on_merge(self, window: TimeWindow, ctx: Trigger.OnMergeContext) -> None:
-        # Past the watermark the element that merged the windows fires.
+        # If the watermark has passed the end, the element that merged the windows makes the window fire.
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
@@ -174,7 +174,7 @@ class EventTimeTrigger(QuietTrigger[TimeWindow]):
 
 
 class ProcessingTimeTrigger(QuietTrigger[TimeWindow]):
-    """Fires when the machine's time passes the end of the window."""
+    """Fires when the processing time passes the end of the window."""
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
@@ -207,10 +207,10 @@ class _Sum(ReduceFunction):
 
 
 class CountTrigger(QuietTrigger[Window]):
-    """Fires at each ``window_size`` elements; the window keeps them all.
+    """Fires after every ``window_size`` elements; the window keeps all of them.
 
     Raises:
-        ConfigurationError: ``window_size`` is no positive int.
+        ConfigurationError: ``window_size`` is not a positive int.
     """
 
     def __init__(self, window_size: int) -> None:
@@ -243,7 +243,7 @@ class CountTrigger(QuietTrigger[Window]):
 
 
 class PurgingTrigger(Trigger[T, W]):
-    """Has another trigger's window drop its contents whenever it fires."""
+    """Drops a window's contents whenever another trigger makes it fire."""
 
     def __init__(self, nested_trigger: Trigger[T, W]) -> None:
         if not isinstance(nested_trigger, Trigger):

@@ -1,7 +1,7 @@
-"""Time to live of state: what expires when, what a reader sees of it, how it is cleaned up.
+"""Time to live of state: when values expire, whether a reader still sees them, how they are cleaned up.
 
 Names are PyFlink's (``pyflink.datastream.state.StateTtlConfig``), semantics those of Flink's
-``StateTtlConfig``. Only processing time is known, as in Flink.
+``StateTtlConfig``. Only processing time is supported, as in Flink.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ class UpdateType(enum.Enum):
 
     #: Nothing ever expires.
     Disabled = 0
-    #: Writing does.
+    #: Writing it.
     OnCreateAndWrite = 1
-    #: Writing and reading do.
+    #: Writing and reading it.
     OnReadAndWrite = 2
 
 
 class StateVisibility(enum.Enum):
-    """Whether a value that has expired, but is not yet cleaned up, is seen."""
+    """Whether a value is visible that has expired but is not yet cleaned up."""
 
-    #: It is returned once, and cleaned up by that.
+    #: It is returned once, which cleans it up.
     ReturnExpiredIfNotCleanedUp = 0
     #: It is never returned.
     NeverReturnExpired = 1
 
 
 class TtlTimeCharacteristic(enum.Enum):
-    """The time that counts."""
+    """The kind of time by which state expires."""
 
     ProcessingTime = 0
 
 
 class Strategies(enum.Enum):
-    """The ways in which expired values are removed that nobody reads."""
+    """The ways of removing expired values that nobody reads."""
 
     FULL_STATE_SCAN_SNAPSHOT = 0
     INCREMENTAL_CLEANUP = 1
@@ -53,7 +53,7 @@ class Strategies(enum.Enum):
 
 
 class CleanupStrategy:
-    """What all strategies are."""
+    """The base of all strategies."""
 
 
 @attrs.frozen
@@ -63,22 +63,22 @@ class EmptyCleanupStrategy(CleanupStrategy):
 
 @attrs.frozen
 class IncrementalCleanupStrategy(CleanupStrategy):
-    """Look at some entries whenever state is accessed.
+    """Checks some entries whenever state is accessed.
 
     Args:
-        cleanup_size: places of the map that are looked at each time, more than 0.
-        run_cleanup_for_every_record: also whenever a key is selected, so for each record.
+        cleanup_size: how many places of the map are checked each time; more than 0.
+        run_cleanup_for_every_record: whether to do so for every record as well, when its key is selected.
     """
 
     _cleanup_size: int
     _run_cleanup_for_every_record: bool
 
     def get_cleanup_size(self) -> int:
-        """Return how many places are looked at each time."""
+        """Return how many places of the map are checked each time."""
         return self._cleanup_size
 
     def run_cleanup_for_every_record(self) -> bool:
-        """Return whether each record cleans up."""
+        """Return whether entries are also checked for every record."""
         return self._run_cleanup_for_every_record
 
 
@@ -90,8 +90,8 @@ class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
     """Kept for programs that set it; the heap has nothing to compact.
 
     Args:
-        query_time_after_num_entries: as set.
-        periodic_compaction_time: as set; 30 days where it is not.
+        query_time_after_num_entries: kept without effect.
+        periodic_compaction_time: kept without effect. Default: 30 days.
     """
 
     _query_time_after_num_entries: int
@@ -106,12 +106,12 @@ class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
         return self._periodic_compaction_time
 
 
-#: What happens in the background where nothing else is set (Flink: 5 entries, not for every record).
+#: What happens in the background if nothing else is set (Flink: 5 entries, not for every record).
 DEFAULT_INCREMENTAL_CLEANUP = IncrementalCleanupStrategy(5, False)
 DEFAULT_ROCKSDB_COMPACT_FILTER = RocksdbCompactFilterCleanupStrategy(1000)
 
 
-# Inside the classes below, which also have them as attributes, the names go by these.
+# The classes below have attributes of the same names, so inside them the enums need other names.
 _Incremental: TypeAlias = IncrementalCleanupStrategy
 _CompactFilter: TypeAlias = RocksdbCompactFilterCleanupStrategy
 
@@ -122,7 +122,7 @@ class CleanupStrategies:
 
     Args:
         strategies: those that were set.
-        is_cleanup_in_background: whether the default ones are added where none is set.
+        is_cleanup_in_background: whether the default strategies are used if none is set.
     """
 
     _strategies: dict[Strategies, Any] = attrs.field(factory=dict, hash=False)
@@ -136,7 +136,7 @@ class CleanupStrategies:
     RocksdbCompactFilterCleanupStrategy: ClassVar[type] = RocksdbCompactFilterCleanupStrategy
 
     def is_cleanup_in_background(self) -> bool:
-        """Return whether the default strategies are added where none is set."""
+        """Return whether the default strategies are used if none is set."""
         return self._is_cleanup_in_background
 
     def in_full_snapshot(self) -> bool:
@@ -144,17 +144,17 @@ class CleanupStrategies:
         return Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
     def in_rocksdb_compact_filter(self) -> bool:
-        """Return whether RocksDB would filter."""
+        """Return whether the RocksDB compaction filter was set."""
         return self.get_rocksdb_compact_filter_cleanup_strategy() is not None
 
     def get_incremental_cleanup_strategy(self) -> _Incremental | None:
-        """Return the incremental strategy: as set, else the default one in the background, else None."""
+        """Return the incremental strategy that was set, or the background default, or None."""
         default = DEFAULT_INCREMENTAL_CLEANUP if self._is_cleanup_in_background else None
         found: _Incremental | None = self._strategies.get(Strategies.INCREMENTAL_CLEANUP, default)
         return found
 
     def get_rocksdb_compact_filter_cleanup_strategy(self) -> _CompactFilter | None:
-        """Return the compaction filter: as set, else the default one in the background, else None."""
+        """Return the compaction filter that was set, or the background default, or None."""
         default = DEFAULT_ROCKSDB_COMPACT_FILTER if self._is_cleanup_in_background else None
         found: _CompactFilter | None = self._strategies.get(Strategies.ROCKSDB_COMPACTION_FILTER, default)
         return found
@@ -168,7 +168,7 @@ _Strategies: TypeAlias = CleanupStrategies
 
 @attrs.frozen
 class StateTtlConfig:
-    """How long state lives after it was last written, or read. Made by :meth:`new_builder`.
+    """How long state lives after it was last written, or read. :meth:`new_builder` makes one.
 
     >>> config = StateTtlConfig.new_builder(Time.hours(1)).never_return_expired().build()
     >>> config.get_ttl().to_milliseconds(), config.get_update_type().name
@@ -201,15 +201,15 @@ class StateTtlConfig:
         return self._ttl
 
     def get_update_type(self) -> _UpdateType:
-        """Return what prolongs its life."""
+        """Return what prolongs the life of a value."""
         return self._update_type
 
     def get_state_visibility(self) -> _Visibility:
-        """Return what is seen of expired values."""
+        """Return whether expired values are visible."""
         return self._state_visibility
 
     def get_ttl_time_characteristic(self) -> _Characteristic:
-        """Return the time that counts."""
+        """Return the kind of time by which state expires."""
         return self._ttl_time_characteristic
 
     def get_cleanup_strategies(self) -> _Strategies:
@@ -230,7 +230,7 @@ def _instance(value: E, cls: type[E]) -> E:
 class StateTtlConfigBuilder:
     """Builds a :class:`StateTtlConfig`; each method returns the builder.
 
-    Defaults: writing prolongs, expired values are never returned, clean-up in the background.
+    Defaults: writing prolongs life, expired values are never returned, clean-up runs in the background.
     """
 
     def __init__(self, ttl: Time | Duration | datetime.timedelta) -> None:
@@ -248,35 +248,35 @@ class StateTtlConfigBuilder:
         return self
 
     def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
-        """Have writing prolong it."""
+        """Let writing prolong the life of a value."""
         return self.set_update_type(UpdateType.OnCreateAndWrite)
 
     def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
-        """Have writing and reading prolong it."""
+        """Let writing and reading prolong the life of a value."""
         return self.set_update_type(UpdateType.OnReadAndWrite)
 
     def set_state_visibility(self, state_visibility: StateVisibility) -> StateTtlConfigBuilder:
-        """Set what is seen of expired values."""
+        """Set whether expired values are visible."""
         self._visibility = _instance(state_visibility, StateVisibility)
         return self
 
     def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
-        """Have an expired value returned once, if it is still there."""
+        """Return an expired value once, if it is not yet cleaned up."""
         return self.set_state_visibility(StateVisibility.ReturnExpiredIfNotCleanedUp)
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
-        """Have expired values never returned."""
+        """Never return expired values."""
         return self.set_state_visibility(StateVisibility.NeverReturnExpired)
 
     def set_ttl_time_characteristic(
         self, ttl_time_characteristic: TtlTimeCharacteristic
     ) -> StateTtlConfigBuilder:
-        """Set the time that counts; there is only processing time."""
+        """Set the kind of time by which state expires; there is only processing time."""
         self._characteristic = _instance(ttl_time_characteristic, TtlTimeCharacteristic)
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """Have processing time count."""
+        """Let state expire by processing time."""
         return self.set_ttl_time_characteristic(TtlTimeCharacteristic.ProcessingTime)
 
     def set_ttl(self, ttl: Time | Duration | datetime.timedelta) -> StateTtlConfigBuilder:
@@ -286,14 +286,14 @@ class StateTtlConfigBuilder:
         return self
 
     def cleanup_full_snapshot(self) -> StateTtlConfigBuilder:
-        """Leave expired entries out of full snapshots; state in memory is not touched."""
+        """Leave expired entries out of full snapshots; state in memory stays as it is."""
         self._strategies[Strategies.FULL_STATE_SCAN_SNAPSHOT] = CleanupStrategies.EMPTY_STRATEGY
         return self
 
     def cleanup_incrementally(
         self, cleanup_size: int, run_cleanup_for_every_record: bool
     ) -> StateTtlConfigBuilder:
-        """Look at ``cleanup_size`` places at each access and, if so said, at each record.
+        """Check ``cleanup_size`` places of the map at each access and, on request, for every record.
 
         Raises:
             ConfigurationError: ``cleanup_size`` is not positive.
@@ -310,7 +310,7 @@ class StateTtlConfigBuilder:
     def cleanup_in_rocksdb_compact_filter(
         self, query_time_after_num_entries: int, periodic_compaction_time: Time | Duration | None = None
     ) -> StateTtlConfigBuilder:
-        """Accepted and kept; without effect, as on Flink's heap backend."""
+        """Keep the settings, which have no effect, as on Flink's heap backend."""
         time = DEFAULT_COMPACTION_PERIOD if periodic_compaction_time is None else periodic_compaction_time
         self._strategies[Strategies.ROCKSDB_COMPACTION_FILTER] = RocksdbCompactFilterCleanupStrategy(
             query_time_after_num_entries, time
@@ -318,7 +318,7 @@ class StateTtlConfigBuilder:
         return self
 
     def disable_cleanup_in_background(self) -> StateTtlConfigBuilder:
-        """Leave out the default strategies; those that were set stay."""
+        """Do without the default strategies; those that were set stay."""
         self._in_background = False
         return self
 

@@ -1,4 +1,4 @@
-"""The base of all type information, and how a misfit is told.
+"""The base of all type information, and the error for a value that does not fit.
 
 A type has one duty here: :meth:`TypeInformation.check` returns the value as it will be after a restore, or
 raises ``ValueError`` saying why it does not fit. Checking on the way in means that no bad value is
@@ -21,10 +21,10 @@ from pyflinkstate.api.values import InternalValue, TypedValue
 
 @attrs.frozen(repr=False)
 class TypeInformation(Generic[T_co]):
-    """The base of all types. ``check`` accepts everything here."""
+    """The base of all types. Its own ``check`` accepts everything."""
 
     def check(self, value: TypedValue) -> T_co:
-        """Return ``value`` in the form in which the state keeps it.
+        """Return ``value`` in the form that state keeps.
 
         Raises:
             ValueError: the value does not fit; the message says why.
@@ -33,29 +33,29 @@ class TypeInformation(Generic[T_co]):
         return checked
 
     def parts(self) -> tuple[TypeInformation, ...]:
-        """Return the types that this one is made of, in order; none where it has no parts."""
+        """Return the types that this one is made of, in order; a type without parts returns ``()``."""
         return ()
 
     def with_parts(self, parts: Sequence[TypeInformation]) -> TypeInformation:
-        """Return this type made of ``parts``, which are as many as it has, instead of its own."""
+        """Return this type with its parts replaced by ``parts``, of which there must be as many."""
         return self
 
     def has_floats(self) -> bool:
-        """Return whether there are numbers of 32 bits in a value: ``FLOAT``."""
+        """Return whether a value contains 32-bit numbers: ``FLOAT``."""
         return any(part.has_floats() for part in self.parts())
 
     def rounded(self, value: TypedValue) -> T_co:
-        """Return a value that fits with its ``FLOAT`` numbers rounded to 32 bits.
+        """Return a value of this type with its ``FLOAT`` numbers rounded to 32 bits.
 
-        State keeps them as they are, as PyFlink's does. Rounded are keys, namespaces and the keys of maps,
-        which are to be found again, and records where a source converts them.
+        State keeps them unrounded, as PyFlink's does. Keys, namespaces and the keys of maps are rounded,
+        because they must be found again, and so are records that a source converts.
         """
         rounded: T_co = value
         return rounded
 
     @property
     def check_key(self) -> Callable[[TypedValue], T_co]:
-        """What checks a value by which something is to be found again: :meth:`check`, and it rounds."""
+        """Return the check for values that must be found again, such as keys: :meth:`check`, and rounding."""
         return self._check_and_round if self.has_floats() else self.check
 
     def _check_and_round(self, value: TypedValue) -> T_co:
@@ -68,7 +68,7 @@ class TypeInformation(Generic[T_co]):
 
     @property
     def kind(self) -> str:
-        """What a checkpoint calls a type without parts, such as ``LONG`` or ``BYTES``; else empty."""
+        """The name of a type without parts in a checkpoint, such as ``LONG``; empty for a type with parts."""
         return ""
 
     def need_conversion(self) -> bool:
@@ -96,7 +96,7 @@ def misfit(value: object, name: str) -> ValueError:
 
 
 def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, also of an int that Python refuses to print."""
+    """Return ``repr(value)``, or a description if it is an int that Python refuses to print."""
     try:
         return repr(value)
     except ValueError:

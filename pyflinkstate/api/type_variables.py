@@ -1,6 +1,7 @@
-"""The parameters of generic classes. One that is left out stands for anything, also to strict checkers.
+"""The parameters of generic classes. A parameter that is left out stands for any type, even in strict mode.
 
-The names are those of Flink's Java classes; what is read is covariant, what is written contravariant.
+The names are those of Flink's Java classes; a type that is only read is covariant, one that is only written
+contravariant.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # Type checkers know it whether it is installed or not. At run time a default has no meaning.
+    # Type checkers know this module even if it is not installed. At run time a default has no meaning.
     from typing_extensions import TypeVar
 
     T = TypeVar("T", default=Any)

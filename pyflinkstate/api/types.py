@@ -1,7 +1,7 @@
 """Type information: what a state, a key or a field holds, checked when a value arrives.
 
-Names are PyFlink's (``pyflink.common.typeinfo``). :class:`Types` makes types; what they are is in
-``type_information``, ``basic_types`` and ``composite_types`` beside, and is had from here as well.
+Names are PyFlink's (``pyflink.common.typeinfo``). :class:`Types` makes types; their classes are defined in
+``type_information``, ``basic_types`` and ``composite_types``, and this module exports them too.
 """
 
 from __future__ import annotations
@@ -73,27 +73,30 @@ class Types:
 
     @staticmethod
     def BYTE() -> TypeInformation[int]:
-        """``int`` of 8 bits, -128 to 127."""
+        """An 8-bit ``int``, -128 to 127."""
         return BasicTypeInfo("BYTE")
 
     @staticmethod
     def SHORT() -> TypeInformation[int]:
-        """``int`` of 16 bits."""
+        """A 16-bit ``int``."""
         return BasicTypeInfo("SHORT")
 
     @staticmethod
     def INT() -> TypeInformation[int]:
-        """``int`` of 32 bits."""
+        """A 32-bit ``int``."""
         return BasicTypeInfo("INT")
 
     @staticmethod
     def LONG() -> TypeInformation[int]:
-        """``int`` of 64 bits."""
+        """A 64-bit ``int``."""
         return BasicTypeInfo("LONG")
 
     @staticmethod
     def FLOAT() -> TypeInformation[float]:
-        """``float``. Keys, and what a source converts, are rounded to 32 bits; state keeps what it gets."""
+        """``float``.
+
+        Keys, and records that a source converts, are rounded to 32 bits; state values are not.
+        """
         return BasicTypeInfo("FLOAT")
 
     @staticmethod
@@ -123,7 +126,7 @@ class Types:
 
     @staticmethod
     def INSTANT() -> TypeInformation[Instant]:
-        """``Instant``: a moment to the nanosecond."""
+        """``Instant``: a point in time, to the nanosecond."""
         return InstantTypeInfo()
 
     @staticmethod
@@ -133,17 +136,17 @@ class Types:
 
     @staticmethod
     def SQL_TIME() -> TypeInformation[datetime.time]:
-        """``datetime.time`` without time zone, to the microsecond."""
+        """``datetime.time`` without a time zone, to the microsecond."""
         return TimeTypeInfo()
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation[datetime.datetime]:
-        """``datetime.datetime`` without time zone, to the microsecond."""
+        """``datetime.datetime`` without a time zone, to the microsecond."""
         return TimestampTypeInfo()
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:
-        """Any picklable object; what is used where no type is declared."""
+        """Any picklable object; the default if no type is declared."""
         return PickledBytesTypeInfo()
 
     @staticmethod
@@ -153,12 +156,12 @@ class Types:
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
-        """A list of numbers, truth values, characters or texts, or of None."""
+        """A list of numbers, truth values, characters or texts; None is a legal element."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
-        """A list of anything, or of None."""
+        """A list of elements of any type; None is a legal element."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Words for what a user's program chooses: whatever it is, they say what part it plays.
+"""Names for types that a user's program chooses; each name says what part the value plays.
 
-Generic classes say what they hold with a parameter. These are for the code between them, which handles the
-records, keys and states of every program alike.
+Generic classes name their contents with a type parameter. These names are for the code in between, which
+handles the records, keys and states of every program alike.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, TypeAlias
 
 #: What travels in a stream: a record of a source, or what a function returned.
 Record: TypeAlias = Any
-#: What a key selector gives for a record.
+#: What a key selector returns for a record.
 Key: TypeAlias = Hashable
-#: Gives the key of a record.
+#: Returns the key of a record.
 SelectKey: TypeAlias = Callable[[Record], Key]
-#: What a state is bound to beside the key, such as a window.
+#: What a state is bound to besides the key, such as a window.
 Namespace: TypeAlias = Hashable
 #: What a user puts into a state or gets out of it: a value, an element, a key or value of a map.
 StateValue: TypeAlias = Any
-#: What a state keeps for one key: a value, a list, a dict, an accumulator; with time to live, with its time.
+#: What a state keeps for one key: a value, a list, a dict or an accumulator, with its time if it can expire.
 Stored: TypeAlias = Any
-#: A state of any kind, chosen by a descriptor: its methods are those of its kind.
+#: A state of any kind; the descriptor decides which methods it has.
 AnyState: TypeAlias = Any
-#: A window of any kind, or None while there is none.
+#: A window of any kind, or None if there is none.
 AnyWindow: TypeAlias = Any
 #: A field of a ``Row``.
 FieldValue: TypeAlias = Any
@@ -33,24 +33,24 @@ Setting: TypeAlias = Any
 TypedValue: TypeAlias = Any
 #: A value in the form in which PyFlink hands it to the JVM.
 InternalValue: TypeAlias = Any
-#: A function of the user's: rich, of any kind, or plain.
+#: A user function: a rich function of any kind, or a plain callable.
 UserFunction: TypeAlias = Any
-#: What a function is given beside a record: the context that belongs to its kind.
+#: The context that a function gets with a record; its type depends on the kind of function.
 FunctionContext: TypeAlias = Any
 #: A part of a source's input that one task reads.
 Split: TypeAlias = Any
 #: What a task hands to the driver, such as what a sink has prepared; it is pickled.
 Reported: TypeAlias = object
-#: What a source can go on from; JSON keeps it in checkpoints.
+#: A position from which a source can continue; checkpoints keep it as JSON.
 Offset: TypeAlias = Any
-#: An object of PySpark's, which ships no complete types.
+#: An object of PySpark, which ships no complete types.
 SparkObject: TypeAlias = Any
-#: An object of PyArrow's, which ships no types.
+#: An object of PyArrow, which ships no types.
 ArrowObject: TypeAlias = Any
 #: What ``SparkSession.createDataFrame`` takes for a schema.
 SparkSchema: TypeAlias = Any
 #: What ``__reduce__`` returns.
 Reduced: TypeAlias = tuple[Any, ...]
-#: What JSON has read or is to write.
+#: A value that JSON can write or has read.
 Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Json]

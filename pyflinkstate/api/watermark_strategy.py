@@ -10,12 +10,12 @@ from pyflinkstate.api.time import Duration, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import ConfigurationError
 
-#: Flink's ``Long.MIN_VALUE``: what an assigner is given where a record has no timestamp yet.
+#: Flink's ``Long.MIN_VALUE``: passed to an assigner if a record has no timestamp yet.
 NO_TIMESTAMP = -(2**63)
 
 
 class TimestampAssigner(ABC):
-    """Gives each record its timestamp."""
+    """Assigns a timestamp to each record."""
 
     @abstractmethod
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
@@ -23,17 +23,17 @@ class TimestampAssigner(ABC):
 
         Args:
             value: the record.
-            record_timestamp: the timestamp that it has already, or :data:`NO_TIMESTAMP`.
+            record_timestamp: the timestamp that the record already has, or :data:`NO_TIMESTAMP`.
         """
 
 
 @attrs.frozen
 class WatermarkAlignment:
-    """How far a source may be ahead of the others of its group, in event time.
+    """How far a source may be ahead of the other sources in its group, in event time.
 
     Attributes:
-        group: the sources that go by each other.
-        max_drift_ms: by how much one's watermark may be above the least of the group.
+        group: the name of the group; its sources wait for each other.
+        max_drift_ms: how far a source's watermark may be above the least one in the group.
     """
 
     group: str
@@ -44,16 +44,16 @@ class WatermarkAlignment:
 class WatermarkStrategy:
     """How timestamps and watermarks are made, for ``DataStream.assign_timestamps_and_watermarks``.
 
-    A watermark ``t`` says that no record with a timestamp of ``t`` or before is to come. It advances after
-    every few thousand records of a Spark partition and at the end of every epoch, is the least over the
-    partitions that had records, never goes back, and is kept in checkpoints.
+    A watermark ``t`` says that no more records with a timestamp of ``t`` or before will come. It advances
+    after every few thousand records of a Spark partition and at the end of every epoch. It is the least over
+    the partitions that had records, never goes back, and is kept in checkpoints.
 
     Attributes:
-        max_out_of_orderness_ms: how far the watermark stays behind the greatest timestamp; None: there are no
-            watermarks until the input ends.
-        idle_timeout_ms: so long after its last record a stream no longer holds back others.
-        timestamp_assigner: gives timestamps; without it records keep theirs.
-        alignment: how far the source may be ahead of others; None: as far as it likes.
+        max_out_of_orderness_ms: how far the watermark stays behind the greatest timestamp; with None there
+            are no watermarks until the input ends.
+        idle_timeout_ms: how long after its last record a stream stops holding back others.
+        timestamp_assigner: assigns timestamps; without it records keep their own.
+        alignment: how far the source may be ahead of others; with None there is no limit.
     """
 
     max_out_of_orderness_ms: int | None = None
@@ -63,33 +63,33 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Timestamps never go down; the watermark is one millisecond behind the greatest."""
+        """Return a strategy for timestamps that never decrease; the watermark is 1 ms behind the greatest."""
         return WatermarkStrategy(0)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
-        """No record comes later than so long after one with a greater timestamp."""
+        """Return a strategy for records that are out of order by at most ``max_out_of_orderness``."""
         return WatermarkStrategy(_milliseconds("max_out_of_orderness", max_out_of_orderness))
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Timestamps alone; event time passes when the input has ended."""
+        """Return a strategy without watermarks; event time advances only when the input has ended."""
         return WatermarkStrategy()
 
     def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
-        """Take timestamps from records."""
+        """Return this strategy with an assigner that takes timestamps from records."""
         if not isinstance(timestamp_assigner, TimestampAssigner):
             raise ConfigurationError(f"a TimestampAssigner is needed, not {timestamp_assigner!r}")
         return attrs.evolve(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
-        """Do not let this stream hold back the others of a union or connection when it falls silent.
+        """Do not let this stream hold back the others of a union or connection while it has no records.
 
-        Spark partitions of one stream never hold back each other: one without records in an epoch is idle.
+        Spark partitions of one stream never hold each other back: one without records in an epoch is idle.
         """
         timeout_ms = _milliseconds("idle_timeout", idle_timeout)
         if timeout_ms == 0:
-            raise ConfigurationError("idle_timeout must be more than nothing")
+            raise ConfigurationError("idle_timeout must be positive")
         return attrs.evolve(self, idle_timeout_ms=timeout_ms)
 
     def with_watermark_alignment(
@@ -98,17 +98,18 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: Duration,
         update_interval: Duration | None = None,
     ) -> WatermarkStrategy:
-        """Let the source wait while it is too far ahead of others: less has to be kept until they come.
+        """Let the source wait while it is too far ahead of others, so that less state waits for them.
 
-        A source whose watermark is more than the drift above the least of its group gives nothing to the
-        next epoch. Sources that have ended or are idle hold nobody back; one that has had no record yet does.
-        As in Flink it concerns sources: behind a stateful operator it has no effect, nor has it in a job
-        without checkpoints, which reads all there is in one epoch.
+        A source whose watermark is more than the drift above the least one in its group adds no records to
+        the next epoch. Sources that have ended or are idle hold nobody back; a source that has had no record
+        yet does. As in Flink, alignment concerns sources: it has no effect behind a stateful operator, nor in
+        a job without checkpoints, which reads all its input in one epoch.
 
         Args:
             watermark_group: a name that the sources have in common.
             max_allowed_watermark_drift: how far one may be ahead.
-            update_interval: for PyFlink's signature. Watermarks are compared before every epoch.
+            update_interval: ignored, it is part of PyFlink's signature. Watermarks are compared before each
+                epoch.
 
         Raises:
             ConfigurationError: the group has no name, or a duration is negative.

@@ -1,4 +1,4 @@
-"""Which windows an element belongs to (``pyflink.datastream.window``).
+"""Window assigners: which windows an element belongs to (``pyflink.datastream.window``).
 
 Sizes, slides, offsets and gaps are ``Time`` or ``Duration``; a plain int is in milliseconds.
 """
@@ -42,28 +42,28 @@ class WindowAssigner(ABC, Generic[T, W]):
     """Assigns windows to elements."""
 
     class WindowAssignerContext(ABC):
-        """What an assigner may ask for."""
+        """What an assigner can ask the runtime for."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """Return the machine's time in ms since 1970; for one element it stands still."""
+            """Return the processing time in ms since 1970; it is fixed while one element is handled."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """Return the runtime context, which gives out state of the current key."""
+            """Return the runtime context, which provides state of the current key."""
 
     @abstractmethod
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[W]:
-        """Return the windows of ``element``, none at all if it belongs to none.
+        """Return the windows of ``element``, or an empty list to drop it.
 
-        ``timestamp`` is in ms since 1970, None where the element has none.
+        ``timestamp`` is in ms since 1970, or None if the element has none.
         """
 
     @abstractmethod
     def get_default_trigger(self, env: object) -> Trigger:
-        """Return the trigger that windows have unless told otherwise. ``env`` may be None."""
+        """Return the trigger of windows for which none is set. ``env`` may be None."""
 
     @abstractmethod
     def get_window_serializer(self) -> TypeInformation:
@@ -71,28 +71,28 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Return whether windows end by event time: then elements can be late."""
+        """Return whether windows end by event time, so that elements can be late."""
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows may become one, such as sessions."""
+    """An assigner whose windows can be merged, such as sessions."""
 
     MergeCallback = WindowMergeCallback
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W]) -> None:
-        """Call ``callback`` for each group of ``windows`` that shall become one."""
+        """Call ``callback`` for each group of ``windows`` to be merged into one."""
 
 
 class TimeSource:
-    """Where an assigner has the time of an element from."""
+    """The part of an assigner that determines the time of an element."""
 
     def _time(self, timestamp: int | None, context: WindowAssigner.WindowAssignerContext) -> int:
         raise NotImplementedError
 
 
 class ByEventTime(TimeSource):
-    """The half of an assigner that goes by timestamps."""
+    """The part of an assigner that uses timestamps."""
 
     def is_event_time(self) -> bool:
         return True
@@ -104,13 +104,13 @@ class ByEventTime(TimeSource):
         if timestamp is None or timestamp <= MIN_LONG_VALUE:
             raise BadRecordError(
                 f"{self!r} needs timestamps, and the record has none: call "
-                f"assign_timestamps_and_watermarks() before key_by(), or use windows by processing time"
+                f"assign_timestamps_and_watermarks() before key_by(), or use processing-time windows"
             )
         return timestamp
 
 
 class ByProcessingTime(TimeSource):
-    """The half of an assigner that goes by the machine's time."""
+    """The part of an assigner that uses processing time."""
 
     def is_event_time(self) -> bool:
         return False
@@ -123,7 +123,7 @@ class ByProcessingTime(TimeSource):
 
 
 class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
-    """What the two kinds of tumbling windows share."""
+    """What the two kinds of tumbling windows have in common."""
 
     def __init__(self, size: Length, offset: Length = 0) -> None:
         self._size = length_ms(size)
@@ -149,14 +149,14 @@ class _TumblingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
 
 
 class TumblingEventTimeWindows(ByEventTime, _TumblingWindows):
-    """Windows of one size, one after the other, by event time.
+    """Windows of a fixed size that follow each other without a gap, in event time.
 
     Args:
         size: the length of a window.
-        offset: how much later than 1970 the first one begins; less than ``size``.
+        offset: how long after 1970 a window begins; less than ``size``. Default: 0.
 
     Raises:
-        ConfigurationError: the two do not fit.
+        ConfigurationError: the offset is not less than the size.
     """
 
     @staticmethod
@@ -166,7 +166,7 @@ class TumblingEventTimeWindows(ByEventTime, _TumblingWindows):
 
 
 class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
-    """As :class:`TumblingEventTimeWindows`, by the machine's time."""
+    """Like :class:`TumblingEventTimeWindows`, in processing time."""
 
     @staticmethod
     def of(size: Length, offset: Length | None = None) -> TumblingProcessingTimeWindows:
@@ -175,7 +175,7 @@ class TumblingProcessingTimeWindows(ByProcessingTime, _TumblingWindows):
 
 
 class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
-    """What the two kinds of sliding windows share."""
+    """What the two kinds of sliding windows have in common."""
 
     def __init__(self, size: Length, slide: Length, offset: Length = 0) -> None:
         self._size = length_ms(size)
@@ -203,17 +203,17 @@ class _SlidingWindows(TimeSource, WindowAssigner[Record, TimeWindow]):
 
 
 class SlidingEventTimeWindows(ByEventTime, _SlidingWindows):
-    """Windows of one size, one beginning each ``slide``, by event time.
+    """Windows of a fixed size, one of which begins every ``slide``, in event time.
 
-    They overlap where ``slide`` is less than ``size``; where it is more, elements between them are dropped.
+    They overlap if ``slide`` is less than ``size``; if it is greater, elements between them are dropped.
 
     Args:
         size: the length of a window.
-        slide: from the beginning of one to that of the next.
-        offset: how much later than 1970 the first one begins; less than ``slide``.
+        slide: the time from the beginning of one window to that of the next.
+        offset: how long after 1970 a window begins; less than ``slide``. Default: 0.
 
     Raises:
-        ConfigurationError: the three do not fit.
+        ConfigurationError: the size is not positive, or the offset is not less than the slide.
     """
 
     @staticmethod
@@ -223,7 +223,7 @@ class SlidingEventTimeWindows(ByEventTime, _SlidingWindows):
 
 
 class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
-    """As :class:`SlidingEventTimeWindows`, by the machine's time."""
+    """Like :class:`SlidingEventTimeWindows`, in processing time."""
 
     @staticmethod
     def of(size: Length, slide: Length, offset: Length | None = None) -> SlidingProcessingTimeWindows:
@@ -232,7 +232,7 @@ class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
 
 
 class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
-    """One window for all elements of a key. It needs a trigger: its own never fires."""
+    """One window for all elements of a key. Set a trigger: the default one never fires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
 
 
 class _CountWindows(WindowAssigner[Record, CountWindow]):
-    """What the two kinds of count windows share: how many elements a key had so far is state."""
+    """What the two kinds of count windows have in common: state that counts the elements of each key."""
 
     _window_size: int
     _count_descriptor: ValueStateDescriptor
@@ -286,8 +286,7 @@ class _CountWindows(WindowAssigner[Record, CountWindow]):
 class CountTumblingWindowAssigner(_CountWindows):
     """Windows of ``window_size`` elements of a key, one after the other.
 
-    Window ``n`` is never used again once it has fired, so here it is purged then. PyFlink keeps the elements
-    of each for ever.
+    A window is never used again once it has fired, so it is purged then. PyFlink keeps its elements for ever.
     """
 
     def __init__(self, window_size: int) -> None:
@@ -311,8 +310,8 @@ class CountTumblingWindowAssigner(_CountWindows):
 class CountSlidingWindowAssigner(_CountWindows):
     """Windows of ``window_size`` elements of a key, one beginning every ``window_slide`` elements.
 
-    The first one fires when it is full, as in PyFlink; Java's ``countWindow(size, slide)`` fires at the
-    first ``slide`` elements already. Windows are purged as those of :class:`CountTumblingWindowAssigner`.
+    The first window fires when it is full, as in PyFlink; Java's ``countWindow(size, slide)`` already fires
+    after the first ``slide`` elements. Windows are purged like those of :class:`CountTumblingWindowAssigner`.
     """
 
     def __init__(self, window_size: int, window_slide: int) -> None:
@@ -330,7 +329,7 @@ class CountSlidingWindowAssigner(_CountWindows):
     ) -> Collection[CountWindow]:
         number = self._next_number(context)
         last = number // self._window_slide
-        # Window n has the elements from n * slide to before n * slide + size.
+        # Window n has the elements from n * slide up to, but not including, n * slide + size.
         first = max(0, (number - self._window_size) // self._window_slide + 1)
         return [CountWindow(window_id) for window_id in range(last, first - 1, -1)]
 

@@ -1,4 +1,4 @@
-"""What is called with the contents of a window (``pyflink.datastream.functions``)."""
+"""Functions that are called with the contents of a window (``pyflink.datastream.functions``)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
     @abstractmethod
     def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT] | None:
-        """Return or yield the results; None is none.
+        """Return or yield the results; None means no results.
 
-        ``inputs`` is a list: all elements, or the one value that they were reduced or aggregated to.
+        ``inputs`` is a list of all elements, or of the one value to which they were reduced or aggregated.
         """
 
 
@@ -31,7 +31,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
 
 
 class _WindowContext(ABC, Generic[W_co]):
-    """What the contexts of both process functions share."""
+    """What the contexts of both process functions have in common."""
 
     @abstractmethod
     def window(self) -> W_co:
@@ -39,37 +39,38 @@ class _WindowContext(ABC, Generic[W_co]):
 
     @abstractmethod
     def window_state(self) -> KeyedStateStore:
-        """Return what gives out state of this key and window.
+        """Return the store of state for this key and window.
 
-        ``clear`` must clear it. Merging windows have none: asking for it raises ``ConfigurationError``.
+        ``clear`` must clear that state. Merging windows have none: asking for it raises
+        ``ConfigurationError``.
         """
 
     @abstractmethod
     def global_state(self) -> KeyedStateStore:
-        """Return what gives out state of this key, shared by all its windows."""
+        """Return the store of state for this key, which all its windows share."""
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """As :class:`WindowFunction`, with time and state."""
+    """Like :class:`WindowFunction`, with access to time and state."""
 
     class Context(_WindowContext[W_co]):
-        """What is known of the window beside its contents."""
+        """What the function can learn about a window besides its contents."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """Return the machine's time in ms since 1970."""
+            """Return the processing time in ms since 1970."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """Return the watermark; the least number there is before the first one."""
+            """Return the watermark, or the least possible one before the first."""
 
     @abstractmethod
     def process(
         self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
     ) -> Iterable[OUT] | None:
-        """Return or yield the results; None is none.
+        """Return or yield the results; None means no results.
 
-        ``elements`` is a list: all elements, or the one value that they were reduced or aggregated to.
+        ``elements`` is a list of all elements, or of the one value to which they were reduced or aggregated.
         """
 
     def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
@@ -77,10 +78,10 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """As :class:`AllWindowFunction`, with state."""
+    """Like :class:`AllWindowFunction`, with access to state."""
 
     class Context(_WindowContext[W_co]):
-        """What is known of the window beside its contents."""
+        """What the function can learn about a window besides its contents."""
 
     @abstractmethod
     def process(

@@ -1,7 +1,7 @@
-"""Windows, and their types as namespaces of state (``pyflink.datastream.window``).
+"""Windows, and the types by which they are namespaces of state (``pyflink.datastream.window``).
 
-A window is a value: hashable, comparable, never changed. State of a window is kept under the window as its
-namespace, so a window must be found again after a restore: its type says how it is written.
+A window is a value: hashable, comparable and never changed. It is the namespace under which its state is
+kept, so it must be found again after a restore; its type says how it is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyflinkstate.api.type_variables import W
 from pyflinkstate.api.types import TypeInformation, safe_repr
 from pyflinkstate.api.values import TypedValue
 
-#: Flink's ``Long.MIN_VALUE``: as a timestamp it says that there is none.
+#: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is none.
 MIN_LONG_VALUE = -(2**63)
 #: Flink's ``Long.MAX_VALUE``: the end of time.
 MAX_LONG_VALUE = 2**63 - 1
@@ -34,38 +34,39 @@ def length_ms(length: Length) -> int:
     """Return a length of time in whole milliseconds.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: ``length`` is not a length of time.
     """
     return length if type(length) is int else milliseconds_of(length)  # type: ignore[arg-type]
 
 
 class MergeCallback(ABC, Generic[W]):
-    """Told which windows become one (``MergingWindowAssigner.MergeCallback``)."""
+    """Is told which windows to merge into one (``MergingWindowAssigner.MergeCallback``)."""
 
     @abstractmethod
     def merge(self, to_be_merged: Iterable[W], merge_result: W) -> None:
-        """Have the windows ``to_be_merged`` become ``merge_result``.
+        """Merge the windows ``to_be_merged`` into ``merge_result``.
 
-        Lists are put together in the order of ``to_be_merged``.
+        Lists are concatenated in the order of ``to_be_merged``.
         """
 
 
 class Window(ABC):
     """A bucket of elements.
 
-    A class of one's own must be hashable, comparable with ``==`` and, without a type of its own, picklable.
+    A user-defined class must be hashable, comparable with ``==`` and, if it has no type of its own,
+    picklable.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """Return the last timestamp, in ms since 1970, that still belongs to the window."""
+        """Return the last timestamp that still belongs to the window, in ms since 1970."""
 
 
 @attrs.frozen(order=True)
 class TimeWindow(Window):
-    """The time from ``start`` to before ``end``, in ms since 1970.
+    """The time from ``start`` (included) to ``end`` (excluded), in ms since 1970.
 
     >>> TimeWindow(0, 10).max_timestamp(), TimeWindow(0, 10) < TimeWindow(0, 20)
     (9, True)
@@ -78,7 +79,7 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Return whether the two overlap, or one begins where the other ends."""
+        """Return whether the windows overlap, or one begins where the other ends."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
@@ -87,7 +88,7 @@ class TimeWindow(Window):
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """Return the start of the window that ``timestamp`` is in.
+        """Return the start of the window that contains ``timestamp``.
 
         >>> TimeWindow.get_window_start_with_offset(8, 3, 7)
         3
@@ -140,7 +141,10 @@ _GLOBAL_WINDOW = GlobalWindow()
 
 @attrs.frozen
 class WindowSerializer(TypeInformation):
-    """The base of the types of windows, which take no subclass of a window: a restore would not make one."""
+    """The base of the types of windows.
+
+    They refuse subclasses of a window, which a restore would not give back.
+    """
 
 
 def _misfit(value: object, name: str) -> ValueError:
@@ -153,13 +157,13 @@ def _is_long(value: object) -> bool:
 
 @attrs.frozen
 class TimeWindowSerializer(WindowSerializer):
-    """The type of :class:`TimeWindow`: two integers of 64 bits."""
+    """The type of :class:`TimeWindow`: two 64-bit integers."""
 
     def check(self, value: TypedValue) -> TimeWindow:
         if type(value) is not TimeWindow:
             raise _misfit(value, self.name)
         if not (_is_long(value.start) and _is_long(value.end)):
-            raise ValueError(f"{safe_repr(value)} does not begin and end at integers of 64 bits")
+            raise ValueError(f"{safe_repr(value)} does not begin and end at 64-bit integers")
         return value
 
     @property
@@ -169,7 +173,7 @@ class TimeWindowSerializer(WindowSerializer):
 
 @attrs.frozen
 class CountWindowSerializer(WindowSerializer):
-    """The type of :class:`CountWindow`: an integer of 64 bits."""
+    """The type of :class:`CountWindow`: a 64-bit integer."""
 
     def check(self, value: TypedValue) -> CountWindow:
         if type(value) is not CountWindow or not _is_long(value.id):

@@ -1,1 +1,1 @@
-"""State backends: where state lives, and how it becomes bytes. No Spark and no sockets in here."""
+"""State backends: where state lives, and how it becomes bytes. Nothing here uses Spark or sockets."""

@@ -1,13 +1,13 @@
-"""What mypyc compiles where the package is built with a C compiler; ``setup.py`` reads this.
+"""The modules that mypyc compiles if a C compiler is there at build time; ``setup.py`` reads this list.
 
-Nothing is imported here: a build has none of the package's dependencies.
+This module imports nothing of the package, as none of its dependencies are installed during a build.
 """
 
 from __future__ import annotations
 
 import importlib
 
-#: The modules on the way of every access to state, and of every value that is handed over.
+#: The modules that every access to state, and every value passed between operators, goes through.
 COMPILED_MODULES = (
     "heap.copy_on_write_state_map",
     "heap.heap_state",

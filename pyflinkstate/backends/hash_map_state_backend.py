@@ -21,12 +21,12 @@ class HashMapStateBackend(StateBackend):
     """Keeps state as objects in memory.
 
     Args:
-        async_snapshots: write snapshots while state goes on changing, from copy-on-write tables. Without,
-            state lives in plain dicts, a little faster, and processing waits while a snapshot is written.
+        async_snapshots: whether snapshots are written from copy-on-write tables while state goes on changing.
+            If False, state lives in plain dicts, a little faster, and processing waits for each snapshot.
         snapshot_compression: ``"zstd"``, ``"lz4"`` or None.
 
     Raises:
-        ConfigurationError: a setting is none of those.
+        ConfigurationError: a setting has another value.
     """
 
     async_snapshots: bool = attrs.field(default=True)
@@ -35,12 +35,12 @@ class HashMapStateBackend(StateBackend):
     @async_snapshots.validator
     def _check_async(self, _: object, value: bool) -> None:
         if not isinstance(value, bool):
-            raise ConfigurationError(f"async_snapshots {value!r}: choose True or False")
+            raise ConfigurationError(f"async_snapshots must be True or False, not {value!r}")
 
     @snapshot_compression.validator
     def _check_compression(self, _: object, value: str | None) -> None:
         if value not in COMPRESSIONS:
-            raise ConfigurationError(f"snapshot_compression {value!r}: choose 'zstd', 'lz4' or None")
+            raise ConfigurationError(f"snapshot_compression must be 'zstd', 'lz4' or None, not {value!r}")
 
     def create_keyed_state_backend(
         self,

@@ -1,4 +1,4 @@
-"""What PyFlink has in ``pyflink.common``."""
+"""The names of ``pyflink.common``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyFlink has in ``pyflink.datastream``."""
+"""The names of ``pyflink.datastream``."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the environment when it is asked for: a state slot needs no Spark."""
+    """Load the environment on first use: a state slot does not need Spark."""
     if name == "StreamExecutionEnvironment":
         from pyflinkstate.runtime.program import StreamExecutionEnvironment
 

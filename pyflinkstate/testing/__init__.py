@@ -1,8 +1,8 @@
 """Tests of operators without Spark and without Java, on the real state backend.
 
-A harness is one subtask of one operator. Records, watermarks and the time of the machine are given to it by
-hand; what comes out is looked at; a snapshot can be restored, at any parallelism. Names follow Flink's test
-harnesses. ``python -m pyflinkstate.testing`` shows it; ``docs/testing.md`` explains it.
+A harness is one subtask of one operator. A test passes records, watermarks and the processing time to it,
+checks the results, and can restore a snapshot at any parallelism. Names follow Flink's test harnesses.
+``python -m pyflinkstate.testing`` shows it; ``docs/testing.md`` explains it.
 """
 
 from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK

@@ -1,4 +1,4 @@
-"""Operators without state under test: the chain that a Spark task would run."""
+"""A harness for stateless operators: the chain that a Spark task would run."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 
 class OneInputOperatorHarness(WithOutput):
-    """Operators without keys, one behind the other (Flink: ``OneInputStreamOperatorTestHarness``).
+    """A chain of operators without keys (Flink: ``OneInputStreamOperatorTestHarness``).
 
     Args:
-        *functions: each a ``ProcessFunction``, ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or
+        *functions: each is a ``ProcessFunction``, ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or
             ``WatermarkStrategy``; plain callables go through :func:`harness_of`.
-        output_type: what results are checked against. Default: they may be anything.
-        clock: the time of the machine. Default: its own, at 0 ms.
+        output_type: the type against which results are checked. Default: no check.
+        clock: the processing time. Default: its own clock, at 0 ms.
 
     >>> class Words(FlatMapFunction):
     ...     def flat_map(self, value):
@@ -66,22 +66,23 @@ class OneInputOperatorHarness(WithOutput):
             raise
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record; return the values of what it gave to the main output.
+        """Process one record; return the values of its results in the main output.
 
-        Behind a ``WatermarkStrategy`` the watermark advances after each record; a job waits for more of them.
+        After a ``WatermarkStrategy`` the watermark advances with each record; in a job it advances less
+        often.
 
         Args:
             value: the record.
             timestamp: its event time in ms since 1970.
 
         Raises:
-            PyFlinkStateError: what would fail the job, such as ``UserFunctionError``.
+            PyFlinkStateError: an error that would fail the job, such as ``UserFunctionError``.
         """
         self._chain.source_time.timestamp = timestamp
         return self._run([isolated(value)])
 
     def process_watermark(self, timestamp: int) -> list[Record]:
-        """Advance the watermark before the operators; it never goes back. Nothing here has timers."""
+        """Advance the watermark before the operators; it never goes back. These operators have no timers."""
         time = self._chain.source_time
         time.watermark = max(time.watermark, timestamp)
         return self._run([])
@@ -95,7 +96,7 @@ class OneInputOperatorHarness(WithOutput):
         return self.clock.now_ms
 
     def get_watermark(self) -> int:
-        """Return where event time stands behind the operators."""
+        """Return the watermark after the operators."""
         return self._watermark
 
     def _run(self, values: Sequence[Record]) -> list[Record]:
@@ -138,5 +139,5 @@ def _operator(function: UserFunction, number: int) -> ChainedOperator:
             return ChainedOperator(name, type(function).__name__, function, True, f"assigner-{number}")
     raise ConfigurationError(
         f"this harness runs operators without keys, such as a ProcessFunction, not {function!r}; "
-        f"harness_of() runs whatever a call on a stream makes"
+        f"use harness_of() for an operator that a call on a stream makes"
     )

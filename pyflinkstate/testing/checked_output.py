@@ -1,4 +1,4 @@
-"""The check of results against their declared type, as it stands behind an operator in a job."""
+"""The check of results against their declared type, as after an operator in a job."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pyflinkstate.runtime.wire import user_failure
 
 
 class CheckedOutput:
-    """Checks results, and makes of them what their type keeps.
+    """Checks results and converts them to the form of their type.
 
     Args:
-        name: of the operator.
-        output_type: what its results must be; None for anything.
+        name: the name of the operator.
+        output_type: the type of its results; None for anything.
     """
 
     def __init__(self, name: str, output_type: TypeInformation | None) -> None:
@@ -22,7 +22,7 @@ class CheckedOutput:
         self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
 
     def __call__(self, value: Record) -> Record:
-        """Return the value as its type keeps it; raises ``BadRecordError`` if it does not fit."""
+        """Return the value in the form of its type; raise ``BadRecordError`` if it does not fit."""
         if self._check is None:
             return value
         try:

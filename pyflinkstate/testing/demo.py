@@ -1,4 +1,4 @@
-"""A short test of an operator with time to live and timers, told step by step."""
+"""A demo: a short test of an operator with time to live and timers, step by step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 class FirstOrders(KeyedProcessFunction):
-    """The first order of a user in 24 hours, and a reminder an hour of event time after it."""
+    """Emits the first order of a user in 24 hours, and a reminder an hour of event time later."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Declare state that expires a day after it was written."""
@@ -41,7 +41,7 @@ class FirstOrders(KeyedProcessFunction):
         yield order
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Record]:
-        """Remind."""
+        """Emit the reminder."""
         yield f"remind {ctx.get_current_key()} of {self.first.value()}"
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     """Run the demo.
 
     Raises:
-        AssertionError: something is not as it must be.
+        AssertionError: a result is not as expected.
     """
     print("FirstOrders, a KeyedProcessFunction with time to live and timers, without Spark and Java:")
     with _harness() as harness:

@@ -25,7 +25,7 @@ from pyflinkstate.testing.operator_harness import OperatorHarness
 Selector = SelectKey | KeySelector
 
 _TWO_INPUTS = (CoMapFunction, CoFlatMapFunction)
-#: Inputs hang on something; what it is does not matter here.
+#: Inputs need a parent node; any node will do here.
 _NOWHERE = SourceNode(CollectionSource([]), "test")
 
 
@@ -33,9 +33,9 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
     """An operator on a keyed stream (Flink: ``KeyedOneInputStreamOperatorTestHarness``).
 
     Args:
-        function: a ``KeyedProcessFunction``, or an operator such as that of windows.
-        key_selector: gives each record's key.
-        key_type: the type of keys; without it, any key.
+        function: a ``KeyedProcessFunction``, or an operator such as a window operator.
+        key_selector: returns each record's key.
+        key_type: the type of keys. Default: any key.
         **options: see :class:`OperatorHarness`.
 
     >>> from pyflinkstate import KeyedProcessFunction, ValueStateDescriptor
@@ -64,7 +64,7 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
         super().__init__(function, (keyed_input(key_selector, key_type),), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record; return the values of what it gave to the main output.
+        """Process one record; return the values of its results in the main output.
 
         Args:
             value: the record.
@@ -72,28 +72,28 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
 
         Raises:
             KeyGroupRangeError: the key belongs to another subtask.
-            PyFlinkStateError: what would fail the job, such as ``UserFunctionError``.
+            PyFlinkStateError: an error that would fail the job, such as ``UserFunctionError``.
         """
         return self._process(0, value, timestamp)
 
 
 class _TwoInputs(OperatorHarness):
-    """Two inputs, with watermarks of their own."""
+    """An operator with two inputs, each with a watermark of its own."""
 
     def process_element1(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record of the first input; return the values of what it gave to the main output."""
+        """Process one record of the first input; return the values of its results in the main output."""
         return self._process(0, value, timestamp)
 
     def process_element2(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record of the second input; return the values of what it gave to the main output."""
+        """Process one record of the second input; return the values of its results in the main output."""
         return self._process(1, value, timestamp)
 
     def process_watermark1(self, timestamp: int) -> list[Record]:
-        """Advance the watermark of the first input; that of the operator is the lesser of both."""
+        """Advance the watermark of the first input; the operator's watermark is the lesser of the two."""
         return self._advance(0, timestamp)
 
     def process_watermark2(self, timestamp: int) -> list[Record]:
-        """Advance the watermark of the second input; that of the operator is the lesser of both."""
+        """Advance the watermark of the second input; the operator's watermark is the lesser of the two."""
         return self._advance(1, timestamp)
 
 
@@ -102,9 +102,9 @@ class KeyedTwoInputOperatorHarness(_TwoInputs):
 
     Args:
         function: a ``KeyedCoProcessFunction``, ``CoMapFunction`` or ``CoFlatMapFunction``.
-        key_selector1: gives the key of each record of the first input.
-        key_selector2: the same for the second; keys that are equal meet.
-        key_type: the type of keys; without it, any key.
+        key_selector1: returns the key of each record of the first input.
+        key_selector2: returns the key of each record of the second input; equal keys meet.
+        key_type: the type of keys. Default: any key.
         **options: see :class:`OperatorHarness`.
     """
 
@@ -160,9 +160,9 @@ class BroadcastOperatorHarness(OperatorHarness):
 
     Args:
         function: a ``KeyedBroadcastProcessFunction``, or a ``BroadcastProcessFunction`` without keys.
-        broadcast_state_descriptors: of the states that the stream is broadcast with.
-        key_selector: gives the key of each record of the first input; None for a stream without keys.
-        key_type: the type of keys; without it, any key.
+        broadcast_state_descriptors: describe the states with which the stream is broadcast.
+        key_selector: returns the key of each record of the first input; None for a stream without keys.
+        key_type: the type of keys. Default: any key.
         **options: see :class:`OperatorHarness`.
     """
 
@@ -183,11 +183,11 @@ class BroadcastOperatorHarness(OperatorHarness):
         super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one record of the stream that is not broadcast; return the values of what it gave."""
+        """Process one record of the stream that is not broadcast; return the values of its results."""
         return self._process(0, value, timestamp)
 
     def process_broadcast_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
-        """Process one broadcast record; return the values of what it gave."""
+        """Process one broadcast record; return the values of its results."""
         return self._process(1, value, timestamp)
 
 
@@ -195,7 +195,7 @@ def keyed_input(key_selector: UserFunction, key_type: TypeInformation | None) ->
     """Return an input whose records have keys."""
     select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
     if not callable(select):
-        raise ConfigurationError(f"key_selector is a callable or a KeySelector, not {key_selector!r}")
+        raise ConfigurationError(f"key_selector must be a callable or a KeySelector, not {key_selector!r}")
     return Input(_NOWHERE, Partitioning.KEY, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
 
@@ -203,6 +203,6 @@ def _check(function: UserFunction, *expected: type) -> None:
     if not isinstance(function, (*expected, StatefulOperator)):
         names = ", ".join(kind.__name__ for kind in expected)
         raise ConfigurationError(
-            f"this harness runs a {names} or an operator, not {function!r}; harness_of() runs whatever a "
-            f"call on a stream makes"
+            f"this harness runs a {names} or an operator, not {function!r}; use harness_of() for an "
+            f"operator that a call on a stream makes"
         )

@@ -1,4 +1,4 @@
-"""A clock that stands still."""
+"""A clock that only tests move."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import attrs
 
 @attrs.define
 class ManualClock:
-    """The time of the machine, as a harness sees it; several harnesses may share one.
+    """The processing time of a harness; several harnesses may share one clock.
 
-    Calling it gives the time. Setting it fires no timers: ``set_processing_time()`` of a harness does both.
+    Call it to get the time. Setting ``now_ms`` fires no timers; ``set_processing_time()`` of a harness does
+    both.
 
     Attributes:
         now_ms: the time, in milliseconds since 1970.

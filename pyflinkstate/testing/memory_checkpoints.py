@@ -1,4 +1,4 @@
-"""Checkpoint streams that keep their bytes in memory; everything that writes and reads them is real."""
+"""Checkpoint streams that keep their bytes in memory; the code that writes and reads them is the real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MemoryCheckpointStream:
         self._chunks.append(bytes(data))
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Return a handle that carries the bytes."""
+        """Return a handle that contains the bytes."""
         return ByteStreamStateHandle(b"".join(self._chunks))
 
     def abort(self) -> None:
@@ -33,7 +33,7 @@ class MemoryCheckpoint:
         return MemoryCheckpointStream()
 
     def discard(self, handle: StreamStateHandle) -> None:
-        """Nothing to be deleted: the handle carries the bytes."""
+        """Do nothing: the handle contains the bytes."""
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``."""
@@ -44,5 +44,5 @@ class MemoryCheckpoint:
         return data
 
     def describe(self, handle: StreamStateHandle) -> str:
-        """Return what a message calls the bytes."""
+        """Return a name for the bytes in messages."""
         return f"checkpoint in memory, {handle.size_bytes} bytes"

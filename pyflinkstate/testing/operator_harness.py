@@ -1,7 +1,7 @@
-"""One subtask of an operator with state, without Spark: the real operator, backend and subtask.
+"""One subtask of a stateful operator, without Spark: the real operator, backend and subtask.
 
-What a state slot does with frames, a harness does with single records: it fires timers that are due, has
-the subtask process the record, advances the watermark. So what is tested is what runs in a job.
+A harness does with single records what a state slot does with frames: it fires the timers that are due, lets
+the subtask process the record, and advances the watermark. So a test runs the same code as a job.
 """
 
 from __future__ import annotations
@@ -45,24 +45,23 @@ H = TypeVar("H", bound="OperatorHarness")
 
 
 class OperatorHarness(WithOutput):
-    """One subtask, open and ready for records; the classes derived from it say of which kind.
+    """One subtask, open and ready for records; its subclasses are for the different kinds of operators.
 
     Args:
-        function: of the user, or an operator such as that of windows. It is used as it is, not copied.
-        inputs: how records of each input find their keys.
-        name: the operator's, in messages. Default: that of the function's class.
-        output_type: what results are checked against. Default: they may be anything.
-        state_backend: where state lives.
-        clock: the time of the machine: processing time, and what time to live goes by. Default: its own,
-            at 0 ms.
-        parallelism: how many subtasks there would be.
-        subtask: which of them this is, from 0.
-        max_parallelism: the number of key groups. Default: the restored one, else 128.
-        restore: what the subtasks of an earlier run wrote, in order; or a part of :func:`split`, which also
-            says parallelism and subtask.
+        function: a user function, or an operator such as a window operator. It is used as it is, not copied.
+        inputs: the inputs, with the key selectors of their records.
+        name: the name of the operator in messages. Default: that of the function's class.
+        output_type: the type against which results are checked. Default: no check.
+        state_backend: keeps the state.
+        clock: the processing time, also for time to live. Default: its own clock, at 0 ms.
+        parallelism: the number of subtasks that the operator would have.
+        subtask: the index of this one, from 0.
+        max_parallelism: the number of key groups. Default: that of the restored snapshot, or 128.
+        restore: the snapshots of an earlier operator's subtasks, in order; or a part from :func:`split`,
+            which also determines parallelism and subtask.
 
     Raises:
-        ParallelismError: parallelism and max parallelism do not fit.
+        ParallelismError: the parallelism is greater than the max parallelism, or one is out of bounds.
         UserFunctionError: the function raised while it was opened.
     """
 
@@ -100,15 +99,15 @@ class OperatorHarness(WithOutput):
     # --- records and time ------------------------------------------------------------------------------
 
     def process_watermark(self, timestamp: int) -> list[Record]:
-        """Advance the watermark of every input; return the values of what that gave.
+        """Advance the watermark of every input; return the values of the results.
 
-        One that is not later than the last changes nothing: a watermark never goes back.
+        A watermark that is not later than the last one changes nothing, as watermarks never go back.
         """
         results = [self._advance(number, timestamp) for number in range(len(self._split))]
         return [value for values in results for value in values]
 
     def set_processing_time(self, now_ms: int) -> list[Record]:
-        """Set the clock, in ms since 1970, and fire the timers that are due; return what they gave."""
+        """Set the clock, in ms since 1970, and fire the timers that are due; return their results."""
         self.clock.now_ms = now_ms
         return self._fire_timers()
 
@@ -117,7 +116,7 @@ class OperatorHarness(WithOutput):
         return self.clock.now_ms
 
     def get_watermark(self) -> int:
-        """Return where event time stands."""
+        """Return the watermark of the operator."""
         return self.subtask.watermark
 
     def _process(self, number: int, value: Record, timestamp: int | None) -> list[Record]:
@@ -162,10 +161,10 @@ class OperatorHarness(WithOutput):
     # --- state -----------------------------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: int | None = None, timestamp: int | None = None) -> OperatorSnapshot:
-        """Take a snapshot, written to memory.
+        """Take a snapshot, which is written to memory.
 
         Args:
-            checkpoint_id: of the checkpoint. Default: one more than the last.
+            checkpoint_id: the id of the checkpoint. Default: one more than the last.
             timestamp: when the checkpoint was triggered, in ms since 1970. Default: the clock's time.
         """
         self._checkpoints = self._checkpoints + 1 if checkpoint_id is None else checkpoint_id
@@ -175,23 +174,23 @@ class OperatorHarness(WithOutput):
         return OperatorSnapshot(state, self._checkpoints, self.get_watermark(), self._part.max_parallelism)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Tell the function that a checkpoint is complete, if it is a ``CheckpointListener``."""
+        """Notify the function that a checkpoint is complete, if it is a ``CheckpointListener``."""
         self.subtask.checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell the function that a checkpoint was given up, if it is a ``CheckpointListener``."""
+        """Notify the function that a checkpoint was aborted, if it is a ``CheckpointListener``."""
         self.subtask.checkpoint_aborted(checkpoint_id)
 
     def num_keyed_state_entries(self) -> int:
-        """Return the number of entries over all keyed states; also expired ones that are still there."""
+        """Return the number of entries in all keyed states, including expired ones that still exist."""
         return self.backend.num_key_value_state_entries()
 
     def num_event_time_timers(self) -> int:
-        """Return the number of timers by event time that have not fired."""
+        """Return the number of event-time timers that have not fired."""
         return self._num_timers("event_")
 
     def num_processing_time_timers(self) -> int:
-        """Return the number of timers by processing time that have not fired."""
+        """Return the number of processing-time timers that have not fired."""
         return self._num_timers("processing_")
 
     def _num_timers(self, kind: str) -> int:
@@ -199,7 +198,7 @@ class OperatorHarness(WithOutput):
         return sum(len(queue) for name, queue in queues if name.startswith(f"{TIMER_STATE_PREFIX}/{kind}"))
 
     def metrics(self) -> MetricValues:
-        """Return what the function's metrics stand at, by name."""
+        """Return the present values of the function's metrics, by name."""
         return self.subtask.metrics()
 
     # --- beginning and end -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What comes out of an operator under test, in its order."""
+"""The output of an operator under test, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StreamRecord:
 
     Attributes:
         value: the result itself.
-        timestamp: its event time in ms since 1970; None without one.
+        timestamp: its event time in ms since 1970, or None.
     """
 
     value: Record
@@ -29,36 +29,36 @@ class Watermark:
     """A watermark that the operator has passed on (Flink: ``Watermark``).
 
     Attributes:
-        timestamp: nothing up to it is to come, in ms since 1970.
+        timestamp: no more records up to this time will come, in ms since 1970.
     """
 
     timestamp: int
 
 
 class CollectedOutput:
-    """Everything that an operator gave so far."""
+    """Everything that an operator has emitted so far."""
 
     def __init__(self) -> None:
         self.main: list[StreamRecord | Watermark] = []
         self.side: dict[str, list[StreamRecord]] = {}
 
     def add(self, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
-        """Take results of the main output."""
+        """Add results of the main output."""
         self.main.extend(map(StreamRecord, values, timestamps))
 
     def add_side(self, tag_id: str, values: Iterable[Record], timestamps: Iterable[int | None]) -> None:
-        """Take results of a side output."""
+        """Add results of a side output."""
         self.side.setdefault(tag_id, []).extend(map(StreamRecord, values, timestamps))
 
 
 class WithOutput:
-    """What all harnesses tell of their operator's output."""
+    """What all harnesses have in common: access to the operator's output."""
 
     def __init__(self) -> None:
         self._collected = CollectedOutput()
 
     def get_output(self) -> list[StreamRecord | Watermark]:
-        """Return all results and watermarks of the main output so far, in their order."""
+        """Return all results and watermarks of the main output so far, in order."""
         return list(self._collected.main)
 
     def extract_output_values(self) -> list[Record]:
@@ -66,10 +66,10 @@ class WithOutput:
         return [item.value for item in self._collected.main if isinstance(item, StreamRecord)]
 
     def get_side_output(self, output_tag: OutputTag) -> list[StreamRecord]:
-        """Return all results of a side output so far; none where the tag was never used.
+        """Return all results of a side output so far, or none if the tag was never used.
 
         Raises:
-            BadRecordError: one does not fit the tag's type.
+            BadRecordError: a result does not fit the tag's type.
         """
         checked = CheckedOutput(f"side output {output_tag.tag_id}", output_tag.type_info)
         return [

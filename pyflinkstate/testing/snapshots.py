@@ -1,4 +1,4 @@
-"""Snapshots of operators under test, and who restores what of them."""
+"""Snapshots of operators under test, and which subtask restores which part."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pyflinkstate.backends.operator_state import assign_state
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError
 from pyflinkstate.runtime.wire import NO_WATERMARK
 
-#: The number of key groups where nobody says another.
+#: The default number of key groups.
 DEFAULT_MAX_PARALLELISM = 128
 
 
 @attrs.frozen
 class OperatorSnapshot:
-    """All that one subtask has written, kept in memory.
+    """The snapshot of one subtask, kept in memory.
 
     Attributes:
         state: the handles of its state.
         checkpoint_id: the checkpoint that it was written for.
-        watermark: where event time stood.
+        watermark: the watermark at the snapshot.
         max_parallelism: the number of key groups.
     """
 
@@ -35,7 +35,7 @@ class OperatorSnapshot:
 
 @attrs.frozen
 class SnapshotPart:
-    """What one subtask restores; made by :func:`split`."""
+    """The part that one subtask restores; :func:`split` makes it."""
 
     assignment: StateAssignment
     subtask: int
@@ -46,30 +46,30 @@ class SnapshotPart:
 
 
 def split(snapshots: OperatorSnapshot | Sequence[OperatorSnapshot], parallelism: int) -> list[SnapshotPart]:
-    """Deal out what one or more subtasks wrote, as a job does that is restored at another parallelism.
+    """Distribute the snapshots of subtasks, as a job does that is restored at another parallelism.
 
-    Keyed state goes by key group; lists of operator state are dealt out evenly, union lists and broadcast
-    state go to all. Event time goes on from the least watermark.
+    Keyed state is assigned by key group. Lists of operator state are distributed evenly; union lists and
+    broadcast state go to all subtasks. Event time continues from the least watermark.
 
     Args:
-        snapshots: of all subtasks of the operator, in their order.
-        parallelism: how many subtasks there are to be.
+        snapshots: the snapshots of all subtasks of the operator, in order.
+        parallelism: the new number of subtasks.
 
     Returns:
-        a part for each of the new subtasks, to be given to a harness as ``restore``.
+        a part for each new subtask, to be passed to a harness as ``restore``.
 
     Raises:
         ConfigurationError: there is no snapshot.
         ParallelismError: the parallelism is less than 1, or more than the max parallelism.
-        IncompatibleCheckpointError: the snapshots have not one max parallelism.
+        IncompatibleCheckpointError: the snapshots differ in max parallelism.
     """
     written = [snapshots] if isinstance(snapshots, OperatorSnapshot) else list(snapshots)
     if not written:
-        raise ConfigurationError("there is nothing to restore: give the snapshots of all subtasks")
+        raise ConfigurationError("there is nothing to restore: pass the snapshots of all subtasks")
     max_parallelism = written[0].max_parallelism
     if {snapshot.max_parallelism for snapshot in written} != {max_parallelism}:
         raise IncompatibleCheckpointError(
-            "the snapshots differ in max parallelism: they are not of one operator"
+            "the snapshots differ in max parallelism, so they do not belong to one operator"
         )
     check_parallelism(parallelism, max_parallelism)
     states = [snapshot.state for snapshot in written]
@@ -87,7 +87,7 @@ def part_to_restore(
     subtask: int,
     max_parallelism: int | None,
 ) -> SnapshotPart:
-    """Return what a harness restores, empty where there is nothing; errors as of :func:`split`."""
+    """Return the part that a harness restores, which may be empty; errors are those of :func:`split`."""
     if isinstance(restore, SnapshotPart):
         part = restore
     elif restore:
@@ -106,5 +106,7 @@ def part_to_restore(
 
 def _checked(subtask: int, parallelism: int) -> int:
     if not 0 <= subtask < parallelism:
-        raise ConfigurationError(f"of {parallelism} subtasks none is number {subtask}: they count from 0")
+        raise ConfigurationError(
+            f"there is no subtask {subtask} among {parallelism} subtasks, which count from 0"
+        )
     return subtask

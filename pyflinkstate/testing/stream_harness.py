@@ -1,4 +1,4 @@
-"""A harness for whatever a call on a stream makes, such as windows or ``reduce``."""
+"""A harness for operators that calls on streams make, such as windows or ``reduce``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pyflinkstate.testing.harnesses import (
 
 
 class _NoEnvironment:
-    """What streams ask of their environment while a program is put together; runs nothing."""
+    """The environment of the streams that ``build`` makes; it runs nothing."""
 
     def __init__(self) -> None:
         self._config = ExecutionConfig(EnvironmentSettings(self.get_parallelism))
@@ -52,18 +52,18 @@ class _NoEnvironment:
 
 
 def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
-    """Return the harness of the operator that ``build`` puts on the stream that it is given.
+    """Return a harness for the operator that ``build`` adds to a stream.
 
     Args:
-        build: called with a stream without keys, or with as many as it has parameters; returns the stream
-            behind one operator with state, or behind any number of operators without.
-        **options: of the harness: see :class:`OperatorHarness` and :class:`OneInputOperatorHarness`.
+        build: called with one stream without keys for each of its parameters; returns the stream after one
+            stateful operator, or after any number of stateless ones.
+        **options: options of the harness; see :class:`OperatorHarness` and :class:`OneInputOperatorHarness`.
 
     Returns:
-        the harness of that kind of operator. ``output_type`` and the name are those of the stream.
+        a harness for that kind of operator, with the ``output_type`` and the name of the stream.
 
     Raises:
-        ConfigurationError: there is none, or more than one, and one of them has state.
+        ConfigurationError: there is no operator, or a stateful operator is not the only one.
 
     >>> harness = harness_of(lambda words: words.map(lambda word: (word, 1)).filter(lambda pair: pair[0]))
     >>> harness.process_element("a"), harness.process_element("")
@@ -81,7 +81,7 @@ def harness_of(build: Callable[..., DataStream], **options: Any) -> Any:
     if isinstance(node, ChainNode):
         return OneInputOperatorHarness(*_chain(node), **options)
     raise ConfigurationError(
-        f"harness_of() needs a function that puts an operator on a stream and returns the stream behind it; "
+        f"harness_of() needs a function that adds an operator to a stream and returns the resulting stream; "
         f"it returned {built!r}"
     )
 
@@ -105,7 +105,7 @@ def _check_first(node: Node) -> None:
         node = node.parent
     if not isinstance(node, SourceNode):
         raise ConfigurationError(
-            f"a harness runs one operator with state, and before it is {node.name!r}: make a harness for each"
+            f"a harness runs one stateful operator, but {node.name!r} is before it: make a harness for each"
         )
 
 

@@ -101,8 +101,8 @@ class TestTheType:
         [
             (["a"], "not 1 names"),
             (["a", "b", "c"], "not 3 names"),
-            (["a", "a"], "different name"),
-            (["a", 1], "name each"),
+            (["a", "a"], "a name of its own"),
+            (["a", 1], "a name of its own"),
         ],
         ids=repr,
     )

@@ -179,7 +179,7 @@ def test_what_is_no_shared_file_is_not_deleted_whoever_says_so(
     checkpoint: Checkpoint, tmp_path: Path, paths: list[str]
 ) -> None:
     before = tree(tmp_path)
-    with pytest.raises(CorruptCheckpointError, match="no shared file of a job"):
+    with pytest.raises(CorruptCheckpointError, match="not a shared file of a job"):
         checkpoint.storage.discard_shared(JOB, paths)
     assert tree(tmp_path) == before
 
@@ -283,7 +283,7 @@ def test_a_checkpoint_in_the_folder_of_another_is_refused(
     """It would be deleted, and others with it, in the name of another job."""
     magic, version, content, _ = head_of(checkpoint.files["_metadata"])
     write(checkpoint, {"_metadata": encode_head(magic, version, {**content, **changes})})
-    with pytest.raises(CorruptCheckpointError, match="lies in another's folder"):
+    with pytest.raises(CorruptCheckpointError, match="is in another's folder"):
         checkpoint.restore()
 
 

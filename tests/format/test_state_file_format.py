@@ -184,7 +184,7 @@ class TestTypesInTheHead:
         ids=repr,
     )
     def test_a_type_that_is_unknown_is_of_another_release(self, spec):
-        with pytest.raises(IncompatibleCheckpointError, match="a type unknown here"):
+        with pytest.raises(IncompatibleCheckpointError, match="a type that this release does not know"):
             type_from_json(spec)
 
     def test_a_type_of_the_users_own_making_is_refused(self):

@@ -180,7 +180,7 @@ def test_a_result_of_none_is_refused_and_the_old_value_stays(everywhere):
     """Or there would be an entry without a value."""
     nothing = everywhere.state(ReducingStateDescriptor("nothing", lambda old, new: None))
     nothing.add(1)
-    with pytest.raises(StateValueError, match="the reduce function's result: None"):
+    with pytest.raises(StateValueError, match="the reduce function returned None"):
         nothing.add(2)
     assert nothing.get() == 1
 
@@ -240,7 +240,7 @@ def test_a1_an_accumulator_that_is_forgotten_to_be_returned_is_refused(everywher
             super().add(value, accumulator)
 
     state = everywhere.state(AggregatingStateDescriptor("mean", Forgetful()))
-    with pytest.raises(StateValueError, match="the accumulator: None"):
+    with pytest.raises(StateValueError, match="the aggregate function returned None"):
         state.add(7)
     assert everywhere.entries() == 0
 

@@ -58,7 +58,7 @@ def test_l2_none_cannot_be_added(everywhere, visits):
 @pytest.mark.parametrize("method", ["add_all", "update"])
 @pytest.mark.parametrize("values", [None, 1, "ab", b"ab", object()], ids=lambda value: type(value).__name__)
 def test_l3_add_all_and_update_take_a_list(everywhere, visits, method, values):
-    with pytest.raises(StateValueError, match="a list of values is"):
+    with pytest.raises(StateValueError, match="only a list of values can be"):
         getattr(visits, method)(values)
     assert everywhere.entries() == 0
     visits.add(1)

@@ -50,7 +50,7 @@ class TestConcurrentModification:
             iterator = iter(getattr(state, view)())
             next(iterator)
             change(state)
-            with pytest.raises(ConcurrentModificationError, match="added or removed while it was iterated"):
+            with pytest.raises(ConcurrentModificationError, match="added or removed during iteration"):
                 next(iterator)
 
         counts.run(iterate)

@@ -98,7 +98,7 @@ class TestNames:
         assert restarted.state(ValueStateDescriptor(name + "2", LONG)).value() == 2
 
     def test_g6_names_of_timers_are_kept_for_timers(self, everywhere):
-        with pytest.raises(StateRegistrationError, match="kept for timers"):
+        with pytest.raises(StateRegistrationError, match="belong to timers"):
             everywhere.state(ValueStateDescriptor("_timer_state/event_timers")).value()
 
     @pytest.mark.parametrize("thing", ["spend", None, LONG, ValueStateDescriptor], ids=repr)

@@ -117,7 +117,7 @@ def test_adding_or_removing_while_iterating_is_an_error(state, view, change):
     iterator = iter(getattr(state, view)())
     next(iterator)
     state.put("d", 4) if change == "put" else state.remove("b")
-    with pytest.raises(ConcurrentModificationError, match="added or removed while it was iterated over"):
+    with pytest.raises(ConcurrentModificationError, match="added or removed during iteration"):
         next(iterator)
 
 

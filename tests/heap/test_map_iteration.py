@@ -62,7 +62,9 @@ class TestFailFast:
         for _ in range(given_before):
             next(running)
         change(any_map)
-        with pytest.raises(ConcurrentModificationError, match="a key was added or removed during iteration"):
+        with pytest.raises(
+            ConcurrentModificationError, match="a key was added to or removed from the state during iteration"
+        ):
             next(running)
 
     @pytest.mark.parametrize(

@@ -55,6 +55,6 @@ def test_the_record_under_way_is_known_when_the_function_fails() -> None:
 def test_columns_must_have_one_length() -> None:
     loop = RecordLoop(KeyContext())
     loop.run(([0], ("a",), [1]), lambda value, context: None, None, [])
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="differ in length"):
         loop.run(([0, 0], ("a",), [1]), lambda value, context: None, None, [])
     assert loop.under_way(("a",), [1]) == [None, None]

@@ -64,7 +64,7 @@ def run_of(runner: LocalRunner, storage: CheckpointStorage, out: list[Any], rest
 
 
 def test_an_epoch_whose_thread_ends_without_a_word_is_an_error(storage: CheckpointStorage) -> None:
-    with pytest.raises(SparkJobError, match="ended without a word"):
+    with pytest.raises(SparkJobError, match="ended without a result"):
         run_of(SilentRunner(1), storage, [], restarts=0).run()
 
 
@@ -100,7 +100,7 @@ def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointStora
 
 
 def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
-    return SparkJobError("it ended without a word") if runner.cancelled else None
+    return SparkJobError("it ended without a result") if runner.cancelled else None
 
 
 def test_a_control_server_that_has_ended_is_an_error(

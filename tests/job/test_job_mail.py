@@ -92,7 +92,7 @@ class TestRestartDelay:
         request.done.add_done_callback(lambda _: seen.append(list(run.clock.slept)))
         list(run_with(run, lambda job: job.request_savepoint(request)).run())
         assert isinstance(request.done.exception(0), CheckpointError)
-        assert "waits for its restart" in str(request.done.exception(0))
+        assert "is waiting to restart" in str(request.done.exception(0))
         assert seen == [[]], "before the delay has passed"
         assert out == list(range(10))
 

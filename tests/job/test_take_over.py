@@ -592,7 +592,7 @@ def test_an_older_run_that_goes_on_late_leaves_the_newer_claim(storage: Checkpoi
 def test_metadata_with_runs_that_are_none_is_damaged(storage: CheckpointStorage) -> None:
     storage.begin(JOB, 1)
     storage.complete(metadata(1, JOB, runs=(("../../etc", 0),)))
-    with pytest.raises(CorruptCheckpointError, match="are no runs"):
+    with pytest.raises(CorruptCheckpointError, match="is not a list of runs"):
         storage.load(storage.uri_of(JOB, 1))
 
 

@@ -305,7 +305,7 @@ def test_a_decimal_of_any_size_is_hashed_as_it_is():
 
 @pytest.mark.parametrize("key_type", [PAIR, Types.PICKLED_BYTE_ARRAY()], ids=str)
 def test_a_list_is_no_key_and_the_message_says_what_to_do(key_type):
-    with pytest.raises(InvalidKeyError, match=r"invalid key \['a', 1\]: a list .* make it a tuple"):
+    with pytest.raises(InvalidKeyError, match=r"invalid key \['a', 1\]: a list .* use a tuple"):
         KeyHasher(key_type).check(["a", 1])
 
 

@@ -107,7 +107,7 @@ def test_another_field_of_a_plain_value_is_refused_at_the_second_record(func: An
 
 @pytest.mark.parametrize("position", [1.0, None, True, (1,)])
 def test_a_position_is_an_index_or_a_name(position: Any) -> None:
-    with pytest.raises(ConfigurationError, match="take the index of a field"):
+    with pytest.raises(ConfigurationError, match="take the index"):
         check_position(position)
 
 

@@ -160,7 +160,7 @@ class TestMergingWindowSet:
         windows = MergingWindowSet(Wrong(1), Stored())
         windows.add_window(window(0, 3), never)
         windows.add_window(window(20, 23), never)
-        with pytest.raises(ConfigurationError, match="may merge just those"):
+        with pytest.raises(ConfigurationError, match="may merge only those"):
             windows.add_window(window(1, 2), never)
 
 

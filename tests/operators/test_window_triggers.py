@@ -244,7 +244,7 @@ class TestTriggerContext:
             EventTimeSessionWindows.with_gap(10), trigger=Valued(ValueStateDescriptor("one"))
         )
         harness.process("a", 1, 0)
-        with pytest.raises(ConfigurationError, match=r"Valued.*can be merged"):
+        with pytest.raises(ConfigurationError, match=r"Valued.*cannot be merged"):
             harness.process("a", 2, 5)
 
     def test_timers_that_a_trigger_leaves_of_merged_windows_do_nothing(self):

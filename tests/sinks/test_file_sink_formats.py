@@ -412,7 +412,7 @@ class TestParquet:
         assert rows_of(file) == records
 
     def test_tuples_need_columns(self, tmp_path: Path) -> None:
-        with pytest.raises(BadRecordError, match="given columns"):
+        with pytest.raises(BadRecordError, match="needs columns"):
             write(made(tmp_path, "parquet"), 1, [(1, "a")])
 
     @pytest.mark.parametrize("place", [0, RECORDS_PER_WRITE])

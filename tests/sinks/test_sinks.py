@@ -341,7 +341,7 @@ def test_a_directory_that_cannot_be_written_is_a_sink_error(tmp_path: Path) -> N
     sink = FileSink(str(tmp_path / "file" / "out"))
     with pytest.raises(SinkError, match="cannot use"):
         sink.open(JOB, None)
-    with pytest.raises(SinkError, match="it is not open"):
+    with pytest.raises(SinkError, match="the sink is not open"):
         write(sink, 1, ["a"])
 
 

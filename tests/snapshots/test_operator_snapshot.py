@@ -404,5 +404,5 @@ def test_the_compression_is_that_of_keyed_and_of_operator_state(folder: Checkpoi
 
 @pytest.mark.parametrize("name", ["gzip", "ZSTD", "", 3, ["zstd"]], ids=repr)
 def test_a_compression_that_there_is_not_is_refused(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="choose 'zstd', 'lz4' or None"):
+    with pytest.raises(ConfigurationError, match="must be 'zstd', 'lz4' or None"):
         HashMapStateBackend(snapshot_compression=name)

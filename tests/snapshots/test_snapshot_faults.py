@@ -114,7 +114,7 @@ class TestDamage:
                 restore([altered(handle, data[:start] + data[start + 7 :])], STRING)
 
     def test_a_file_of_another_kind_is_found(self, handle):
-        with pytest.raises(CorruptCheckpointError, match="does not begin as a file of this kind does"):
+        with pytest.raises(CorruptCheckpointError, match="does not begin like a file of this kind"):
             restore([altered(handle, b"PAR1" * 1000)], STRING)
 
     def test_damage_in_key_groups_of_other_subtasks_is_not_looked_at(self, handle):

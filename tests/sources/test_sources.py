@@ -256,7 +256,7 @@ def test_an_offset_that_has_been_cut_off_is_refused(folder: Path) -> None:
     source = DirectorySource(str(folder), JsonFormat())
     end = next(epochs(source)).end
     for seen in (end["seen"][:-4], end["seen"][:-1], "%", 7):
-        with pytest.raises(IncompatibleCheckpointError, match="the source position's list of files"):
+        with pytest.raises(IncompatibleCheckpointError, match="the list of files in the source position"):
             source.latest_offset({**end, "seen": seen}, False)
 
 

@@ -194,7 +194,7 @@ class TestStreaming:
         before = keyed_process_queries()
         for directory, match in [
             (None, "needs checkpoint_directory"),
-            ("s3://bucket/state", "does not reach"),
+            ("s3://bucket/state", "cannot reach"),
         ]:
             with pytest.raises(errors.ConfigurationError, match=match):
                 keyed_process(
@@ -213,4 +213,4 @@ class TestStreaming:
         error = job.client.get_job_execution_result().exception(PATIENCE_S)
         assert isinstance(error, errors.InvalidKeyError)
         logged = errors_logged.get(timeout=PATIENCE_S)
-        assert logged == f"the job behind a streaming DataFrame has failed: {error}"
+        assert logged == f"the job of a streaming DataFrame has failed: {error}"

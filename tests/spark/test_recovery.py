@@ -238,7 +238,7 @@ def test_a_checkpoint_of_other_input(runs: Runs) -> None:
 
 
 def test_no_checkpoint_at_all(runs: Runs, tmp_path: Path) -> None:
-    fail_to_restore(runs, errors.CheckpointNotFoundError, "holds no completed checkpoint")
+    fail_to_restore(runs, errors.CheckpointNotFoundError, "has no completed checkpoint")
     fail_to_restore(
         runs, errors.CheckpointNotFoundError, "does not exist", restore=str(tmp_path / "nowhere" / "chk-1")
     )
@@ -247,7 +247,7 @@ def test_no_checkpoint_at_all(runs: Runs, tmp_path: Path) -> None:
 def test_a_checkpoint_without_metadata_is_none(runs: Runs) -> None:
     runs.run()
     (runs.only_checkpoint() / "_metadata").unlink()
-    fail_to_restore(runs, errors.CheckpointNotFoundError, "holds no completed checkpoint")
+    fail_to_restore(runs, errors.CheckpointNotFoundError, "has no completed checkpoint")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "altered version"])

@@ -307,13 +307,13 @@ class TestRestarts:
         streaming.fails_and_writes_nothing(errors.IncompatibleCheckpointError, match, restore=savepoint)
 
     def test_latest_is_asked_for_and_there_is_none(self, streaming: Streaming) -> None:
-        with pytest.raises(errors.CheckpointNotFoundError, match="holds no completed checkpoint"):
+        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
             streaming.run(restore="latest")
 
     def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
         env = streaming.start()
         env.enable_checkpointing(0, "s3://bucket/checkpoints?endpoint_override=127.0.0.1:1")
-        with pytest.raises(errors.ConfigurationError, match=r"s3://bucket.* name a checkpoint_location"):
+        with pytest.raises(errors.ConfigurationError, match=r"s3://bucket.* pass a checkpoint_location"):
             env.execute("sums")
 
     def test_a_location_that_cannot_be_read_ends_the_job_before_it_begins(

@@ -217,7 +217,7 @@ def test_a_torn_end_of_an_epoch_counts_as_absent_with_a_word(
     path = Path(storage.uri, JOB, "offsets", "2")
     path.write_bytes(torn)
     assert storage.read_planned(JOB) == {1: {"index": 1}}
-    assert f"{path} is cut short, and counts as absent" in caplog.text
+    assert f"{path} is truncated and is ignored" in caplog.text
     storage.write_planned(JOB, 2, {"index": 3})
     assert storage.read_planned(JOB)[2] == {"index": 3}
 

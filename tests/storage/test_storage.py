@@ -70,7 +70,7 @@ def test_a_publication_that_is_interrupted_leaves_no_completed_checkpoint(storag
 def test_a_checkpoint_is_completed_once(storage: CheckpointStorage) -> None:
     path = publish(storage, metadata())
     before = tree(path)
-    with pytest.raises(CheckpointStorageError, match="there already"):
+    with pytest.raises(CheckpointStorageError, match="already exists"):
         storage.complete(metadata(counters={}))
     assert tree(path) == before
 
@@ -302,7 +302,7 @@ def test_metadata_of_no_sense_is_a_corrupt_checkpoint(operator: dict[str, Any]) 
 def test_another_kind_of_file_is_no_metadata(storage: CheckpointStorage) -> None:
     path = publish(storage, metadata()) / "_metadata"
     path.write_bytes(b"PK\x03\x04 a zip file, in fact")
-    with pytest.raises(CorruptCheckpointError, match="does not begin as a file of this kind"):
+    with pytest.raises(CorruptCheckpointError, match="does not begin like a file of this kind"):
         storage.load(str(path.parent))
 
 

@@ -92,7 +92,7 @@ def test_local_uris_are_local_paths(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("uri", ["file:x", "file:./x", "file://host/x"])
 def test_a_local_uri_is_an_absolute_path_of_this_host(uri: str) -> None:
-    with pytest.raises(ConfigurationError, match="absolute path of this host") as caught:
+    with pytest.raises(ConfigurationError, match="absolute path on this host") as caught:
         open_file_system(uri)
     assert uri in str(caught.value)
 
@@ -151,7 +151,7 @@ def test_an_unknown_scheme_is_refused_everywhere_and_no_folder_is_made(
         DOORS[door](uri)
     message = str(caught.value)
     assert uri in message
-    assert f"{scheme_of(uri)}: is a scheme that is not known" in message
+    assert f"the scheme {scheme_of(uri)}: is not supported" in message
     assert all(f"{scheme}:" in message for scheme in KNOWN_SCHEMES)
     assert list(tmp_path.iterdir()) == []
 

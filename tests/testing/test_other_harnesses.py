@@ -391,7 +391,7 @@ class TestStreams:
         "build", [lambda stream: stream, lambda stream: None, lambda stream: stream.key_by(str)]
     )
     def test_no_operator_is_refused(self, build: Any) -> None:
-        with pytest.raises(ConfigurationError, match="puts an operator on a stream"):
+        with pytest.raises(ConfigurationError, match="adds an operator to a stream"):
             harness_of(build)
 
     def test_a_keyed_function_needs_keys(self) -> None:
@@ -399,5 +399,5 @@ class TestStreams:
             def process_element(self, value: Any, ctx: Any) -> None:
                 return None
 
-        with pytest.raises(ConfigurationError, match=r"goes after key_by\(\)"):
+        with pytest.raises(ConfigurationError, match=r"needs key_by\(\)"):
             harness_of(lambda stream: stream.process(Plain()))

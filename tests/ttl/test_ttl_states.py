@@ -443,10 +443,10 @@ def test_a_result_of_none_is_refused_with_time_to_live_too(declared_type):
     backend = make_backend()
     for descriptor in (mean, last):
         descriptor.enable_time_to_live(ttl_config())
-    with pytest.raises(StateValueError, match="the accumulator: None"):
+    with pytest.raises(StateValueError, match="the aggregate function returned None"):
         state_of(backend, mean, "k").add(1)
     state = state_of(backend, last, "k")
     state.add([1])
-    with pytest.raises(StateValueError, match="result: None"):
+    with pytest.raises(StateValueError, match="the reduce function returned None"):
         state.add([2])
     assert state.get() == [1]

@@ -119,7 +119,7 @@ def test_a_class_that_is_gone_is_an_error_that_says_what_to_do(monkeypatch, key_
     backend = restore([written(descriptor, Gone(), key_type)], key_type)
     monkeypatch.delattr(f"{__name__}.Gone")
     with pytest.raises(
-        StateMigrationError, match=r"state 's': .*AttributeError.*Gone.*keep its class where it was"
+        StateMigrationError, match=r"state 's': .*AttributeError.*Gone.*keep its class in the module"
     ):
         state_of(backend, descriptor, "k")
     with pytest.raises(StateMigrationError, match="state 's'"):
@@ -178,7 +178,7 @@ class TestOperatorState:
             patch.delattr(f"{__name__}.Gone")
             for _ in range(2):
                 with pytest.raises(
-                    StateMigrationError, match=r"operator state 's': .*keep its class where it was"
+                    StateMigrationError, match=r"operator state 's': .*keep its class in the module"
                 ):
                     made.get_list_state(descriptor)
         (found,) = made.get_list_state(descriptor)

@@ -78,7 +78,7 @@ def test_a_relay_that_rewrites_the_binding_gets_no_proof_that_its_client_takes(o
     client, server = ends(client=other)
     hello = bytearray(client.hello())
     hello[6:38] = SLOT.digest()
-    with pytest.raises(UntrustedConnectionError, match="is not who is meant"):
+    with pytest.raises(UntrustedConnectionError, match="is not the expected one"):
         client.finish(server.answer(bytes(hello)))
 
 

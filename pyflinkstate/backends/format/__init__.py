@@ -1,6 +1,6 @@
-"""What a checkpoint looks like in bytes: the files, the handles that point into them, the streams.
+"""The bytes of a checkpoint: its files, the handles that point into them, and its streams.
 
-Pure codecs: no files are opened here, and no clock is read.
+These are pure codecs: they open no files and read no clock.
 """
 
 from pyflinkstate.backends.format.arrow_stream import END_OF_STREAM, schema_message

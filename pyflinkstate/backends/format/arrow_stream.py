@@ -1,4 +1,4 @@
-"""The pieces of an Arrow IPC stream, to be written and read one by one."""
+"""The messages of an Arrow IPC stream, which are written and read one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
 
 
 def schema_message(schema: pa.Schema) -> bytes:
-    """Return the message that leads a stream."""
+    """Return the first message of a stream."""
     return bytes(schema.serialize())
 
 
@@ -19,9 +19,9 @@ def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | No
     """Return the message of one record batch.
 
     Args:
-        batch: what to write.
-        schema_size: the size of its schema's message, which a writer puts before it.
-        compression: of its buffers: zstd, lz4 or None.
+        batch: the record batch to write.
+        schema_size: the size of the schema message, which a writer puts before the batch.
+        compression: the codec for the buffers: zstd, lz4 or None.
     """
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
@@ -32,10 +32,10 @@ def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | No
 
 
 def read_batch(message: bytes | memoryview, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the record batch of a message, all of it checked: Arrow trusts the offsets in it otherwise.
+    """Return the record batch of a message after a full validation; by default Arrow trusts its offsets.
 
     Raises:
-        pa.ArrowException, OSError: the message is none, or its columns do not fit ``schema``.
+        pa.ArrowException, OSError: the bytes are not a message, or its columns do not fit ``schema``.
     """
     batch = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
     batch.validate(full=True)

@@ -1,12 +1,11 @@
-"""The frame around every head of ours: magic, format version, length, JSON, checksum.
+"""The frame around the head of each file: magic, format version, length, JSON, checksum.
 
 ::
 
-    8 bytes magic | u2 format version | u4 length of JSON | JSON (UTF-8) | u4 CRC-32 of all before
+    8 bytes magic | u2 format version | u4 length of JSON | JSON (UTF-8) | u4 CRC-32 of all bytes before
 
-All numbers are big-endian. The version leads, and the checksum covers it: a head whose version a reader does
-not know and whose checksum fits was written by another release; one whose checksum does not fit is damaged,
-as far as anybody can tell.
+All numbers are big-endian. The checksum covers the version. So if a reader does not know the version but the
+checksum is right, another release wrote the head; if the checksum is wrong, the head counts as damaged.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ def encode_head(magic: bytes, version: int, content: JsonObject) -> bytes:
 
 
 def head_size(prefix: bytes, magic: bytes, what: str) -> int:
-    """Return the size of the whole head, of which ``prefix`` is the first ``PREFIX_SIZE`` bytes.
+    """Return the size of the whole head, whose first ``PREFIX_SIZE`` bytes are ``prefix``.
 
     Raises:
         CorruptCheckpointError: these are not the first bytes of such a head.
     """
     if len(prefix) < PREFIX_SIZE or prefix[:8] != magic:
         raise CorruptCheckpointError(
-            f"{what} is damaged: it does not begin as a file of this kind does", file=what
+            f"{what} is damaged: it does not begin like a file of this kind", file=what
         )
     _, _, length = _PREFIX.unpack(prefix[:PREFIX_SIZE])
     return PREFIX_SIZE + int(length) + _CHECKSUM.size
@@ -59,8 +58,8 @@ def decode_head(head: bytes, magic: bytes, versions: Collection[int], what: str)
     """Return the content of a whole head.
 
     Raises:
-        CorruptCheckpointError: it is no such head, or not as it was written.
-        IncompatibleCheckpointError: it is as it was written, and its format version is none of ``versions``.
+        CorruptCheckpointError: the bytes are not such a head, or were altered.
+        IncompatibleCheckpointError: the head is intact, but its format version is not in ``versions``.
     """
     size = head_size(head, magic, what)
     version = version_of(head)
@@ -83,7 +82,7 @@ def _on_version(version: int, versions: Collection[int]) -> str:
 
 
 def _check_whole(head: bytes, size: int, what: str, on_version: str) -> None:
-    """Check that a head is as it was written; ``on_version`` is said of one whose version is unknown."""
+    """Check that a head is intact; ``on_version`` is added to the error if the version is unknown."""
     hint = f". It{on_version}" if on_version else ""
     if len(head) < size:
         raise CorruptCheckpointError(f"{what} is damaged: it is truncated{hint}", file=what)
@@ -92,7 +91,7 @@ def _check_whole(head: bytes, size: int, what: str, on_version: str) -> None:
         raise CorruptCheckpointError(f"{what} is damaged: its head was altered{hint}", file=what)
 
 
-#: What reading bytes that nobody of ours wrote may end with, once their checksum is right.
+#: The errors that reading can raise if foreign bytes have the right checksum.
 _NONSENSE = (
     pa.ArrowException,
     ArithmeticError,
@@ -108,10 +107,10 @@ _NONSENSE = (
 
 @contextmanager
 def making_sense(what: str) -> Iterator[None]:
-    """Have what is read inside make sense; a checksum does not say who wrote the bytes.
+    """Turn the errors of reading nonsense into one error; a checksum does not tell who wrote the bytes.
 
     Raises:
-        CorruptCheckpointError: it does not. ``what`` is the file.
+        CorruptCheckpointError: the content does not make sense. ``what`` names the file.
     """
     try:
         yield
@@ -131,9 +130,9 @@ def _nonsense(what: str, error: Exception) -> CorruptCheckpointError:
 
 
 def as_name(name: Any) -> str:
-    """Return what a head calls a state; raises ``TypeError`` if that is no name."""
+    """Return the name of a state in a head; raise ``TypeError`` if it is not a text."""
     if not isinstance(name, str):
-        raise TypeError(f"{str(name)[:50]} is no name of a state")
+        raise TypeError(f"{str(name)[:50]}  is not the name of a state")
     return name
 
 
@@ -144,6 +143,6 @@ def version_of(head: bytes) -> int:
 
 
 def check_section(data: bytes | memoryview, checksum: int, what: str) -> None:
-    """Raise ``CorruptCheckpointError`` unless ``data`` are the bytes that were written."""
+    """Raise ``CorruptCheckpointError`` unless ``data`` has this checksum."""
     if zlib.crc32(data) != checksum:
         raise CorruptCheckpointError(f"{what} is damaged: its bytes were altered", file=what)

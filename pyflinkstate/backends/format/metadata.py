@@ -1,7 +1,7 @@
 """``_metadata``: what makes a folder of state files a completed checkpoint.
 
-One head (see :mod:`pyflinkstate.backends.format.framing`) with everything in it as JSON; state small
-enough to be inlined is in there as base64. The file is never unpickled.
+The file is one head (see :mod:`pyflinkstate.backends.format.framing`) that holds everything as JSON; state
+that is small enough is inlined as base64. The file is never unpickled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAGIC = b"PFSCHKPT"
 VERSION = 4
 READABLE_VERSIONS = frozenset({1, 2, 3, VERSION})
 
-#: The version of the hash of keys, where a handle has none.
+#: The version of the key hash if a handle has none.
 FIRST_KEY_HASH = 1
 
 
@@ -57,17 +57,17 @@ class CheckpointMetadata:
     """A completed checkpoint.
 
     Attributes:
-        checkpoint_id: counts from 1 within a job, over restarts and restores.
+        checkpoint_id: counts from 1 within a job, and goes on over restarts and restores.
         job_id: 32 hexadecimal digits, the folder's name.
-        job_name: what the program calls the job.
-        epoch: the last epoch that is in the state.
-        source_position: where the source goes on, as the source wrote it (JSON).
+        job_name: the name that the program gave the job.
+        epoch: the last epoch whose records are in the state.
+        source_position: the position from which the source continues, in the source's own form (JSON).
         counters: record counts up to this epoch.
         timestamp_ms: when the checkpoint was triggered, since 1970.
         operators: their state.
-        watermarks: where event time stood, by the ids of assigners and operators, in ms since 1970.
-        runs: the runs of the job that led here, oldest first: the id of each, and the epoch that it began
-            after. Empty where the writer did not know of runs.
+        watermarks: the watermarks by the ids of assigners and operators, in ms since 1970.
+        runs: the runs of the job that led here, oldest first, each with its id and the epoch after which it
+            began. Empty if the writer did not know about runs.
     """
 
     checkpoint_id: int
@@ -82,7 +82,7 @@ class CheckpointMetadata:
     runs: tuple[tuple[str, int], ...] = ()
 
     def operator(self, operator_id: str) -> OperatorState | None:
-        """Return the state of an operator, or None where the checkpoint has none of it."""
+        """Return the state of an operator, or None if the checkpoint has none."""
         return next((state for state in self.operators if state.operator_id == operator_id), None)
 
     def encode(self) -> bytes:
@@ -123,16 +123,16 @@ class CheckpointMetadata:
 
 
 def _check(metadata: CheckpointMetadata) -> None:
-    """What is in a file may lead to other folders, or to numbers that nobody can count to."""
+    """Refuse what would lead to other folders, and numbers that are absurdly large."""
     if not is_job_id(metadata.job_id):
-        raise ValueError(f"{metadata.job_id!r} is no job's id")
+        raise ValueError(f"{metadata.job_id!r} is not the id of a job")
     for name in ("checkpoint_id", "epoch", "timestamp_ms"):
         _whole(getattr(metadata, name), name)
     for name in ("counters", "watermarks"):
         for value in getattr(metadata, name).values():
             _whole(value, name, -(2**63))
     if not isinstance(metadata.job_name, str):
-        raise TypeError(f"{metadata.job_name!r} is no job's name")
+        raise TypeError(f"{metadata.job_name!r} is not the name of a job")
 
 
 def _whole(value: Json, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -168,7 +168,7 @@ def _subtask_to_json(state: OperatorSubtaskState) -> JsonObject:
 
 
 def _subtasks_from_json(content: JsonObject) -> tuple[OperatorSubtaskState, ...]:
-    if "handles" in content:  # version 1 knew managed keyed state alone
+    if "handles" in content:  # version 1 had only managed keyed state
         return tuple(OperatorSubtaskState(_keyed_from_json(handle)) for handle in content["handles"])
     return tuple(map(_subtask_from_json, content["subtasks"]))
 
@@ -287,7 +287,7 @@ def _stream_from_json(content: JsonObject) -> StreamStateHandle:
     path = content["path"]
     if not is_state_path(path):
         raise ValueError(
-            f"the path {str(path)[:100]!r} leads out of the checkpoint, or is that of no state file: nothing "
-            f"is read or deleted there"
+            f"the path {str(path)[:100]!r} leads out of the checkpoint, or is not that of a state file: "
+            f"nothing is read or deleted there"
         )
     return FileStateHandle(path, _whole(content["size_bytes"], "a size"))

@@ -5,8 +5,8 @@
     head | state 1: schema, one record batch, end of stream | state 2 ...
 
 As in the state file, each state is one Arrow stream, and its batch is a section of its own. A list state
-has a column ``value``, a broadcast state ``key`` and ``value``. Version 1, where a ``FLOAT`` had 32 bits, is
-read.
+has a column ``value``, a broadcast state has ``key`` and ``value``. Version 1, in which a ``FLOAT`` had 32
+bits, can still be read.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def encode_metas(metas: list[RegisteredOperatorStateMeta]) -> bytes:
 
 
 def float_type_of(head: bytes) -> pa.DataType:
-    """Return what ``FLOAT`` numbers of a file have."""
+    """Return the Arrow type of the ``FLOAT`` numbers in a file."""
     return NARROW_FLOAT if version_of(head) < VERSION else WIDE_FLOAT
 
 
 def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
-    """Return the states that :func:`encode_metas` was given."""
+    """Return the states that were passed to :func:`encode_metas`."""
     content = decode_head(head, OPERATOR_FILE_MAGIC, OPERATOR_FILE_VERSIONS, what)
     with making_sense(what):
         return [_meta_from_json(state) for state in content["states"]]
@@ -65,7 +65,7 @@ def decode_metas(head: bytes, what: str) -> list[RegisteredOperatorStateMeta]:
 def _meta_from_json(state: JsonObject) -> RegisteredOperatorStateMeta:
     mode, stored_type = OperatorStateMode(state["mode"]), type_from_json(state["type"])
     if not isinstance(stored_type, MapTypeInfo if mode is OperatorStateMode.BROADCAST else ListTypeInfo):
-        raise TypeError(f"a {mode.value} state is no {stored_type}")
+        raise TypeError(f"a {mode.value} state is not a {stored_type}")
     return RegisteredOperatorStateMeta(as_name(state["name"]), mode, stored_type)
 
 
@@ -95,10 +95,10 @@ class OperatorStateCodec:
         )
 
     def decode(self, section: bytes, checksum: int, what: str) -> tuple[list[StateValue], ...]:
-        """Return the columns that ``encode`` was given.
+        """Return the columns that were passed to ``encode``.
 
         Raises:
-            CorruptCheckpointError: the bytes are not those that were written.
+            CorruptCheckpointError: the bytes were altered.
         """
         check_section(section, checksum, what)
         with making_sense(what):

@@ -1,10 +1,10 @@
-"""What the names in a checkpoint look like. A file that was tampered with may hold any other."""
+"""The form of the names in a checkpoint. A file that was tampered with may contain any other name."""
 
 from __future__ import annotations
 
 import re
 
-#: What leads the path of a file in the job's ``shared`` folder, seen from the folder of its checkpoint.
+#: The beginning of the path to a file in the job's ``shared`` folder, from the folder of its checkpoint.
 SHARED_PREFIX = "../shared/"
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -12,19 +12,19 @@ _FILE_NAME = re.compile(r"(\d{1,19}-)?[0-9a-f]{32}")
 
 
 def is_job_id(name: object) -> bool:
-    """Return whether ``name`` is that of a job, and so of its folder."""
+    """Return whether ``name`` can be the id of a job, which is also the name of its folder."""
     return isinstance(name, str) and _JOB_ID.fullmatch(name) is not None
 
 
 def is_file_name(name: object) -> bool:
-    """Return whether a job could have called a state file so."""
+    """Return whether ``name`` can be the name of a state file."""
     return isinstance(name, str) and name.isascii() and _FILE_NAME.fullmatch(name) is not None
 
 
 def is_state_path(path: object) -> bool:
-    """Return whether ``path`` is that of a state file, seen from the folder of its checkpoint.
+    """Return whether ``path`` can lead from the folder of a checkpoint to a state file.
 
-    It is in that folder, or in the job's shared one: nothing else is ever read or deleted.
+    State files are in that folder or in the job's shared one: nothing else is ever read or deleted.
 
     >>> name = 32 * "0"
     >>> is_state_path(name), is_state_path("../shared/7-" + name), is_state_path("../../" + name)

@@ -1,4 +1,4 @@
-"""Reads the head and the sections of a file of a snapshot; the other side of ``section_writer``."""
+"""Reads the head and the sections of a snapshot file, which ``section_writer`` wrote."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pyflinkstate.backends.format.streams import StateReader
 
 
 def read_head(reader: StateReader, stream: StreamStateHandle, magic: bytes) -> bytes:
-    """Return the bytes of a file's head; see :func:`head_size` for errors."""
+    """Return the bytes of a file's head; see :func:`head_size` for the errors."""
     prefix = reader.read(stream, 0, PREFIX_SIZE)
     return reader.read(stream, 0, head_size(prefix, magic, reader.describe(stream)))
 
 
 def read_section(reader: StateReader, stream: StreamStateHandle, section: Section, what: str) -> bytes:
-    """Return the bytes of a section; raises ``CorruptCheckpointError`` if they were altered."""
+    """Return the bytes of a section; raise ``CorruptCheckpointError`` if they were altered."""
     data = reader.read(stream, section.offset, section.length)
     check_section(data, section.checksum, what)
     return data

@@ -1,4 +1,4 @@
-"""Writes one file of a snapshot and keeps track of where each section lies."""
+"""Writes one snapshot file and keeps track of where each section is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class SectionWriter:
-    """Appends to a checkpoint stream; every section can be cancelled before it begins."""
+    """Appends to a checkpoint stream; a snapshot can be cancelled before each section."""
 
     def __init__(self, stream: CheckpointStateOutputStream, cancelled: threading.Event) -> None:
         self._stream = stream
@@ -50,7 +50,7 @@ def write_file(
     cancelled: threading.Event,
     write: Callable[[SectionWriter], T],
 ) -> T:
-    """Return what ``write`` does with a new file; when it raises, nothing of the file is left."""
+    """Call ``write`` with a new file and return its result; if it raises, the file is deleted."""
     stream = streams.create()
     try:
         return write(SectionWriter(stream, cancelled))

@@ -1,4 +1,4 @@
-"""The entries of a state as columns: what backends give to, and take from, the checkpoint format."""
+"""The entries of a state as columns, the form in which backends and the checkpoint format exchange them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyflinkstate.backends.types import StateMeta
 class KeyGroupEntries:
     """The entries of one state and key group; ``namespaces`` is None for the void namespace.
 
-    In an increment ``removed`` says which entries are no longer there; their values mean nothing.
+    In an increment ``removed`` says which entries were removed; their values mean nothing.
     """
 
     key_group: int
@@ -29,11 +29,11 @@ class KeyGroupEntries:
         return len(self.keys)
 
     def entry_keys(self) -> list[Key]:
-        """Return what a state map finds each entry by."""
+        """Return the entry keys, under which a state map finds each entry."""
         return self.keys if self.namespaces is None else list(zip(self.keys, self.namespaces, strict=True))
 
     def picked(self, key_group: int, rows: list[int]) -> KeyGroupEntries:
-        """Return some of the entries, which are in ``key_group``."""
+        """Return the entries of ``rows``, which belong to ``key_group``."""
 
         def of(column: list[T]) -> list[T]:
             return [column[row] for row in rows]
@@ -48,11 +48,11 @@ class KeyGroupEntries:
 
 
 class KeyedStateSnapshot(Protocol):
-    """What one state held at one moment."""
+    """The contents of one state at one moment."""
 
     @property
     def meta(self) -> StateMeta:
-        """What is known of the state."""
+        """The name, kind and types of the state."""
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the key groups; each may be released when the next is asked for."""

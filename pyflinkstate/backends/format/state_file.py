@@ -4,15 +4,15 @@
 
     head | state 1: schema, one record batch per key group that has entries, end of stream | state 2 ...
 
-The columns are ``key``, ``namespace`` (only of state that has one) and ``value``; of a queue of timers the
-value is the timestamp. In an increment a column ``removed`` says which entries are gone. Version 1 knew
-neither namespaces nor queues, version 2 no increments, and up to version 3 a ``FLOAT`` had 32 bits; all are
-read.
+The columns are ``key``, ``namespace`` (only of state that has one) and ``value``, which for a timer is its
+timestamp. In an increment a column ``removed`` says which entries were removed. Version 1 had neither
+namespaces nor timers, version 2 had no increments, and up to version 3 a ``FLOAT`` had 32 bits; all versions
+can still be read.
 
 Each state is one Arrow IPC stream, so any Arrow reader opens it at its offset. Each record batch is
 also a section of its own, with offset and checksum in the handle, so that a subtask that restores part
-of the key groups reads just those bytes. States come one after the other, not key groups as in Flink's
-files: that way a state has its schema once, and is one readable table.
+of the key groups reads only their bytes. The file is ordered by state, where Flink's files are ordered by key
+group, so that each state has its schema once and is one readable table.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ from pyflinkstate.errors import IncompatibleCheckpointError
 STATE_FILE_MAGIC = b"PFSSTATE"
 VERSION = 4
 STATE_FILE_VERSIONS = frozenset({1, 2, 3, VERSION})
-#: From here on a ``FLOAT`` has 64 bits.
+#: From this version on a ``FLOAT`` has 64 bits.
 _WIDE_FLOATS = 4
 
-#: What a queue of timers has in the place of a state's kind (Flink: ``BackendStateType``).
+#: What a timer queue has in place of a state's kind (Flink: ``BackendStateType``).
 QUEUE_KIND = "PRIORITY_QUEUE"
 
 
 @attrs.frozen
 class StateFileHead:
-    """What leads a state file."""
+    """The head of a state file."""
 
     key_type: TypeInformation
     key_group_range: KeyGroupRange
     max_parallelism: int
     states: tuple[StateMeta, ...]
-    #: The file has just what changed, to be put on top of another one.
+    #: Whether the file has only what changed since another file, to be applied on top of it.
     is_increment: bool = False
-    #: The file was written when a ``FLOAT`` had 32 bits.
+    #: Whether the file was written when a ``FLOAT`` had 32 bits.
     has_narrow_floats: bool = False
 
     def encode(self) -> bytes:
@@ -113,7 +113,9 @@ def _meta_from_json(content: JsonObject, what: str) -> StateMeta:
     if kind == QUEUE_KIND:
         return RegisteredQueueMeta(name, namespace_type)
     if kind not in {known.value for known in StateKind}:
-        raise IncompatibleCheckpointError(f"{what} holds a state kind unknown here: {kind}", file=what)
+        raise IncompatibleCheckpointError(
+            f"{what} holds a kind of state that this release does not know: {kind}", file=what
+        )
     return RegisteredStateMeta(name, StateKind(kind), type_from_json(content["type"]), namespace_type)
 
 
@@ -141,7 +143,7 @@ class StateCodec:
     def _field(self, name: str, type_info: TypeInformation, nullable: bool = True) -> pa.Field:
         return pa.field(name, arrow_type(type_info, self.float_type), nullable=nullable)
 
-    #: What leads the state's stream; made once, as every batch needs its size.
+    #: The first message of the state's stream; made once, as every batch needs its size.
     schema_message: bytes = attrs.field(init=False, eq=False, repr=False)
 
     @schema_message.default
@@ -153,7 +155,7 @@ class StateCodec:
         return self.message(self.to_batch(entries))
 
     def message(self, batch: pa.RecordBatch) -> bytes:
-        """Return the section of a key group that is in columns already."""
+        """Return the section of a key group that is already in columns."""
         return batch_message(batch, len(self.schema_message), self.compression)
 
     def to_batch(self, entries: KeyGroupEntries) -> pa.RecordBatch:
@@ -169,10 +171,10 @@ class StateCodec:
     def decode(
         self, key_group: int, section: bytes | memoryview, checksum: int, what: str
     ) -> KeyGroupEntries:
-        """Return the entries that ``encode`` was given.
+        """Return the entries that were passed to ``encode``.
 
         Raises:
-            CorruptCheckpointError: the bytes are not those that were written.
+            CorruptCheckpointError: the bytes were altered.
         """
         check_section(section, checksum, what)
         with making_sense(what):

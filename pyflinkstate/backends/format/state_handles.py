@@ -1,4 +1,4 @@
-"""What points at stored state: passed from a subtask to the coordinator and back (Flink: ``StateObject``)."""
+"""Handles point to stored state; subtasks and the coordinator exchange them (Flink: ``StateObject``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ StreamStateHandle = FileStateHandle | ByteStreamStateHandle
 
 @attrs.frozen
 class Section:
-    """Where one key group of one state lies in a state file."""
+    """Where one key group of one state is in a state file."""
 
     offset: int
     length: int
@@ -45,12 +45,13 @@ class Section:
 class KeyGroupsStateHandle:
     """The keyed state of one subtask (Flink: ``KeyGroupsStateHandle``).
 
-    ``sections`` maps state name to key group to section; a key group without entries has none.
+    ``sections`` maps each state name to a map from key group to section; a key group without entries has
+    none.
 
-    In an incremental checkpoint the file may be older than the checkpoint: ``increments`` are what
-    changed since, in order, each of them in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
-    ``checkpoint_id`` says at which checkpoint this file was written; only such checkpoints note it.
-    ``key_hash_version`` says by which hash of keys the key groups are.
+    In an incremental checkpoint the file may be older than the checkpoint. Then ``increments`` hold what
+    changed since, in order, each in a file of its own (Flink: ``IncrementalKeyedStateHandle``).
+    ``checkpoint_id`` says at which checkpoint this file was written; only incremental checkpoints have it.
+    ``key_hash_version`` says which version of the key hash assigned the key groups.
     """
 
     key_group_range: KeyGroupRange
@@ -62,7 +63,7 @@ class KeyGroupsStateHandle:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the state, written, with all increments."""
+        """The size of the written state in bytes, with all increments."""
         return self.stream.size_bytes + sum(increment.size_bytes for increment in self.increments)
 
     def files(self) -> Iterator[FileStateHandle]:
@@ -74,7 +75,7 @@ class KeyGroupsStateHandle:
 
 @attrs.frozen
 class OperatorStateEntry:
-    """One operator state in a file. ``start`` and ``stop`` say which elements are to be restored."""
+    """One operator state in a file. Its elements from ``start`` to before ``stop`` are to be restored."""
 
     mode: OperatorStateMode
     section: Section
@@ -97,7 +98,7 @@ class OperatorStateHandle:
 
 @attrs.frozen
 class RawOperatorStateHandle:
-    """Bytes that a function wrote itself, in partitions that are dealt out on a restore."""
+    """Bytes that a function wrote itself, in partitions that a restore distributes over subtasks."""
 
     stream: StreamStateHandle
     partitions: tuple[Section, ...]
@@ -107,7 +108,7 @@ class RawOperatorStateHandle:
         return self.stream.size_bytes
 
 
-#: Under this name the sections of raw keyed state stand in a :class:`KeyGroupsStateHandle`.
+#: The name of the sections of raw keyed state in a :class:`KeyGroupsStateHandle`.
 RAW_KEYED_STATE = "raw"
 
 
@@ -122,14 +123,14 @@ class OperatorSubtaskState:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the state, written."""
+        """The size of the written state in bytes."""
         handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
         return sum(handle.size_bytes for handle in handles if handle is not None)
 
 
 @attrs.frozen
 class StateAssignment:
-    """All that one subtask restores, out of any number of files."""
+    """All that one subtask restores, from any number of files."""
 
     managed_keyed: tuple[KeyGroupsStateHandle, ...] = ()
     raw_keyed: tuple[KeyGroupsStateHandle, ...] = ()

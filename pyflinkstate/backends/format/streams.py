@@ -1,4 +1,4 @@
-"""The byte streams that snapshots go through. Declared here, implemented by ``runtime.storage``."""
+"""The byte streams that snapshots use. They are declared here and implemented in ``runtime.storage``."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pyflinkstate.backends.format.state_handles import StreamStateHandle
 
 
 class CheckpointStateOutputStream(Protocol):
-    """Takes the bytes of one subtask's snapshot."""
+    """Receives the bytes of one subtask's snapshot."""
 
     def write(self, data: bytes) -> None:
-        """Append ``data``; raises ``CheckpointStorageError``."""
+        """Append ``data``; raise ``CheckpointStorageError`` if it cannot be written."""
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Finish the stream; only now may its bytes count. Raises ``CheckpointStorageError``."""
+        """Finish the stream, whose bytes count only now; raise ``CheckpointStorageError`` if that fails."""
 
     def abort(self) -> None:
-        """Throw away what was written. Idempotent, never raises."""
+        """Discard what was written. Idempotent, and never raises."""
 
 
 class CheckpointStreamFactory(Protocol):
     """Makes the streams of one checkpoint."""
 
     def create(self) -> CheckpointStateOutputStream:
-        """Open a new stream; raises ``CheckpointStorageError``."""
+        """Open a new stream; raise ``CheckpointStorageError`` if that fails."""
 
     def discard(self, handle: StreamStateHandle) -> None:
-        """Delete what a finished stream has written; raises ``CheckpointStorageError``."""
+        """Delete what a finished stream has written; raise ``CheckpointStorageError`` if that fails."""
 
 
 class StateReader(Protocol):
@@ -41,4 +41,4 @@ class StateReader(Protocol):
         """
 
     def describe(self, handle: StreamStateHandle) -> str:
-        """Return what a message calls the file."""
+        """Return the name of the file for messages."""

@@ -1,4 +1,4 @@
-"""The heap backend: keyed state in copy-on-write maps, snapshots without stopping, restores."""
+"""The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
 from pyflinkstate.backends.heap.record_loop import RecordLoop

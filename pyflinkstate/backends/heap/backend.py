@@ -33,7 +33,7 @@ from pyflinkstate.errors import (
 
 MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
 
-#: Names that begin so belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
+#: Names with this prefix belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
 TIMER_STATE_PREFIX = "_timer_state"
 
 
@@ -49,8 +49,8 @@ class HeapKeyedStateBackend:
         key_type: the declared type of keys, or ``Types.PICKLED_BYTE_ARRAY()``.
         key_group_range: the key groups that this subtask owns.
         max_parallelism: the number of key groups in all.
-        async_snapshots: snapshots may be written while state goes on changing.
-        clock: gives the time in ms that time to live goes by.
+        async_snapshots: whether snapshots are written while state goes on changing.
+        clock: returns the time in ms by which state expires.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class HeapKeyedStateBackend:
         self.key_context = KeyContext()
         self.registered_kv_states: dict[str, StateTable] = {}
         self.registered_queues: dict[str, TimerQueue] = {}
-        #: The snapshots being written; closing the backend cancels them.
+        #: The snapshots that are being written; closing the backend cancels them.
         self.snapshots = SnapshotRegistry()
         self._tracks_changes = False
         self._hasher = KeyHasher(key_type)
         self._states: dict[str, AnyState] = {}
-        #: What is around those that expire.
+        #: The wrappers around the states that expire.
         self._ttl_states: dict[str, AnyState] = {}
 
     # --- the current key -------------------------------------------------------------------------
@@ -84,14 +84,14 @@ class HeapKeyedStateBackend:
         """Bind all states to ``key``.
 
         Raises:
-            InvalidKeyError: the key cannot be one.
+            InvalidKeyError: the value cannot be a key.
             KeyGroupRangeError: the key belongs to another subtask.
         """
         key = self._hasher.check(key)
         self.key_context.select(key, self.key_group_of(key) - self.key_group_range.start)
 
     def key_group_of(self, key: Hashable) -> int:
-        """Return the key group of ``key``; raises ``KeyGroupRangeError`` for another subtask's."""
+        """Return the key group of ``key``; raise ``KeyGroupRangeError`` if it belongs to another subtask."""
         key_group = key_group_of_hash(self._hasher.hashes([key])[0], self.max_parallelism)
         if key_group not in self.key_group_range:
             raise KeyGroupRangeError(
@@ -102,7 +102,7 @@ class HeapKeyedStateBackend:
         return key_group
 
     def get_current_key(self) -> Hashable:
-        """Return the key that states are bound to; raises ``NoCurrentKeyError`` while there is none."""
+        """Return the key that states are bound to; raise ``NoCurrentKeyError`` if there is none."""
         if self.key_context.map_index < 0:
             raise NoCurrentKeyError("no key is set")
         return self.key_context.key
@@ -112,7 +112,7 @@ class HeapKeyedStateBackend:
         self.key_context.clear()
 
     def register_key_selection_listener(self, listener: KeySelectionListener) -> None:
-        """Have ``listener`` called with each key that is selected."""
+        """Call ``listener`` with each key that is selected."""
         self.key_context.add_listener(listener)
 
     # --- states ------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class HeapKeyedStateBackend:
         namespace: Hashable = VOID_NAMESPACE,
         namespace_type: TypeInformation = VOID_NAMESPACE_TYPE,
     ) -> AnyState:
-        """Return the state of ``descriptor``, bound to ``namespace``: the same object at every call.
+        """Return the state of ``descriptor``, bound to ``namespace``; every call returns the same object.
 
         Raises:
             StateRegistrationError: the name is in use with another kind or type.
@@ -137,12 +137,12 @@ class HeapKeyedStateBackend:
     def get_or_create_keyed_state(
         self, descriptor: StateDescriptor, namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
     ) -> AnyState:
-        """Return the state of ``descriptor``, bound to whatever namespace it was bound to last."""
+        """Return the state of ``descriptor``; its namespace stays as it was."""
         if not isinstance(descriptor, StateDescriptor):
             raise StateRegistrationError(f"a state descriptor is needed, not {descriptor!r}")
         if descriptor.name.startswith(TIMER_STATE_PREFIX):
             raise StateRegistrationError(
-                f"state {descriptor.name!r}: names beginning with {TIMER_STATE_PREFIX!r} are kept for timers",
+                f"state {descriptor.name!r}: names with prefix {TIMER_STATE_PREFIX!r} belong to timers",
                 state=descriptor.name,
             )
 
@@ -168,7 +168,7 @@ class HeapKeyedStateBackend:
             self._states[meta.name] = HEAP_STATES[meta.kind](table, self.key_context, descriptor)
         elif table is not None and table.meta != meta:
             raise StateRegistrationError(
-                f"state {meta.name!r} is in use as {table.meta}, and is requested as {meta}: use another "
+                f"state {meta.name!r} is in use as {table.meta}, and is requested as {meta}: choose another "
                 f"name, or the same kind and type",
                 state=meta.name,
             )
@@ -234,14 +234,14 @@ class HeapKeyedStateBackend:
     # --- changes -----------------------------------------------------------------------------------
 
     def track_changes(self) -> None:
-        """Note from now on what changes, for incremental checkpoints."""
+        """From now on, record what changes, for incremental checkpoints."""
         assert self.async_snapshots
         self._tracks_changes = True
         for state in self._registered().values():
             state.track_changes()
 
     def take_changes(self) -> dict[str, list[Any]]:
-        """Return, for each state and key group, what changed since the last call, and begin anew."""
+        """Return, for each state and key group, what changed since the last call, and start again."""
         return {name: state.take_changes() for name, state in self._registered().items()}
 
     def _registered(self) -> dict[str, StateTable | TimerQueue]:
@@ -252,8 +252,8 @@ class HeapKeyedStateBackend:
     def get_keys(self, name: str, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Hashable]:
         """Iterate over the keys that have an entry of state ``name`` in ``namespace``, each once.
 
-        None if there is no such state. State may be changed meanwhile; of keys added or removed then, none,
-        some or all are seen.
+        There are no keys if there is no such state. State may be changed meanwhile; it is undefined whether
+        keys that are added or removed then are seen.
         """
         table = self.registered_kv_states.get(name)
         return iter(()) if table is None else table.keys(namespace)
@@ -272,8 +272,8 @@ class HeapKeyedStateBackend:
     ) -> None:
         """Call ``function(key, state)`` for every key that has an entry of the state in ``namespace``.
 
-        The function may change and clear the state. The current key is set back at the end, also when
-        the function raises.
+        The function may change and clear the state. The current key is restored at the end, even if the
+        function raises.
         """
         context = self.key_context
         key, map_index = context.key, context.map_index
@@ -290,5 +290,5 @@ class HeapKeyedStateBackend:
         return sum(map(len, self.registered_kv_states.values()))
 
     def dispose(self) -> None:
-        """Cancel the snapshots being written, and take no more (Flink: ``dispose``)."""
+        """Cancel the snapshots that are being written, and refuse new ones (Flink: ``dispose``)."""
         self.snapshots.close()

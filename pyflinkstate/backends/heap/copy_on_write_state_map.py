@@ -3,39 +3,39 @@
 Theory of operation
 ===================
 
-The map is Flink's ``CopyOnWriteStateMap`` with another bucket: where Flink chains entry objects, a
-bucket here is a small dict, so that an entry costs no object of its own and the garbage collector has
-a few tens of thousands of things to look at instead of millions.
+The map is Flink's ``CopyOnWriteStateMap`` with other buckets: where Flink chains entry objects, a
+bucket here is a small dict, so that an entry needs no object of its own and the garbage collector has to
+look at tens of thousands of objects instead of millions.
 
-*Growing.* When the map holds more than ``bucket_load`` entries a bucket, a table twice as long is
-begun beside the primary one. From then on each operation first moves whole buckets, in order, until
+*Growing.* When the map holds more than ``bucket_load`` entries per bucket, a table twice as long is
+started next to the primary one. From then on each operation first moves whole buckets, in order, until
 at least ``min_transferred`` entries have moved. Bucket ``i`` of the old table goes to ``i`` and
-``i + old length`` of the new one. Buckets below ``rehash_index`` live in the new table, the others still
+``i + old length`` of the new one. Buckets below ``rehash_index`` are in the new table, the others still
 in the old, so one comparison tells where a key is. There is never a long pause, and the map never
 shrinks.
 
-*Spreading.* Python's hash of an int is the int, so that keys which are multiples of a power of two have
+*Spreading.* Python's hash of an int is the int itself, so keys that are multiples of a power of two have
 the same low bits: snowflake ids, ``id << 32``, whole floats. A finalizer mixes all 64 bits into the low ones,
 as Flink's ``MathUtils.bitMix`` does with 32: the halves of the hash are multiplied apart, then both together.
-The factors are so small that no product leaves 63 bits, which makes a machine word and a Python int give the
-same. Keys that Python gives equal hashes (the multiples of ``2**61 - 1``) share a bucket whatever is done.
+The factors are so small that every product fits in 63 bits, so a machine word and a Python int give the
+same result. Keys with equal Python hashes (such as the multiples of ``2**61 - 1``) always share a bucket.
 
 *Snapshots.* A snapshot is a copy of the bucket *array*, nothing more. Taking one raises
 ``state_map_version``; that number is the snapshot's version and the highest required one. A bucket
-carries the version at which it was made; one older than the highest required version may be seen by
-a snapshot, so it is copied before its first change. That change may be a new key: Flink hangs a new entry
-before its chain and copies nothing, here a dict of some tens of entries is copied. Values that can change
-in place sit in a :class:`StateCell` that carries a version too: an old one is copied deep before it is
-handed out, since the caller may change it. When a snapshot is released its version is no longer required;
-with none left, nothing is copied any more.
+carries the version at which it was made. A snapshot may share a bucket that is older than the highest
+required version, so the bucket is copied before its first change. That change may be a new key: Flink puts a
+new entry in front of its chain and copies nothing, whereas here a dict of some tens of entries is copied.
+Values that can change in place are in a :class:`StateCell`, which carries a version too: an old value is
+copied deep before it is handed out, as the caller may change it. When a snapshot is released its version is
+no longer required; once none is required, nothing is copied any more.
 
-*Changes.* For incremental checkpoints a map notes the keys whose entries were set, removed, or handed
-out in a form that the caller may change. An increment looks just those keys up in a snapshot.
+*Changes.* For incremental checkpoints a map records the keys whose entries were set, removed, or handed
+out in a form that the caller may change. An increment looks up only those keys in a snapshot.
 
-A snapshot may be read and released by another thread, while the owner goes on.
+Another thread may read and release a snapshot while the owner goes on.
 
-The file is compiled by mypyc where a C compiler is at hand: ``i64`` is a plain int to Python and a
-machine word to mypyc.
+mypyc compiles this file if a C compiler is available: ``i64`` is a plain int to Python and a machine
+word to mypyc.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 MINIMUM_CAPACITY: Final = 4
 BUCKET_LOAD: Final = 32
 
-#: Constants of the finalizer that spreads the keys over the buckets.
+#: The constants of the finalizer that spreads the keys over the buckets.
 LOW_BITS: Final = 0xFFFFFFFF
 MIX_LOW: Final = 0x5BD1E995
 MIX_HIGH: Final = 0x31848BAB
@@ -73,7 +73,7 @@ MIN_TRANSFERRED_PER_INCREMENTAL_REHASH: Final = 4
 
 Bucket = dict[Hashable, Stored]
 
-#: Stands where a bucket has moved on to the new table.
+#: Stands in the place of a bucket that has moved to the new table.
 _MOVED: Final[Bucket] = {}
 
 
@@ -91,11 +91,10 @@ class CopyOnWriteStateMap(StateMap):
     """A dict that hands out snapshots in O(buckets) while it goes on changing.
 
     Args:
-        copy_value: makes an independent copy of a value that can change in place; None promises that
-            no value can.
-        capacity: the number of buckets to begin with, a power of two.
-        bucket_load: entries a bucket, on average, beyond which the table doubles.
-        min_transferred: entries that each operation moves at least while the table doubles.
+        copy_value: makes an independent copy of a value that can change in place; with None no value can.
+        capacity: the initial number of buckets, a power of two.
+        bucket_load: the average number of entries per bucket beyond which the table doubles.
+        min_transferred: the least number of entries that each operation moves while the table doubles.
 
     >>> from copy import deepcopy
     >>> state_map = CopyOnWriteStateMap(deepcopy)
@@ -152,7 +151,7 @@ class CopyOnWriteStateMap(StateMap):
         self._state_map_version = 0
         self._highest_required_snapshot_version = 0
         self._snapshot_versions: set[int] = set()
-        #: Keys that changed since the changes were taken; None while nobody wants to know.
+        #: Keys that changed since the changes were last taken; None if changes are not tracked.
         self._changes: set[Hashable] | None = None
         self._lock = threading.Lock()
         self._make_table(capacity)
@@ -165,7 +164,8 @@ class CopyOnWriteStateMap(StateMap):
         return self._size
 
     # --- reading and writing -------------------------------------------------------------------
-    # get() finds its bucket itself, as a call would cost as much as the rest of it; the others call a helper.
+    # get() looks up its bucket inline, as a call would cost as much as the rest of it; the others call a
+    # helper.
 
     def get(self, key: Hashable) -> Stored:
         """Return the value of ``key``, or None; a changeable value is safe to change. O(1)."""
@@ -189,7 +189,7 @@ class CopyOnWriteStateMap(StateMap):
         return value
 
     def peek(self, key: Hashable) -> Stored:
-        """Return the value of ``key``, or None, not to be changed through. O(1)."""
+        """Return the value of ``key``, or None; the caller must not change it. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         value = self._bucket_of(key).get(key)
@@ -203,7 +203,7 @@ class CopyOnWriteStateMap(StateMap):
         return None
 
     def put(self, key: Hashable, value: Stored) -> None:
-        """Set the value of ``key``, new or not. O(1), and a bucket copied when a snapshot may see it."""
+        """Set the value of ``key``, new or not. O(1), plus the copy of a bucket that a snapshot may share."""
         if self._rehash is not None:
             self._move_some_buckets()
         self._put(key, value)
@@ -224,13 +224,13 @@ class CopyOnWriteStateMap(StateMap):
                 self._begin_rehash()
 
     def contains_key(self, key: Hashable) -> bool:
-        """Return whether ``key`` is there, also with the value None. O(1)."""
+        """Return whether ``key`` is present, even if its value is None. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         return key in self._bucket_of(key)
 
     def remove(self, key: Hashable) -> None:
-        """Remove ``key``, if it is there. O(1)."""
+        """Remove ``key`` if it is present. O(1)."""
         if self._rehash is not None:
             self._move_some_buckets()
         self._remove(key)
@@ -244,7 +244,7 @@ class CopyOnWriteStateMap(StateMap):
             self._size -= 1
 
     def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
-        """Set the value of ``key`` and return the one before, safe to change, or None. O(1)."""
+        """Set the value of ``key`` and return the old one, safe to change, or None. O(1)."""
         old = self.get(key)
         self._put(key, value)
         return old
@@ -256,7 +256,7 @@ class CopyOnWriteStateMap(StateMap):
         return old
 
     def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
-        """Set the value of ``key`` to ``function(what is stored, value)``. O(1)."""
+        """Set the value of ``key`` to ``function(stored value, value)``. O(1)."""
         self._put(key, function(self.get(key), value))
 
     def load(self, keys: list[Key], values: list[Stored]) -> None:
@@ -274,13 +274,15 @@ class CopyOnWriteStateMap(StateMap):
         expected = self._mod_count
         for bucket in self._buckets():
             for key in bucket:
-                # Moving or copying a bucket leaves the old one as it was, so what is new is looked up.
+                # Moving or copying a bucket leaves the old one as it was, so the current value is looked up.
                 yield key, self.get(key)
                 if self._mod_count != expected:
-                    raise ConcurrentModificationError("a key was added or removed during iteration")
+                    raise ConcurrentModificationError(
+                        "a key was added to or removed from the state during iteration"
+                    )
 
     def incremental_visitor(self, max_positions: int) -> CopyOnWriteStateMapVisitor:
-        """Return a visitor that looks at no more than ``max_positions`` buckets at a time."""
+        """Return a visitor that looks at up to ``max_positions`` buckets at a time."""
         return CopyOnWriteStateMapVisitor(self, max_positions)
 
     def _bucket_of(self, key: Hashable) -> Bucket:
@@ -294,7 +296,7 @@ class CopyOnWriteStateMap(StateMap):
         return self._rehash[code & self._rehash_mask]  # type: ignore[index]
 
     def _own_bucket(self, key: Hashable) -> Bucket:
-        """Return the bucket of ``key`` for writing: no snapshot sees it."""
+        """Return the bucket of ``key`` for writing; no snapshot shares it."""
         code: i64 = hash(key)
         code = (code & LOW_BITS) * MIX_LOW + (code >> 32) * MIX_HIGH
         code = ((code ^ code >> 32) & LOW_BITS) * MIX_BOTH
@@ -367,7 +369,7 @@ class CopyOnWriteStateMap(StateMap):
                 return
 
     def _move_bucket(self, index: int) -> int:
-        """Split a bucket of the old table in two new ones; the old one may be a snapshot's."""
+        """Split a bucket of the old table into two new ones; a snapshot may share the old one."""
         rehash = self._rehash
         assert rehash is not None
         bucket = self._primary[index]
@@ -402,7 +404,7 @@ class CopyOnWriteStateMap(StateMap):
         self._rehash_index = 0
 
     def _buckets(self) -> list[Bucket]:
-        """Return every bucket once: the rest of the old table, then both halves of what has moved."""
+        """Return every bucket once: the rest of the old table, then both halves of those that have moved."""
         buckets = self._primary[self._rehash_index :]
         if self._rehash is not None:
             half, moved = len(self._primary), self._rehash_index
@@ -413,17 +415,17 @@ class CopyOnWriteStateMap(StateMap):
     # --- changes ---------------------------------------------------------------------------------
 
     def track_changes(self) -> None:
-        """Note from now on which keys change."""
+        """From now on, record which keys change."""
         if self._changes is None:
             self._changes = set()
 
     def note_changes(self, keys: Iterable[Hashable]) -> None:
-        """Count ``keys`` among those that changed, if anybody wants to know."""
+        """Record that ``keys`` have changed, if changes are tracked."""
         if self._changes is not None:
             self._changes.update(keys)
 
     def take_changes(self) -> set[Hashable]:
-        """Return the keys that changed since the last call, and begin anew; none while not tracked."""
+        """Return the keys that changed since the last call, and start again; none if not tracked."""
         taken = self._changes
         if not taken:
             return set()
@@ -433,7 +435,7 @@ class CopyOnWriteStateMap(StateMap):
     # --- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot:
-        """Return what the map holds now, read-only. It must be released. O(buckets)."""
+        """Return a read-only snapshot of the map, which must be released. O(buckets)."""
         buckets = self._buckets()
         half, moved = len(self._primary), self._rehash_index
         with self._lock:
@@ -443,10 +445,10 @@ class CopyOnWriteStateMap(StateMap):
         return CopyOnWriteStateMapSnapshot(self, buckets, self._size, self._state_map_version, half, moved)
 
     def release_snapshot(self, snapshot: CopyOnWriteStateMapSnapshot) -> None:
-        """Called by a snapshot, from any thread, when nobody reads it any more.
+        """Forget a snapshot. The snapshot itself calls this, on any thread, when it is released.
 
         Raises:
-            StateAccessError: the snapshot is of another map, or its version is released already.
+            StateAccessError: the snapshot belongs to another map, or its version was already released.
         """
         if snapshot.owner is not self:
             raise StateAccessError("cannot release a snapshot that is owned by another state map")
@@ -483,20 +485,20 @@ class CopyOnWriteStateMap(StateMap):
                     assert self._bucket_of(key) is bucket
                     if type(value) is StateCell:
                         assert value.version <= self._state_map_version
-        # The size counts what is there.
+        # The size is the number of entries.
         assert self._size == sum([len(bucket) for table, _, _ in tables for bucket in table])
-        # The highest required version is that of the newest snapshot that is open.
+        # The highest required version is that of the newest open snapshot.
         assert self._highest_required_snapshot_version == max(self._snapshot_versions, default=0)
         assert self._highest_required_snapshot_version <= self._state_map_version
-        # The placeholder is shared, so nothing may ever be put into it.
+        # The placeholder is shared, so it must stay empty.
         assert not _MOVED
 
 
 class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
-    """Walks the buckets of the primary table; for one that has moved, its two halves in the new table.
+    """Walks the buckets of the primary table, and the two halves in the new table of a bucket that has moved.
 
-    All entries whose hash falls below the position were seen. That stays true when the table doubles: what
-    was not seen is at the position or beyond it, so nothing is left out.
+    All entries whose hash falls below the position were seen. That stays true when the table doubles: an
+    entry that was not seen is at the position or beyond it, so none is left out.
     """
 
     __slots__ = ("_map", "_max_positions", "_position")
@@ -533,7 +535,7 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
 
 
 class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
-    """What a map held at one moment: its buckets, which the owner copies before it changes them."""
+    """The contents of a map at one moment: its buckets, which the owner copies before changing them."""
 
     __slots__ = ("_buckets", "_half", "_moved", "_size", "owner", "version")
 
@@ -574,7 +576,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
 
     def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
-        """Return the value of each key as it was, :data:`ABSENT` where there was none. O(keys)."""
+        """Return the value that each key had, or :data:`ABSENT` if it had none. O(keys)."""
         buckets = self._buckets
         if buckets is None:
             return [ABSENT for _ in keys]
@@ -597,7 +599,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         return values
 
     def release(self) -> None:
-        """Give the version back to the map and let go of the buckets. Idempotent."""
+        """Give the version back to the map and drop the buckets. Idempotent."""
         with self.owner._lock:
             buckets, self._buckets = self._buckets, None
         if buckets is not None:

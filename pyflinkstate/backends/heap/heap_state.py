@@ -1,4 +1,4 @@
-"""What the five heap states share."""
+"""What the five heap states have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NoNamespace:
-    """Stands for the namespace of a state until one is set: whatever looks an entry up fails with it."""
+    """Stands for the namespace of a state until one is set: looking up an entry with it fails."""
 
     __slots__ = ("_name",)
 
@@ -32,7 +32,7 @@ class NoNamespace:
 
 
 class HeapState:
-    """What the five views share: where the entry is, and errors that name state and key."""
+    """What the five views have in common: where the entry is, and errors that name state and key."""
 
     __slots__ = (
         "_context",
@@ -72,7 +72,7 @@ class HeapState:
         return self._map().get(self._entry_key())
 
     def update_internal(self, stored: Stored) -> None:
-        """Store ``stored`` as it is; None clears."""
+        """Store ``stored`` as it is; None clears the entry."""
         if stored is None:
             self.clear()
         else:
@@ -88,7 +88,7 @@ class HeapState:
         return self._table.visitor(max_positions)
 
     def set_snapshot_transformer(self, factory: Callable[[], Callable[[Stored], Stored]]) -> None:
-        """Have each snapshot pass stored values through a transformer of its own."""
+        """Let each snapshot pass stored values through a transformer of its own."""
         self._table.snapshot_transformer_factory = factory
 
     def _map(self) -> StateMap:
@@ -110,7 +110,7 @@ class HeapState:
             if namespace is None:
                 raise ValueError("a namespace must not be None")
             if namespace is VOID_NAMESPACE and self._is_namespaced:
-                raise ValueError("the void one is none for a state that is split by namespace")
+                raise ValueError("the void namespace cannot be used with a state that is split by namespace")
             checked: Hashable = self._namespace_type.check_key(namespace)
             hash(checked)
             if checked != checked:

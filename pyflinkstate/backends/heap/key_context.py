@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable
 
 from pyflinkstate.api.values import Key
 
-#: Called with each key that is selected (Flink: ``KeySelectionListener``).
+#: A function that is called with each key that is selected (Flink: ``KeySelectionListener``).
 KeySelectionListener = Callable[[Key], None]
 
 
 class KeyContext:
     """The current key, and where its entries are.
 
-    ``map_index`` is the key's key group less the start of the backend's range, -1 while no key is set.
+    ``map_index`` is the key group of the key minus the start of the backend's range, or -1 if no key is set.
     """
 
     __slots__ = ("_listeners", "key", "map_index")
@@ -37,5 +37,5 @@ class KeyContext:
         self.map_index = -1
 
     def add_listener(self, listener: KeySelectionListener) -> None:
-        """Have ``listener`` called for every key that is selected from now on."""
+        """Call ``listener`` for every key that is selected from now on."""
         self._listeners = (*self._listeners, listener)

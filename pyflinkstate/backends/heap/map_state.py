@@ -30,7 +30,7 @@ class HeapMapState(HeapState):
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
-        #: How often a key was added or removed, and under which entry key last: for fail-fast iterators.
+        #: For fail-fast iterators: how often a key was added or removed, and under which entry key last.
         self._changes = 0
         self._changed: Hashable = None
         self._check_key: Callable[[StateValue], StateValue] = descriptor.key_type_info.check_key
@@ -53,13 +53,13 @@ class HeapMapState(HeapState):
         self._put_checked([self._checked(key, value)])
 
     def put_internal(self, key: StateValue, stored: StateValue) -> None:
-        """Set the value of a key that is there to ``stored``, unchecked."""
+        """Set the value of an existing key to ``stored``, without a check."""
         self._entries()[self._checked_key(key)] = stored
 
     def put_all(self, dict_value: StateValue) -> None:
         if not isinstance(dict_value, dict):
             raise self.refusal(f"put_all takes a dict, not {safe_repr(dict_value)}")
-        self._map()  # no key set is found before what is wrong with the values
+        self._map()  # a missing key is reported before a wrong value
         checked = [self._checked(key, value) for key, value in dict_value.items()]
         if checked:
             self._put_checked(checked)
@@ -107,7 +107,7 @@ class HeapMapState(HeapState):
         return {} if stored is None else stored
 
     def _checked_key(self, key: StateValue) -> StateValue:
-        """Return the key as ``put`` stores it: ``FLOAT`` rounds, for example."""
+        """Return the key in the form that ``put`` stores; a ``FLOAT`` is rounded, for example."""
         try:
             checked = self._check_key(key)
             hash(checked)
@@ -150,22 +150,22 @@ class HeapMapState(HeapState):
                 checked[index] = key, isolated_from(value, stored.get(key))
 
     def note_change(self, entry_key: Hashable) -> int:
-        """Count that a key was added or removed under ``entry_key``."""
+        """Record that a key was added or removed under ``entry_key``."""
         self._changes += 1
         self._changed = entry_key
         return self._changes
 
     def changes_of(self, entry_key: Hashable, known: int) -> int:
-        """Return the count, or raise if ``entry_key`` has changed since it was ``known``."""
+        """Return the count of changes; raise if keys under ``entry_key`` changed since it was ``known``."""
         if self._changes != known and self._changed == entry_key:
             raise _changed_meanwhile()
         return self._changes
 
 
 class MapView:
-    """The entries, keys or values of a map state, under the key at which it was asked for.
+    """The entries, keys or values of a map state under the key that was current when the view was made.
 
-    What is there is looked up when iteration begins, so a view never leads into an old snapshot.
+    The entries are looked up when iteration begins, so a view never shows an old snapshot.
     """
 
     __slots__ = ("_entry_key", "_map", "_part", "_state")
@@ -181,9 +181,9 @@ class MapView:
 
 
 class MapIterator:
-    """Iterates over a map state; fails when others change its keys, and can remove what it gave last.
+    """Iterates over a map state; can remove entries, and fails if the keys are changed in another way.
 
-    It walks the live dict until :meth:`remove` is called, and from then on a list of what was left.
+    It walks the live dict until :meth:`remove` is called, and from then on a list of the remaining entries.
     """
 
     __slots__ = (
@@ -209,7 +209,7 @@ class MapIterator:
         stored: dict[StateValue, StateValue] | None = state_map.get(entry_key)
         self._entries: dict[StateValue, StateValue] = {} if stored is None else stored
         self._rest: Iterator[StateValue] = iter(self._entries)
-        #: What is left, last first, once something was removed; and how many entries there should be.
+        #: After a removal: the remaining entries, last first, and how many entries there should be.
         self._left: list[StateValue] | None = None
         self._size = len(self._entries)
         self._key: StateValue = None
@@ -232,10 +232,10 @@ class MapIterator:
         return value if self._part == _VALUES else (key, value)
 
     def remove(self) -> None:
-        """Remove the entry that was given last.
+        """Remove the entry that was returned last.
 
         Raises:
-            ConcurrentModificationError: nothing was given yet, or it is removed already.
+            ConcurrentModificationError: no entry was returned yet, or it was already removed.
         """
         self._check_current()
         self._drain()
@@ -247,17 +247,17 @@ class MapIterator:
                 self._map.remove(self._entry_key)
 
     def set_value(self, value: StateValue) -> None:
-        """Set the value of the entry that was given last, unchecked (Java: ``Map.Entry.setValue``).
+        """Set the value of the entry that was returned last, without a check (Java: ``Map.Entry.setValue``).
 
         Raises:
-            ConcurrentModificationError: nothing was given yet, or it is removed already.
+            ConcurrentModificationError: no entry was returned yet, or it was already removed.
         """
         self._check_current()
         if self._key in self._entries:
             self._entries[self._key] = value
 
     def _follow(self) -> None:
-        """Go over to the dict that is stored now: a snapshot or a clean-up may have put in a new one."""
+        """Switch to the dict that is stored now: a snapshot or a clean-up may have replaced it."""
         self._changes = self._state.changes_of(self._entry_key, self._changes)
         if len(self._entries) != self._size:
             raise _changed_meanwhile()
@@ -288,12 +288,12 @@ class MapIterator:
 
     def _check_current(self) -> None:
         if not self._removable:
-            raise ConcurrentModificationError("there is no current entry: next() gives one")
+            raise ConcurrentModificationError("there is no current entry: call next() first")
         self._follow()
 
 
 def _changed_meanwhile() -> ConcurrentModificationError:
     return ConcurrentModificationError(
-        "a key of the map state was added or removed while it was iterated over; collect the keys first, "
+        "a key of the map state was added or removed during iteration; collect the keys first, "
         "or use the iterator's remove()"
     )

@@ -18,7 +18,7 @@ from pyflinkstate.errors import ConcurrentModificationError
 
 
 class NestedStateMap(StateMap):
-    """A dict of one key group's entries. Its snapshot is the dict itself, good until the next change."""
+    """A dict of one key group's entries. Its snapshot is the dict itself, and valid until the next change."""
 
     __slots__ = ("_entries", "_mod_count")
 
@@ -72,7 +72,9 @@ class NestedStateMap(StateMap):
         for key in self._entries:
             yield key, self._entries[key]
             if self._mod_count != expected:
-                raise ConcurrentModificationError("a key was added or removed during iteration")
+                raise ConcurrentModificationError(
+                    "a key was added to or removed from the state during iteration"
+                )
 
     def incremental_visitor(self, max_positions: int) -> NestedStateMapVisitor:
         return NestedStateMapVisitor(self, max_positions)
@@ -85,7 +87,7 @@ class NestedStateMap(StateMap):
 
 
 class NestedStateMapVisitor(StateIncrementalVisitor):
-    """Visits the keys that were there at the beginning and still are."""
+    """Visits the keys that were present at the beginning and still are."""
 
     __slots__ = ("_keys", "_map", "_max_positions", "_position")
 
@@ -107,7 +109,7 @@ class NestedStateMapVisitor(StateIncrementalVisitor):
 
 
 class NestedStateMapSnapshot(StateMapSnapshot):
-    """The live entries: to be read before the owner goes on."""
+    """The live entries, which must be read before the owner goes on."""
 
     __slots__ = ("_entries",)
 

@@ -1,4 +1,4 @@
-"""The loop over a frame's records. All of a job's records go through it, so it is compiled."""
+"""The loop over the records of a frame. Every record of a job goes through it, so it is compiled."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class RecordLoop:
         Args:
             records: columns of the same length: the indexes of the keys' maps, keys, and values.
             process: called with each value and ``context``.
-            context: what the function is given beside the value.
-            results: what ``process`` gives is appended here, isolated.
+            context: passed to the function with each value.
+            results: receives the results of ``process``, isolated from the function's own objects.
         """
         key_context = self._key_context
         indexes, keys, values = records
         self._position = -1
         if not len(indexes) == len(keys) == len(values):
-            raise ValueError("a frame's columns are not of one length")
+            raise ValueError("the columns of a frame differ in length")
         for index, key, value in zip(indexes, keys, values):  # noqa: B905 - mypyc knows no strict
             self._position += 1
             key_context.select(key, index)
@@ -46,6 +46,6 @@ class RecordLoop:
                 take_isolated(results, produced)
 
     def under_way(self, *columns: Sequence[Any]) -> list[Any]:
-        """Return what each column holds of the record that ``run`` was busy with; None before the first."""
+        """Return each column's entry for the record that ``run`` was processing; None before the first."""
         at = self._position
         return [column[at] if at >= 0 else None for column in columns]

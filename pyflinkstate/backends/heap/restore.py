@@ -1,4 +1,4 @@
-"""Restore of a heap backend: read the owned key groups of any number of state handles."""
+"""Restores a heap backend: reads its own key groups from any number of state handles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pyflinkstate.backends.types import (
 )
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
 
-#: Sections that lie one behind the other are read at once, up to this size.
+#: Adjacent sections are read in one go, up to this size.
 READ_BYTES = 8 * 1024 * 1024
 
 
@@ -47,9 +47,9 @@ class HeapRestoreOperation:
     reader: StateReader
 
     def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
-        """Load the backend's own key groups from ``handles``, whatever ranges those have.
+        """Load the backend's own key groups from ``handles``, which may have any ranges.
 
-        None stands for a snapshot of a subtask that had no state.
+        A handle that is None stands for the snapshot of a subtask without state.
 
         Raises:
             CorruptCheckpointError: a file is missing, truncated or altered.
@@ -65,7 +65,7 @@ class HeapRestoreOperation:
         return len(owned) > 0 or self._is_spread_anew(handle)
 
     def _is_spread_anew(self, handle: KeyGroupsStateHandle) -> bool:
-        """Return whether the keys were in other key groups when the handle was written."""
+        """Return whether keys may have been in other key groups when the handle was written."""
         return hash_has_changed(self.backend.key_type, handle.key_hash_version)
 
     def _restore_handle(self, handle: KeyGroupsStateHandle) -> None:
@@ -76,7 +76,7 @@ class HeapRestoreOperation:
         for meta in (self._sealed(meta, what) for meta in head.states):
             if meta.name not in handle.sections:
                 raise CorruptCheckpointError(
-                    f"{what} is damaged: nothing says where its state {meta.name!r} lies", file=what
+                    f"{what} is damaged: it does not say where its state {meta.name!r} is", file=what
                 )
             codec = _codec_of(head, meta)
             owned = {
@@ -105,17 +105,17 @@ class HeapRestoreOperation:
             )
         if head.max_parallelism != backend.max_parallelism:
             raise IncompatibleCheckpointError(
-                f"{what} has max parallelism {head.max_parallelism}, and the program "
+                f"{what} has max parallelism {head.max_parallelism}, and the program declares "
                 f"{backend.max_parallelism}: it cannot change once there is state",
                 file=what,
             )
 
     def _sealed(self, meta: StateMeta, what: str) -> StateMeta:
-        """Return ``meta`` with its pickles sealed. Entries are found by namespaces, which cannot be."""
+        """Return ``meta`` with its pickles sealed, except namespaces, by which entries are looked up."""
         if _has_pickles(meta.namespace_type) and not _has_pickles(self.backend.key_type):
             raise IncompatibleCheckpointError(
                 f"{what}: state {meta.name!r} has pickled namespaces, and the program declares its keys, "
-                f"{self.backend.key_type}: this is no file of its own",
+                f"{self.backend.key_type}: the file does not belong to this program",
                 file=what,
             )
         if isinstance(meta, RegisteredQueueMeta):
@@ -134,7 +134,7 @@ class HeapRestoreOperation:
                 yield codec.decode(key_group, part, section.checksum, what)
 
     def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
-        """Deal entries out by the key groups that their keys have now; give those of this subtask."""
+        """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
         hasher = KeyHasher(self.backend.key_type)
         for group in entries:
             rows: dict[int, list[int]] = {}
@@ -158,9 +158,9 @@ class HeapRestoreOperation:
             table.map_of(group.key_group).load(group.entry_keys(), values)
 
     def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert | None:
-        """One subtask may have migrated a state before the checkpoint, and another not yet.
+        """Return the conversion if one subtask migrated the state before the checkpoint and another did not.
 
-        Both become what loses nothing: what has time to live, and an array rather than a list.
+        Both get the type that loses nothing: one with time to live, and an array rather than a list.
         """
         try:
             if is_newer(meta.stored_type, table.meta.stored_type):
@@ -181,7 +181,7 @@ class HeapRestoreOperation:
                 queue.load(group.key_group, timers)
                 continue
             for timer, gone in zip(timers, group.removed, strict=True):
-                queue.remove(timer, group.key_group)  # one that was added anew has a new place
+                queue.remove(timer, group.key_group)  # a timer that was added again has a new place
                 if not gone:
                     queue.add(timer, group.key_group)
 
@@ -197,7 +197,7 @@ class HeapRestoreOperation:
 
 
 def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert | None) -> None:
-    """Put an increment on top of what the map holds."""
+    """Apply an increment to the contents of the map."""
     assert group.removed is not None
     for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
         if gone:
@@ -207,7 +207,7 @@ def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert | None)
 
 
 def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Section]]]:
-    """Put sections together that lie one behind the other."""
+    """Group sections that are adjacent in the file."""
     together: list[tuple[int, Section]] = []
     for key_group, section in sorted(sections.items(), key=lambda item: item[1].offset):
         if together:

@@ -29,19 +29,19 @@ from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, Snap
 from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateValueError
 
-#: Key groups that may wait for the compressor.
+#: How many key groups may wait for the compressor.
 MAX_COMPRESSING = 2
 
 
 @attrs.frozen
 class HeapSnapshotResources:
-    """What the synchronous part hands to the asynchronous one (Flink: ``HeapSnapshotResources``)."""
+    """What the synchronous part passes to the asynchronous part (Flink: ``HeapSnapshotResources``)."""
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
 
     def release(self) -> None:
-        """Let the backend forget the snapshot. Idempotent."""
+        """Make the backend forget the snapshot. Idempotent."""
         for state in self.states:
             state.release()
 
@@ -50,8 +50,8 @@ class HeapSnapshotResources:
 class HeapSnapshotStrategy:
     """Takes and writes snapshots of tables and timer queues (Flink: ``HeapSnapshotStrategy``).
 
-    ``compression`` is of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None. With ``changes`` just those are
-    written.
+    ``compression`` is the codec of Arrow's buffers: ``"zstd"``, ``"lz4"`` or None. With ``changes`` only
+    those are written.
     """
 
     backend: HeapKeyedStateBackend
@@ -59,7 +59,7 @@ class HeapSnapshotStrategy:
     changes: Changes | None = None
 
     def sync_prepare_resources(self) -> HeapSnapshotResources:
-        """The synchronous part: freeze every state. Nothing is serialized or copied deep."""
+        """Run the synchronous part: freeze every state. Nothing is serialized or copied deep."""
         backend = self.backend
         states: list[KeyedStateSnapshot] = []
         try:
@@ -88,14 +88,14 @@ class HeapSnapshotStrategy:
         streams: CheckpointStreamFactory,
         cancelled: threading.Event,
     ) -> KeyGroupsStateHandle | None:
-        """The asynchronous part: write, and release key group by key group.
+        """Run the asynchronous part: write and release one key group after another.
 
         Returns:
-            the handle, or None where no state is registered, or none has changed: then no file is made.
+            the handle, or None if no state is registered or none has changed; then no file is written.
 
         Raises:
             SnapshotCancelledError: ``cancelled`` was set.
-            CheckpointStorageError: storage refused.
+            CheckpointStorageError: the storage failed.
         """
         try:
             if not resources.states or self._nothing_changed():
@@ -110,7 +110,7 @@ class HeapSnapshotStrategy:
     def _write(self, writer: SectionWriter, resources: HeapSnapshotResources) -> KeyGroupsStateHandle:
         head = resources.head
         writer.append(head.encode())
-        # Arrow lets go of the interpreter lock while it compresses: meanwhile the next columns are gathered.
+        # Arrow releases the interpreter lock while it compresses, so the next columns are gathered meanwhile.
         with ThreadPoolExecutor(max_workers=1) as compressor:
             sections = {
                 state.meta.name: self._write_state(writer, head, state, compressor)
@@ -153,14 +153,14 @@ def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
         raise _misfit(codec.meta, entries) or error from error
 
 
-#: What the conversion to Arrow raises for a value that does not fit its type.
+#: The errors that the conversion to Arrow raises for a value that does not fit its type.
 _MISFITS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None:
     """Return the error of the first value that does not fit, or None if all do.
 
-    Values are checked when a state is given them. One that was changed in place after that can be a misfit.
+    A state checks each value that it is given, but a value can be changed in place afterwards.
     """
     for key, value in zip(entries.keys, entries.values, strict=True):
         try:
@@ -169,7 +169,7 @@ def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None
         except ValueError as error:
             return StateValueError(
                 f"state {meta.name!r}, key {safe_repr(key)}: {error}; it was changed in place after it was "
-                f"checked: hand what has changed to the state again",
+                f"checked: call update(), or put(), after changing a value",
                 state=meta.name,
                 key=safe_repr(key),
             )
@@ -179,7 +179,7 @@ def _misfit(meta: StateMeta, entries: KeyGroupEntries) -> StateValueError | None
 def snapshot_runner(
     backend: HeapKeyedStateBackend, compression: str | None = "zstd", changes: Changes | None = None
 ) -> SnapshotStrategyRunner[KeyGroupsStateHandle, HeapSnapshotResources]:
-    """Return what takes the snapshots of ``backend``, asynchronous if its tables allow."""
+    """Return the runner for snapshots of ``backend``, which is asynchronous if its tables allow it."""
     return SnapshotStrategyRunner(
         HeapSnapshotStrategy(backend, compression, changes),
         backend.snapshots,

@@ -1,7 +1,7 @@
-"""What a state table asks of the map that holds one key group (Flink: ``StateMap``, ``StateMapSnapshot``).
+"""The interface of the map that holds one key group of a state (Flink: ``StateMap``, ``StateMapSnapshot``).
 
-A map knows nothing of namespaces: an *entry key* is the key alone where a state has the void namespace,
-else the pair ``(key, namespace)``.
+A map does not deal with namespaces: an *entry key* is the key alone if a state has the void namespace,
+otherwise it is the pair ``(key, namespace)``.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 
 from pyflinkstate.api.values import Key, Stored
 
-#: Combines what is stored (None where nothing is) with a new value.
+#: Combines the stored value (None if there is none) with a new one.
 StateTransformationFunction = Callable[[Stored, Stored], Stored]
 
-#: Gives what a snapshot writes for a stored value; None drops the entry.
+#: Returns what a snapshot writes for a stored value; None drops the entry.
 StateSnapshotTransformer = Callable[[Stored], Stored]
 
 Columns = tuple[list[Hashable], list[Stored]]
 
 
 class _Absent:
-    """Tells no entry from an entry that is None."""
+    """Tells a missing entry from an entry that is None."""
 
 
 ABSENT: Final = _Absent()
 
 
 class StateMap(ABC):
-    """Entries of one state and key group."""
+    """The entries of one state and key group."""
 
     @abstractmethod
     def size(self) -> int:
@@ -41,7 +41,7 @@ class StateMap(ABC):
 
     @abstractmethod
     def peek(self, key: Hashable) -> Stored:
-        """Return the value of ``key``, or None, not to be changed through."""
+        """Return the value of ``key``, or None; the caller must not change it."""
 
     @abstractmethod
     def owned(self, key: Hashable) -> Stored:
@@ -53,15 +53,15 @@ class StateMap(ABC):
 
     @abstractmethod
     def contains_key(self, key: Hashable) -> bool:
-        """Return whether ``key`` is there, also with the value None."""
+        """Return whether ``key`` is present, even if its value is None."""
 
     @abstractmethod
     def remove(self, key: Hashable) -> None:
-        """Remove ``key``, if it is there."""
+        """Remove ``key`` if it is present."""
 
     @abstractmethod
     def put_and_get_old(self, key: Hashable, value: Stored) -> Stored:
-        """Set the value of ``key`` and return the one before, or None."""
+        """Set the value of ``key`` and return the old one, or None."""
 
     @abstractmethod
     def remove_and_get_old(self, key: Hashable) -> Stored:
@@ -69,9 +69,9 @@ class StateMap(ABC):
 
     @abstractmethod
     def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
-        """Set the value of ``key`` to ``function(what is stored, value)``.
+        """Set the value of ``key`` to ``function(stored value, value)``.
 
-        When the function raises, nothing has changed; Flink leaves an entry without a value behind.
+        If the function raises, nothing changes; Flink leaves an entry without a value behind.
         """
 
     @abstractmethod
@@ -84,27 +84,27 @@ class StateMap(ABC):
 
         Raises:
             ConcurrentModificationError: a key was added or removed meanwhile. Setting the value of a
-                key that is there is allowed.
+                existing key is allowed.
         """
 
     @abstractmethod
     def incremental_visitor(self, max_positions: int) -> StateIncrementalVisitor:
-        """Return a visitor that looks at no more than ``max_positions`` places of the map at a time."""
+        """Return a visitor that looks at up to ``max_positions`` places of the map at a time."""
 
     @abstractmethod
     def snapshot(self) -> StateMapSnapshot:
-        """Return what the map holds now, read-only. It must be released."""
+        """Return a read-only snapshot of the map, which must be released."""
 
     def track_changes(self) -> None:
-        """Note from now on which keys change; a map that cannot makes every checkpoint a full one."""
+        """From now on, record which keys change; without this, every checkpoint is a full one."""
         raise NotImplementedError
 
     def note_changes(self, keys: Iterable[Hashable]) -> None:
-        """Count ``keys`` among those that changed, if anybody wants to know."""
+        """Record that ``keys`` have changed, if changes are tracked."""
         return
 
     def take_changes(self) -> set[Hashable]:
-        """Return the keys that changed since the last call, and begin anew."""
+        """Return the keys that changed since the last call, and start again."""
         return set()
 
     def all_keys(self) -> list[Hashable]:
@@ -114,9 +114,9 @@ class StateMap(ABC):
 
 
 class StateIncrementalVisitor(ABC):
-    """Walks a map bit by bit while it changes; consistency is relaxed.
+    """Walks a map bit by bit while it changes, with relaxed consistency.
 
-    An entry that is there all the time is seen at least once, and twice when it moves meanwhile.
+    An entry that is present all the time is seen at least once, and twice if it moves meanwhile.
     """
 
     @abstractmethod
@@ -125,27 +125,27 @@ class StateIncrementalVisitor(ABC):
 
     @abstractmethod
     def next_entries(self) -> list[tuple[Hashable, Stored]]:
-        """Return the entries of the next place that has any, not to be changed through; maybe none."""
+        """Return the entries of the next non-empty place, which must not be changed; maybe there are none."""
 
 
 class StateMapSnapshot(ABC):
-    """What a map held at one moment. Release it, or use it as a context manager."""
+    """The contents of a map at one moment. Release it, or use it as a context manager."""
 
     @abstractmethod
     def size(self) -> int:
-        """Return the number of entries; 0 once it is released."""
+        """Return the number of entries, or 0 after the release."""
 
     @abstractmethod
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
-        """Return all keys and, in the same order, all values, as ``transformer`` makes them."""
+        """Return all keys and, in the same order, all values, changed by ``transformer`` if there is one."""
 
     def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
-        """Return the value of each key as it was, :data:`ABSENT` where there was none."""
+        """Return the value that each key had, or :data:`ABSENT` if it had none."""
         raise NotImplementedError
 
     @abstractmethod
     def release(self) -> None:
-        """Let the map forget the snapshot. Idempotent, and allowed on any thread."""
+        """Make the map forget the snapshot. Idempotent, and allowed on any thread."""
 
     def __len__(self) -> int:
         return self.size()
@@ -162,7 +162,7 @@ class StateMapSnapshot(ABC):
 
 
 def transformed(keys: list[Hashable], values: list[Stored], transformer: StateSnapshotTransformer) -> Columns:
-    """Return the columns without the entries for which ``transformer`` gives None."""
+    """Return the columns without the entries for which ``transformer`` returns None."""
     kept_keys: list[Hashable] = []
     kept_values: list[Stored] = []
     for key, value in zip(keys, values, strict=True):

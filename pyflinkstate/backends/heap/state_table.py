@@ -22,7 +22,7 @@ from pyflinkstate.backends.internal_state import StateEntry
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredStateMeta, StateMeta, value_copier
 
-#: Makes the transformer of one snapshot, as a transformer must not be shared between snapshots.
+#: Makes the transformer for one snapshot, as snapshots must not share one.
 SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]
 
 
@@ -32,9 +32,10 @@ class StateTable(ABC):
     def __init__(self, meta: RegisteredStateMeta, key_group_range: KeyGroupRange) -> None:
         self.meta = meta
         self.key_group_range = key_group_range
-        #: Indexed by key group less the range's start. The list stays the same object: views hold it.
+        #: Indexed by key group minus the start of the range. Views hold this list, so it stays the same
+        #: object.
         self.maps: list[StateMap] = []
-        #: What a snapshot filters or changes its values with, if anything.
+        #: Makes the transformer with which a snapshot filters or changes values, if any.
         self.snapshot_transformer_factory: SnapshotTransformerFactory | None = None
         self._tracks_changes = False
         self.set_meta(meta)
@@ -49,17 +50,18 @@ class StateTable(ABC):
         convert: Callable[[Stored], Stored] | None = None,
         changes_values: bool = True,
     ) -> None:
-        """Give all maps another type of values.
+        """Change the type of the values in all maps.
 
         Args:
-            meta: with the type.
-            convert: makes the new values out of the old.
-            changes_values: a checkpoint would have other values than before, so each entry is a change.
+            meta: describes the new type.
+            convert: makes a new value of an old one.
+            changes_values: whether a checkpoint would have other values than before, so that each entry is a
+                change.
         """
         new = self.new_maps(meta)
         changes = [before.take_changes() for before in self.maps]  # reading them may add to these
         for before, changed, after in zip(self.maps, changes, new, strict=False):
-            # Iterating copies what an open snapshot shares, which new maps would not know of.
+            # Iterating copies values that an open snapshot shares, which new maps would not know about.
             entries = dict(before.items())
             values = entries.values() if convert is None else map(convert, entries.values())
             if self._tracks_changes and changes_values:
@@ -85,14 +87,14 @@ class StateTable(ABC):
             yield from state_map.items()
 
     def keys_and_namespaces(self) -> Iterator[tuple[Hashable, Hashable]]:
-        """Iterate over all keys and namespaces that had an entry when their key group came up."""
+        """Iterate over all keys and namespaces that have an entry when their key group is reached."""
         namespaced = self.meta.is_namespaced
         for state_map in self.maps:
             for entry_key in state_map.all_keys():
                 yield entry_key if namespaced else (entry_key, VOID_NAMESPACE)  # type: ignore[misc]
 
     def keys(self, namespace: Hashable = VOID_NAMESPACE) -> Iterator[Hashable]:
-        """Iterate over the keys that have an entry in ``namespace``; none where it does not fit the type."""
+        """Iterate over the keys that have an entry in ``namespace``; none if it does not fit the type."""
         try:
             namespace = self.meta.namespace_type.check_key(namespace)
         except ValueError:
@@ -104,21 +106,21 @@ class StateTable(ABC):
         return StateTableVisitor(self, max_positions)
 
     def track_changes(self) -> None:
-        """Note from now on which entries change."""
+        """From now on, record which entries change."""
         self._tracks_changes = True
         for state_map in self.maps:
             state_map.track_changes()
 
     def take_changes(self) -> list[set[Hashable]]:
-        """Return, for each key group, the entry keys that changed since the last call, and begin anew."""
+        """Return, for each key group, the entry keys that changed since the last call, and start again."""
         return [state_map.take_changes() for state_map in self.maps]
 
     def increment(self, changes: list[set[Hashable]]) -> StateTableIncrement:
-        """Return what the entries of ``changes``, one set for each key group, are now."""
+        """Return the present entries of ``changes``, which has one set of entry keys for each key group."""
         return StateTableIncrement(self, changes)
 
     def snapshot(self) -> StateTableSnapshot:
-        """Return what the table holds now. Milliseconds at millions of entries."""
+        """Return a snapshot of the table. This takes milliseconds with millions of entries."""
         return StateTableSnapshot(self)
 
 
@@ -130,15 +132,15 @@ class StateTableEntry:
     _entry_key: Hashable
 
     def stored(self) -> Stored:
-        """Return what is stored now, or None."""
+        """Return the value that is stored now, or None."""
         return self._map.peek(self._entry_key)
 
     def writable(self) -> Stored:
-        """Return what is stored now, shared with no snapshot, or None."""
+        """Return the value that is stored now, or None; no snapshot shares it."""
         return self._map.get(self._entry_key)
 
     def update(self, stored: Stored) -> None:
-        """Store something else; None removes the entry."""
+        """Store another value; None removes the entry."""
         if stored is None:
             self._map.remove(self._entry_key)
         else:
@@ -146,7 +148,7 @@ class StateTableEntry:
 
 
 class StateTableVisitor:
-    """Walks the maps of a table one after the other, and begins anew after the last."""
+    """Walks the maps of a table one after the other, and starts again after the last."""
 
     def __init__(self, table: StateTable, max_positions: int) -> None:
         self._table = table
@@ -155,7 +157,7 @@ class StateTableVisitor:
         self._visitor: StateIncrementalVisitor | None = None
 
     def next_entries(self) -> list[StateEntry]:
-        """Return the entries of the next place that has any; none after ``max_positions`` without."""
+        """Return the entries of the next non-empty place, or none if ``max_positions`` places were empty."""
         if self._visitor is None or not self._visitor.has_next():
             self._index = (self._index + 1) % len(self._table.maps)
             self._visitor = self._table.maps[self._index].incremental_visitor(self._max_positions)
@@ -164,7 +166,7 @@ class StateTableVisitor:
 
 
 class CopyOnWriteStateTable(StateTable):
-    """The table whose snapshots can be written while it goes on changing."""
+    """A table whose snapshots can be written while it goes on changing."""
 
     def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
         copy_value = value_copier(meta.stored_type)
@@ -172,14 +174,14 @@ class CopyOnWriteStateTable(StateTable):
 
 
 class NestedMapsStateTable(StateTable):
-    """The table of plain dicts: a little faster, and its snapshots must be written before it goes on."""
+    """A table of plain dicts: a little faster, but it must not change until a snapshot is written."""
 
     def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
         return [NestedStateMap() for _ in self.key_group_range]
 
 
 class StateTableSnapshot:
-    """What a table held at one moment; key groups are released one by one as they are written."""
+    """The contents of a table at one moment; key groups are released one by one as they are written."""
 
     def __init__(self, table: StateTable) -> None:
         self.meta: StateMeta = table.meta
@@ -206,7 +208,7 @@ class StateTableSnapshot:
 
 
 class StateTableIncrement:
-    """What the changed entries of a table were at one moment; maps without changes are not held."""
+    """The changed entries of a table at one moment; maps without changes are not kept."""
 
     def __init__(self, table: StateTable, changes: list[set[Hashable]]) -> None:
         self.meta: StateMeta = table.meta
@@ -246,7 +248,7 @@ class StateTableIncrement:
 
 
 def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:
-    """Return keys and namespaces of entry keys; no namespaces where they are all the void one."""
+    """Return the keys and namespaces of entry keys; the namespaces are None if there is only the void one."""
     if not meta.is_namespaced:
         return entry_keys, None
     return [key for key, _ in entry_keys], [namespace for _, namespace in entry_keys]

@@ -1,8 +1,8 @@
 """The five heap states: thin views that bind a state table to the current key and namespace.
 
-They behave as the classes of ``pyflinkstate.api.state`` say, and are registered as such below, but do not
-inherit from them: compiled, that would make them slow. Beside the user's methods each has those of
-:class:`~pyflinkstate.backends.internal_state.InternalState`.
+They behave as the classes of ``pyflinkstate.api.state`` say, and are registered as their subclasses below.
+They do not inherit from them, which would make compiled code slow. Besides the user's methods each has those
+of :class:`~pyflinkstate.backends.internal_state.InternalState`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HeapValueState(HeapState):
             descriptor.stored_type
         )
         self._default: StateValue = getattr(descriptor, "default_value", None)
-        # An int within these bounds needs no further check: the most frequent case, inlined.
+        # An int within these bounds needs no further check. This is the most frequent case, so it is inlined.
         bounds = integer_bounds(descriptor.stored_type)
         self._low: int = bounds[0]
         self._high: int = bounds[1]
@@ -154,9 +154,9 @@ class HeapListState(HeapState):
             stored.extend(checked)
 
     def _all_checked(self, values: StateValue, verb: str) -> list[StateValue]:
-        self._map()  # no key set is found before what is wrong with the values
+        self._map()  # a missing key is reported before a wrong value
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
+            raise self.refusal(f"only a list of values can be {verb} a ListState, not {safe_repr(values)}")
         return [self._checked(value) for value in values]
 
     def _checked(self, value: StateValue) -> StateValue:
@@ -196,7 +196,7 @@ class HeapReducingState(HeapState):
         state_map.transform(self._entry_key(), value, self._reduced)
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Reduce the values of ``sources``, in order, remove them, and reduce the target's with that."""
+        """Reduce the values of ``sources`` in order into that of ``target``, and remove them."""
         state_map, target_key = self._map(), self._entry_key_in(target)
         merged = None
         for source_key in [self._entry_key_in(source) for source in sources]:
@@ -214,7 +214,7 @@ class HeapReducingState(HeapState):
             return isolated(value) if self._isolates else value
         reduced = self._reduce(stored, value)
         if reduced is None:
-            raise self.refusal("the reduce function's result: None is no value")
+            raise self.refusal("the reduce function returned None, which is not a value")
         try:
             recheck = self._recheck
             reduced = self._check(reduced) if recheck is None else recheck(reduced, stored)
@@ -251,7 +251,7 @@ class HeapAggregatingState(HeapState):
             state_map.transform(self._entry_key(), value, self._added)
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge the accumulators of ``sources``, in order, remove them, and merge that to the target."""
+        """Merge the accumulators of ``sources`` in order into that of ``target``, and remove them."""
         state_map, target_key = self._map(), self._entry_key_in(target)
         merged = None
         for source_key in [self._entry_key_in(source) for source in sources]:
@@ -272,7 +272,9 @@ class HeapAggregatingState(HeapState):
 
     def _checked(self, accumulator: Stored, stored: Stored) -> Stored:
         if accumulator is None:
-            raise self.refusal("the accumulator: None; add() and merge() must return it")
+            raise self.refusal(
+                "the aggregate function returned None; add() and merge() must return the accumulator"
+            )
         try:
             recheck = self._recheck
             accumulator = self._check(accumulator) if recheck is None else recheck(accumulator, stored)

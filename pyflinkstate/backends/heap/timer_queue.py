@@ -1,12 +1,12 @@
-"""Timers: what shall be called back for which key, in order of time.
+"""Timer queues: the timers of all keys in order of time.
 
 Flink keeps a heap of timers for each key group (``HeapPriorityQueueSet``) and a heap of those
 (``KeyGroupPartitionedPriorityQueue``). Here a key group has a dict, timestamp -> set of ``(key, namespace)``,
-so that adding twice and deleting cost a lookup; one heap for all key groups orders the timestamps. A
-timestamp whose timers were all deleted stays in the heap until it comes up, or until such timestamps are
-the most of it: then the heap is made anew.
+so that adding twice and deleting cost one lookup; one heap for all key groups orders the timestamps. A
+timestamp whose timers were all deleted stays in the heap until its turn comes, or until more than half of the
+timestamps are such: then the heap is rebuilt.
 
-Timers of the same timestamp fire key group by key group, and there in the order of adding.
+Timers with the same timestamp fire key group by key group, and within a key group in the order of adding.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, StateMeta
 
-#: Fewer timestamps without timers are never worth making the heap anew.
+#: The heap is never rebuilt for fewer timestamps without timers than this.
 MIN_EMPTY_TIMESTAMPS = 64
 
 
 @attrs.frozen
 class Timer:
-    """One timer; a queue holds no two that are equal (Flink: ``TimerHeapInternalTimer``)."""
+    """One timer; a queue never holds two equal ones (Flink: ``TimerHeapInternalTimer``)."""
 
     timestamp_ms: int
     key: Hashable
     namespace: Hashable = VOID_NAMESPACE
 
 
-#: timestamp -> timers, as ordered set of key and namespace.
+#: Maps each timestamp to its timers, an ordered set of key and namespace.
 _Timers = dict[int, dict[tuple[Hashable, Hashable], None]]
-#: Timestamp, key and namespace of each timer that was added or deleted, as a set in the order of happening.
+#: Timestamp, key and namespace of each timer that was added or deleted, as an ordered set.
 TimerChanges = dict[tuple[int, Hashable, Hashable], None]
 
 
@@ -54,19 +54,19 @@ class TimerQueue:
         self.meta = meta
         self.key_group_range = key_group_range
         self._groups: list[_Timers] = [{} for _ in key_group_range]
-        #: (timestamp, index of the key group): one for each timestamp that a key group's dict has.
+        #: A pair (timestamp, index of the key group) for each timestamp in a key group's dict.
         self._heap: list[tuple[int, int]] = []
         self._size = 0
-        #: How many timestamps of the heap have no timers any more.
+        #: How many timestamps in the heap have no timers any more.
         self._empty = 0
-        #: Timers that were added or deleted since changes were taken, by key group; None while not wanted.
+        #: Timers that were added or deleted since changes were last taken, by key group; None if not tracked.
         self._changes: list[TimerChanges] | None = None
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, timer: Timer, key_group: int) -> bool:
-        """Add ``timer``, whose key is in ``key_group``; return whether it was not there. O(log n)."""
+        """Add ``timer``, whose key is in ``key_group``; return whether it is new. O(log n)."""
         index = key_group - self.key_group_range.start
         group = self._groups[index]
         timers = group.get(timer.timestamp_ms)
@@ -84,7 +84,7 @@ class TimerQueue:
         return True
 
     def remove(self, timer: Timer, key_group: int) -> bool:
-        """Delete ``timer``; return whether it was there. O(1)."""
+        """Delete ``timer``; return whether it existed. O(1)."""
         index = key_group - self.key_group_range.start
         timers = self._groups[index].get(timer.timestamp_ms, {})
         if (timer.key, timer.namespace) not in timers:
@@ -108,7 +108,7 @@ class TimerQueue:
         return None
 
     def poll(self, until_ms: int) -> Timer | None:
-        """Take the first timer out and return it, if its time is ``until_ms`` or before. O(log n)."""
+        """Remove and return the first timer if its time is ``until_ms`` or before. O(log n)."""
         timer = self.peek()
         if timer is None or timer.timestamp_ms > until_ms:
             return None
@@ -131,12 +131,12 @@ class TimerQueue:
             self._changes[index][change] = None
 
     def track_changes(self) -> None:
-        """Note from now on which timers are added and deleted."""
+        """From now on, record which timers are added and deleted."""
         if self._changes is None:
             self._changes = [{} for _ in self.key_group_range]
 
     def take_changes(self) -> list[TimerChanges]:
-        """Return, for each key group, what changed since the last call, and begin anew."""
+        """Return, for each key group, what changed since the last call, and start again."""
         taken = self._changes
         if taken is None:
             return [{} for _ in self.key_group_range]
@@ -153,7 +153,7 @@ class TimerQueue:
         self._empty = 0
 
     def timers(self) -> Iterator[Timer]:
-        """Iterate over all timers, in no order."""
+        """Iterate over all timers in no particular order."""
         for group in self._groups:
             for timestamp_ms, timers in group.items():
                 for key, namespace in timers:
@@ -165,11 +165,11 @@ class TimerQueue:
             self.add(timer, key_group)
 
     def increment(self, changes: list[TimerChanges]) -> TimerQueueIncrement:
-        """Return what ``changes``, one set for each key group, have come to. O(changes)."""
+        """Return which of ``changes``, one set for each key group, are timers now. O(changes)."""
         return TimerQueueIncrement(self, changes)
 
     def snapshot(self) -> TimerQueueSnapshot:
-        """Return what the queue holds now. O(n), but only references are copied, as in Flink."""
+        """Return a snapshot of the queue. O(n), but only references are copied, as in Flink."""
         return TimerQueueSnapshot(self)
 
     def _check(self) -> None:
@@ -177,16 +177,16 @@ class TimerQueue:
         expected = [(timestamp, index) for index, group in enumerate(self._groups) for timestamp in group]
         # The heap has each timestamp of each key group once,
         assert sorted(self._heap) == sorted(expected)
-        # and the parent of none is later.
+        # and no timestamp is earlier than its parent.
         assert all(self._heap[(child - 1) // 2] <= self._heap[child] for child in range(1, len(self._heap)))
         # Timestamps without timers are counted.
         assert self._empty == sum(not timers for group in self._groups for timers in group.values())
-        # The size counts what is there.
+        # The size is the number of timers.
         assert self._size == sum(len(timers) for group in self._groups for timers in group.values())
 
 
 class TimerQueueSnapshot:
-    """What a queue held at one moment."""
+    """The contents of a queue at one moment."""
 
     def __init__(self, queue: TimerQueue) -> None:
         self.meta: StateMeta = queue.meta
@@ -204,11 +204,11 @@ class TimerQueueSnapshot:
             yield KeyGroupEntries(key_group, list(columns[0]), namespaces, list(columns[2]))
 
     def release(self) -> None:
-        """Nothing to be released: the snapshot is a copy."""
+        """Do nothing: the snapshot is a copy."""
 
 
 class TimerQueueIncrement:
-    """The timers that were added or deleted, and which of them were there at one moment."""
+    """The timers that were added or deleted, and which of them existed at one moment."""
 
     def __init__(self, queue: TimerQueue, changes: list[TimerChanges]) -> None:
         self.meta: StateMeta = queue.meta
@@ -235,4 +235,4 @@ class TimerQueueIncrement:
             yield KeyGroupEntries(key_group, keys, spaced, timestamps, removed)
 
     def release(self) -> None:
-        """Nothing to be released: the increment is a copy."""
+        """Do nothing: the increment is a copy."""

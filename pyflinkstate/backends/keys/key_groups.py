@@ -76,7 +76,7 @@ def operator_index(max_parallelism: int, parallelism: int, key_group: int) -> in
 
 
 def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGroupRange:
-    """Return what subtask ``index`` owns (``computeKeyGroupRangeForOperatorIndex``).
+    """Return the key groups that subtask ``index`` owns (``computeKeyGroupRangeForOperatorIndex``).
 
     >>> [str(key_group_range(128, 3, index)) for index in range(3)]
     ['0..42', '43..85', '86..127']
@@ -88,7 +88,7 @@ def key_group_range(max_parallelism: int, parallelism: int, index: int) -> KeyGr
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Return the max parallelism of an operator for which none was set (``computeDefaultMaxParallelism``).
+    """Return the default max parallelism of an operator (``computeDefaultMaxParallelism``).
 
     >>> default_max_parallelism(4), default_max_parallelism(86)
     (128, 256)

@@ -1,9 +1,9 @@
-"""Keys: checked against their declared type, and hashed as Java does.
+"""Checks keys against their declared type and hashes them as Java does.
 
 None and NaN are refused: None is Flink's rule, and NaN does not equal itself.
 
-What a key hashes to is a promise to checkpoints, whose state lies by key group. ``KEY_HASH_VERSION`` counts
-its changes: state of an earlier version is spread anew when it is restored.
+The hash of a key must not change, as checkpoints keep state by key group. ``KEY_HASH_VERSION`` counts the
+changes that were made all the same: state of an earlier version is assigned to key groups again on a restore.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ KEY_HASH_VERSION = 2
 
 
 def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
-    """Return whether keys of ``key_type`` may have hashed to something else in an earlier version."""
+    """Return whether keys of ``key_type`` may have had another hash in version ``since_version``."""
     return since_version < hash_version(key_type)
 
 
 def _refuse_nan(key: TypedValue) -> None:
-    """A tuple or Row of a NaN equals itself by identity, so each part is looked at."""
+    """Refuse NaN in any part of a key: a tuple or Row that holds NaN equals itself by identity."""
     if key != key:
         raise ValueError("NaN does not equal itself, so its records would never meet")
     if isinstance(key, (tuple, Row)):
@@ -63,7 +63,7 @@ class KeyHasher:
             if key is None:
                 raise ValueError("None cannot be a key")
             if isinstance(key, list):
-                raise ValueError("a list can change, so it cannot be a key; make it a tuple")
+                raise ValueError("a list can change, so it cannot be a key; use a tuple")
             hash(key)
             key = self.key_type.check_key(key)
             _refuse_nan(key)

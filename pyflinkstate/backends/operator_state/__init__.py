@@ -1,4 +1,4 @@
-"""Operator state: lists and maps of a subtask, not of a key, and how they are spread on a restore."""
+"""Operator state: lists and maps of a subtask, not of a key, and their redistribution on a restore."""
 
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.operator_state.repartition import assign_state

@@ -18,7 +18,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
 
     def __init__(self) -> None:
         self.registered_states: dict[str, HeapOperatorState] = {}
-        #: The snapshots being written; closing the backend cancels them.
+        #: The snapshots that are being written; closing the backend cancels them.
         self.snapshots = SnapshotRegistry()
         self._requested: set[str] = set()
 
@@ -46,7 +46,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         return state
 
     def dispose(self) -> None:
-        """Cancel the snapshots being written, and take no more."""
+        """Cancel the snapshots that are being written, and refuse new ones."""
         self.snapshots.close()
 
     def _state(
@@ -69,12 +69,12 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         return state
 
     def _unsealed(self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
-        """Put what was restored under its requested type, once all of its pickles could be loaded."""
+        """Give restored state its requested type, once all of its pickles are loaded."""
         if state.meta.mode is not meta.mode or unsealing(state.meta.stored_type, meta.stored_type) is None:
             error = StateRegistrationError if meta.name in self._requested else StateMigrationError
             raise error(
                 f"operator state {meta.name!r} is {state.meta}, and is requested as {meta}: neither its "
-                f"way of redistribution nor its type can change",
+                f"redistribution mode nor its type can change",
                 state=meta.name,
             )
         made = create_operator_state(meta)

@@ -1,4 +1,4 @@
-"""Which subtask restores what.
+"""Decides which subtask restores which state.
 
 Flink: ``StateAssignmentOperation``, ``RoundRobinOperatorStateRepartitioner``.
 """
@@ -33,12 +33,12 @@ def assign_state(
     max_parallelism: int,
     key_type: TypeInformation | None = None,
 ) -> list[StateAssignment]:
-    """Return what each of ``parallelism`` subtasks restores of what ``subtasks`` wrote.
+    """Return what each of ``parallelism`` subtasks restores of the state that ``subtasks`` wrote.
 
-    Keyed state goes by key group; where keys of ``key_type`` had another hash when it was written, all of it
-    goes to each subtask, which keeps what is its own. List state stays where it is while the parallelism
-    does, else its elements are dealt out evenly; union list state goes to all; of broadcast state each gets
-    one copy.
+    Keyed state is assigned by key group. If keys of ``key_type`` had another hash when it was written, every
+    subtask gets all of it and keeps its own keys. List state stays where it is if the parallelism is the
+    same; otherwise its elements are distributed evenly. Every subtask gets all union list state, and one copy
+    of broadcast state.
     """
     managed = _repartition([subtask.managed_operator for subtask in subtasks], parallelism)
     raw = _repartition_raw([subtask.raw_operator for subtask in subtasks], parallelism)
@@ -57,16 +57,16 @@ def assign_state(
 
 
 def deal_out(counts: Sequence[int], parallelism: int, first: int = 0) -> tuple[list[list[slice]], int]:
-    """Deal elements out evenly: contiguous runs, what is left over one by one from ``first`` on.
+    """Distribute elements evenly in contiguous slices; the remainder goes to ``first`` and those after it.
 
     Args:
         counts: how many elements each old subtask has.
         parallelism: the number of new subtasks.
-        first: the new subtask to begin with.
+        first: the new subtask that gets the first element of the remainder.
 
     Returns:
-        for each new subtask one slice of each old one's elements; and the subtask to begin with next time,
-        so that left-overs of several states do not all go to the same ones.
+        for each new subtask one slice of each old one's elements; and the value of ``first`` for the next
+        state, so that the remainders of several states do not all go to the same subtasks.
 
     >>> deal_out([3, 2], 2)[0]
     [[slice(0, 3, None), slice(0, 0, None)], [slice(3, 3, None), slice(0, 2, None)]]
@@ -108,7 +108,7 @@ def _intersecting(
 def _repartition(
     handles: Sequence[OperatorStateHandle | None], parallelism: int
 ) -> list[list[OperatorStateHandle]]:
-    #: For each new subtask: the stream, a state's name, and what of it.
+    #: For each new subtask: the stream, the name of a state, and which of its elements.
     picked: list[list[tuple[StreamStateHandle, str, OperatorStateEntry]]] = [[] for _ in range(parallelism)]
     first = 0
     names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
@@ -136,7 +136,7 @@ def _whole(
     mode: OperatorStateMode,
     index: int,
 ) -> list[OperatorStateHandle]:
-    """Return the handles that subtask ``index`` takes a state from as a whole."""
+    """Return the handles from which subtask ``index`` restores the whole state."""
     if mode is OperatorStateMode.UNION:
         return holders
     if mode is OperatorStateMode.BROADCAST:

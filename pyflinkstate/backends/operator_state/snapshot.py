@@ -32,12 +32,12 @@ from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointEr
 
 @attrs.frozen
 class OperatorStateResources:
-    """Copies of all operator state: it is small, so it is copied in the synchronous part, as in Flink."""
+    """Copies of all operator state, which is small enough to copy in the synchronous part, as in Flink."""
 
     states: tuple[tuple[RegisteredOperatorStateMeta, tuple[list[StateValue], ...]], ...]
 
     def release(self) -> None:
-        """Nothing to be released."""
+        """Do nothing: the copies need no release."""
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ class OperatorStateSnapshotStrategy:
     compression: str | None = "zstd"
 
     def sync_prepare_resources(self) -> OperatorStateResources:
-        """The synchronous part: copy."""
+        """Run the synchronous part: copy all state."""
         states = self.backend.registered_states.values()
         return OperatorStateResources(tuple((state.meta, state.columns()) for state in states))
 
@@ -58,7 +58,7 @@ class OperatorStateSnapshotStrategy:
         streams: CheckpointStreamFactory,
         cancelled: threading.Event,
     ) -> OperatorStateHandle | None:
-        """The asynchronous part: write. None where there is no operator state."""
+        """Run the asynchronous part: write the copies. Return None if there is no operator state."""
         if not resources.states:
             return None
         return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
@@ -85,13 +85,13 @@ def _encoded(codec: OperatorStateCodec, columns: tuple[list[StateValue], ...]) -
 
 @attrs.frozen
 class OperatorStateRestoreOperation:
-    """Fills a new backend with what a subtask was assigned (Flink: ``OperatorStateRestoreOperation``)."""
+    """Fills a new backend with a subtask's assigned state (Flink: ``OperatorStateRestoreOperation``)."""
 
     backend: DefaultOperatorStateBackend
     reader: StateReader
 
     def restore(self, handles: Iterable[OperatorStateHandle]) -> None:
-        """Load the elements that ``handles`` say.
+        """Load the elements that ``handles`` select.
 
         Raises:
             CorruptCheckpointError: a file is missing, truncated or altered.

@@ -1,4 +1,4 @@
-"""The states that the operator state backend gives out."""
+"""The states that the operator state backend provides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def _identity(value: StateValue) -> StateValue:
 
 
 class _Elements(list[StateValue]):
-    """The live list of an operator state, with fail-fast iterators. Copied or pickled it is a plain list."""
+    """The live list of an operator state, with fail-fast iterators.
+
+    A copy or a pickle of it is a plain list.
+    """
 
     __slots__ = ("name", "replacements")
 
@@ -45,7 +48,7 @@ class _Elements(list[StateValue]):
         return list, (list.copy(self),)
 
     def replace(self, elements: list[StateValue]) -> None:
-        """Hold ``elements`` instead, which ends what iterates, as ``clear`` and ``addAll`` do in Java."""
+        """Replace the elements, which makes open iterators fail, as ``clear`` and ``addAll`` do in Java."""
         self[:] = elements
         self.replacements += 1
 
@@ -80,11 +83,11 @@ class PartitionableListState(ListState):
         self._elements.replace([])
 
     def columns(self) -> tuple[list[StateValue], ...]:
-        """Return copies of what a snapshot writes."""
+        """Return copies of the columns that a snapshot writes."""
         return ([self._copy(element) for element in self._elements],)
 
     def load(self, columns: tuple[list[StateValue], ...]) -> None:
-        """Add what was restored."""
+        """Add restored elements."""
         self._elements.extend(columns[0])
 
     def _isolated(self, value: StateValue) -> StateValue:
@@ -159,12 +162,12 @@ class HeapBroadcastState(BroadcastState):
         self._entries.clear()
 
     def columns(self) -> tuple[list[StateValue], ...]:
-        """Return copies of what a snapshot writes."""
+        """Return copies of the columns that a snapshot writes."""
         values = [None if value is None else self._copy(value) for value in self._entries.values()]
         return list(self._entries), values
 
     def load(self, columns: tuple[list[StateValue], ...]) -> None:
-        """Add what was restored."""
+        """Add restored elements."""
         self._entries.update(zip(*columns, strict=True))
 
     def _checked_key(self, key: StateValue) -> StateValue:

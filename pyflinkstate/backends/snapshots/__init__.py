@@ -1,4 +1,4 @@
-"""Snapshots of any backend: how one is run, cancelled and put together, and what an increment has in it."""
+"""Snapshots of any backend: how they are run, cancelled and combined, and what an increment contains."""
 
 from pyflinkstate.backends.snapshots.increments import ChangeHistory, Changes
 from pyflinkstate.backends.snapshots.operator_snapshot import OperatorSnapshotFutures

@@ -1,4 +1,4 @@
-"""The four results of an operator's snapshot, and how they become one acknowledgement."""
+"""The four parts of an operator's snapshot, and how they become one acknowledgement."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pyflinkstate.errors import CheckpointError
 
 @attrs.frozen
 class OperatorSnapshotFutures:
-    """What is still to be written of one snapshot (Flink: ``OperatorSnapshotFutures``)."""
+    """The parts of one snapshot that are still to be written (Flink: ``OperatorSnapshotFutures``)."""
 
     streams: CheckpointStreamFactory
     managed_keyed: SnapshotTask[KeyGroupsStateHandle]
     raw_keyed: SnapshotTask[KeyGroupsStateHandle]
     managed_operator: SnapshotTask[OperatorStateHandle]
     raw_operator: SnapshotTask[RawOperatorStateHandle]
-    #: Of managed keyed state, if others than ``streams``.
+    #: The streams for managed keyed state, if they differ from ``streams``.
     keyed_streams: CheckpointStreamFactory | None = None
 
     def cancel(self) -> None:
@@ -38,7 +38,7 @@ class OperatorSnapshotFutures:
     def finish(self) -> OperatorSubtaskState:
         """Write all four and return them as one (Flink: ``OperatorSnapshotFinalizer``).
 
-        When one fails the others are cancelled, what was written is deleted, and its error is raised.
+        If one fails, the others are cancelled, the files are deleted, and the error is raised.
         """
         try:
             for task in self._tasks():

@@ -32,23 +32,23 @@ class RawKeyedStateBuffer:
         self._current: bytearray | None = None
 
     def start_new_key_group(self, key_group: int) -> None:
-        """Begin the bytes of a key group."""
+        """Start to write a key group."""
         if key_group not in self.key_group_range:
             raise CheckpointError(
                 f"raw keyed state: key group {key_group} is not in the subtask's range {self.key_group_range}"
             )
         if key_group in self.key_groups:
-            raise CheckpointError(f"raw keyed state: key group {key_group} was begun before")
+            raise CheckpointError(f"raw keyed state: key group {key_group} was started before")
         self._current = self.key_groups[key_group] = bytearray()
 
     def write(self, data: bytes) -> None:
-        """Append to the key group begun last."""
+        """Append to the key group that was started last."""
         if self._current is None:
             raise CheckpointError("raw keyed state: call start_new_key_group() before write()")
         self._current += data
 
     def snapshot(self) -> RawKeyedStateSnapshot:
-        """Return what was written so far; what comes later belongs to no snapshot."""
+        """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
         key_groups = {group: bytes(data) for group, data in self.key_groups.items()}
         return RawKeyedStateSnapshot(self.key_group_range, key_groups)
 
@@ -60,23 +60,23 @@ class RawOperatorStateBuffer:
         self.partitions: list[bytearray] = []
 
     def start_new_partition(self) -> None:
-        """Begin a partition."""
+        """Start a partition."""
         self.partitions.append(bytearray())
 
     def write(self, data: bytes) -> None:
-        """Append to the partition begun last."""
+        """Append to the partition that was started last."""
         if not self.partitions:
             self.start_new_partition()
         self.partitions[-1] += data
 
     def snapshot(self) -> RawOperatorStateSnapshot:
-        """Return what was written so far; what comes later belongs to no snapshot."""
+        """Return a snapshot of what was written so far; later bytes belong to no snapshot."""
         return RawOperatorStateSnapshot(tuple(map(bytes, self.partitions)))
 
 
 @attrs.frozen
 class RawKeyedStateSnapshot:
-    """Writes one snapshot's raw keyed state; None where the function wrote none."""
+    """Writes the raw keyed state of one snapshot; the result is None if the function wrote none."""
 
     key_group_range: KeyGroupRange
     key_groups: dict[int, bytes]
@@ -97,7 +97,7 @@ class RawKeyedStateSnapshot:
 
 @attrs.frozen
 class RawOperatorStateSnapshot:
-    """Writes one snapshot's raw operator state; None where the function wrote none."""
+    """Writes the raw operator state of one snapshot; the result is None if the function wrote none."""
 
     partitions: tuple[bytes, ...]
 
@@ -118,7 +118,7 @@ class RawOperatorStateSnapshot:
 def read_raw_keyed_state(
     handles: Iterable[KeyGroupsStateHandle], owned: KeyGroupRange, reader: StateReader
 ) -> Iterator[tuple[int, bytes]]:
-    """Iterate over key groups in ``owned`` and their bytes."""
+    """Iterate over the key groups in ``owned`` and their bytes."""
     for handle in handles:
         for key_group, section in handle.sections.get(RAW_KEYED_STATE, {}).items():
             if key_group in owned:

@@ -22,31 +22,34 @@ T = TypeVar("T")
 
 
 class SnapshotResources(Protocol):
-    """What the synchronous part hands to the asynchronous one."""
+    """What the synchronous part passes to the asynchronous part."""
 
     def release(self) -> None:
         """Let the backend forget the snapshot. Idempotent, on any thread."""
 
 
 class SnapshotStrategy(Protocol[H, R]):
-    """How one kind of state is snapshotted. ``H`` is the handle, ``R`` what goes from part to part."""
+    """Takes snapshots of one kind of state.
+
+    ``H`` is the handle; ``R`` is passed from the first part to the second.
+    """
 
     def sync_prepare_resources(self) -> R:
-        """The synchronous part: between two records, on the owner's thread."""
+        """Run the synchronous part, between two records, on the owner's thread."""
 
     def async_snapshot(
         self, resources: R, streams: CheckpointStreamFactory, cancelled: threading.Event
     ) -> H | None:
-        """The asynchronous part: write, release, and return the handle, or None where nothing is there.
+        """Run the asynchronous part: write, release, and return the handle, or None if there is no state.
 
         Raises:
             SnapshotCancelledError: ``cancelled`` was set; no file is left.
-            CheckpointStorageError: storage refused; no file is left.
+            CheckpointStorageError: the storage failed; no file is left.
         """
 
 
 class SnapshotTask(Generic[T]):
-    """The asynchronous part of one snapshot: to be run once, on any thread, or to be cancelled."""
+    """The asynchronous part of one snapshot, which is run once, on any thread, or cancelled."""
 
     def __init__(self, write: Callable[[threading.Event], T | None], release: Callable[[], None]) -> None:
         self._write = write
@@ -55,12 +58,12 @@ class SnapshotTask(Generic[T]):
         self._begun = False
         self._lock = threading.Lock()
         self._done = threading.Event()
-        #: What was written, if anything was.
+        #: The handle of what was written, if anything was.
         self.handle: T | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Write the snapshot, unless that is done or was cancelled."""
+        """Write the snapshot, unless it is already written or cancelled."""
         if not self._begin():
             return
         try:
@@ -71,7 +74,7 @@ class SnapshotTask(Generic[T]):
             self._done.set()
 
     def cancel(self) -> None:
-        """Stop writing at the next key group, or do not begin; what was taken is released. Idempotent."""
+        """Stop writing at the next key group, or do not start; release the snapshot. Idempotent."""
         self._cancelled.set()
         if self._begin():
             self._error = SnapshotCancelledError("the checkpoint was aborted before it was written")
@@ -79,7 +82,7 @@ class SnapshotTask(Generic[T]):
             self._done.set()
 
     def result(self) -> T | None:
-        """Wait for the end and return the handle, or raise what went wrong."""
+        """Wait for the end and return the handle, or raise the error."""
         self._done.wait()
         if self._error is not None:
             raise self._error
@@ -87,7 +90,7 @@ class SnapshotTask(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether the task has ended, well or not."""
+        """Whether the task has ended, successfully or not."""
         return self._done.is_set()
 
     def _begin(self) -> bool:
@@ -105,7 +108,7 @@ class SnapshotRegistry:
         self._lock = threading.Lock()
 
     def add(self, task: SnapshotTask[Any]) -> None:
-        """Keep ``task`` until it has ended; raises ``SnapshotCancelledError`` once closed."""
+        """Keep ``task`` until it has ended; raise ``SnapshotCancelledError`` after :meth:`close`."""
         with self._lock:
             if not self._closed:
                 self._tasks = {kept for kept in self._tasks if not kept.is_done} | {task}
@@ -131,7 +134,7 @@ class SnapshotExecutionType(enum.Enum):
 
 @attrs.frozen
 class SnapshotStrategyRunner(Generic[T, R]):
-    """Runs the synchronous part of a strategy and gives the other one back as a task.
+    """Runs the synchronous part of a strategy and returns the asynchronous part as a task.
 
     With ``SYNCHRONOUS`` execution the task has already run when it is returned.
     """
@@ -141,7 +144,7 @@ class SnapshotStrategyRunner(Generic[T, R]):
     execution_type: SnapshotExecutionType
 
     def snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[T]:
-        """Take a snapshot; its bytes go to a stream that ``streams`` makes."""
+        """Take a snapshot, whose bytes go to a stream from ``streams``."""
         resources = self.strategy.sync_prepare_resources()
         task: SnapshotTask[T] = SnapshotTask(
             lambda cancelled: self.strategy.async_snapshot(resources, streams, cancelled), resources.release

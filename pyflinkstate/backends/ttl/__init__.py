@@ -1,4 +1,4 @@
-"""Time to live, as a decorator around a backend's state; tables and maps know nothing of it."""
+"""Time to live, as a decorator around a backend's state; tables and maps do not deal with it."""
 
 from pyflinkstate.backends.ttl.access import TtlRules
 from pyflinkstate.backends.ttl.factory import create_ttl_state, with_timestamps

@@ -1,4 +1,4 @@
-"""When a value has expired, and what reading one does (Flink: ``AbstractTtlDecorator``, ``TtlUtils``)."""
+"""When a value has expired, and what reading it does (Flink: ``AbstractTtlDecorator``, ``TtlUtils``)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pyflinkstate.backends.types import TtlValue
 
 @attrs.frozen
 class TtlRules:
-    """A configuration, ready for use.
+    """A configuration in the form that the states use.
 
     Attributes:
-        now: gives the time in ms.
+        now: returns the time in ms.
         ttl_ms: how long a value lives.
-        refreshes_on_read: reading prolongs its life.
-        returns_expired: an expired value is returned once.
+        refreshes_on_read: whether reading prolongs its life.
+        returns_expired: whether an expired value is returned once.
     """
 
     now: Callable[[], int]
@@ -39,11 +39,11 @@ class TtlRules:
         )
 
     def stamped(self, value: StateValue) -> TtlValue:
-        """Return ``value`` as written now."""
+        """Return ``value`` with the current time as its timestamp."""
         return self.now(), value
 
     def is_expired(self, stored: TtlValue) -> bool:
-        """Return whether a value has expired: written at 0 with 100 ms to live, at 100."""
+        """Return whether a value has expired; one written at 0 with a TTL of 100 ms expires at 100."""
         return stored[0] + self.ttl_ms <= self.now()
 
     def unexpired(self, stored: TtlValue | None) -> StateValue:
@@ -51,13 +51,13 @@ class TtlRules:
         return None if stored is None or self.is_expired(stored) else stored[1]
 
     def stamped_result(self, result: StateValue) -> StateValue:
-        """Return a function's result as written now; None stays None, which the state refuses."""
+        """Return a function's result with the current time; None stays None, which the state refuses."""
         return None if result is None else self.stamped(result)
 
     def combined(
         self, left: TtlValue, right: TtlValue, combine: Callable[[StateValue, StateValue], StateValue]
     ) -> StateValue:
-        """Return what of two values has not expired, combined and stamped; ``left`` if both have."""
+        """Return the unexpired values of the two, combined and stamped, or ``left`` if both have expired."""
         first, second = self.unexpired(left), self.unexpired(right)
         if first is None and second is None:
             return left
@@ -68,7 +68,7 @@ class TtlRules:
 
 @attrs.frozen
 class TtlReduceFunction(ReduceFunction):
-    """Reduces values that have not expired; the result is stamped anew, unless both have."""
+    """Reduces values that have not expired; the result gets a new timestamp, unless both have expired."""
 
     _function: ReduceFunction
     _rules: TtlRules
@@ -79,7 +79,7 @@ class TtlReduceFunction(ReduceFunction):
 
 @attrs.frozen
 class TtlAggregateFunction(AggregateFunction):
-    """Adds to an accumulator that has not expired, else to a new one; the result is stamped anew."""
+    """Adds to an accumulator that has not expired, or to a new one; the result gets a new timestamp."""
 
     _function: AggregateFunction
     _rules: TtlRules

@@ -1,7 +1,7 @@
-"""How expired values are removed that nobody reads (Flink: ``TtlIncrementalCleanup`` and snapshot filters).
+"""Removes expired values that nobody reads (Flink: ``TtlIncrementalCleanup`` and snapshot filters).
 
-A *filter* takes what is stored under one key and gives what of it has not expired: the same object if
-all of it, None if nothing.
+A *filter* takes the stored value of one key and returns the part of it that has not expired: the same object
+if nothing has expired, None if everything has.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def ttl_filter(kind: StateKind, ttl_ms: int, now: Callable[[], int]) -> Filter:
 
 
 def snapshot_filter(kind: StateKind, rules: TtlRules) -> Filter:
-    """Return the filter of one snapshot: the time is that of its synchronous part."""
+    """Return the filter of one snapshot, which uses the time of its synchronous part."""
     taken_at = rules.now()
     return ttl_filter(kind, rules.ttl_ms, lambda: taken_at)
 
 
 class TtlIncrementalCleanup:
-    """Looks at a few entries at a time, round and round."""
+    """Checks a few entries at a time, going round the map again and again."""
 
     def __init__(self, state: InternalState, filter_stored: Filter, cleanup_size: int) -> None:
         self._visitor: StateVisitor = state.visitor(cleanup_size)
@@ -53,7 +53,7 @@ class TtlIncrementalCleanup:
         self._waiting: list[StateEntry] = []
 
     def run(self) -> None:
-        """Look at up to ``cleanup_size`` entries, for each at up to as many places; remove the expired."""
+        """Check up to ``cleanup_size`` entries, each at up to as many places; remove the expired ones."""
         for _ in range(self._cleanup_size):
             if not self._waiting:
                 self._waiting = self._visitor.next_entries()
@@ -68,5 +68,5 @@ class TtlIncrementalCleanup:
         if kept is None:
             entry.update(None)
         elif kept is not stored:
-            # What is left of a list or map is written as the owner's, so it must not be a snapshot's too.
+            # The remaining list or map becomes the owner's, so no snapshot may share it.
             entry.update(self._filter(entry.writable()))

@@ -1,4 +1,4 @@
-"""Makes a state that expires out of a backend's own (Flink: ``TtlStateFactory``)."""
+"""Wraps a backend's state into one that expires (Flink: ``TtlStateFactory``)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def create_ttl_state(
     """Return the state of ``descriptor``, which has time to live.
 
     Args:
-        descriptor: one of the five.
-        rules: of its configuration.
-        inner: the backend's state of :func:`with_timestamps`.
-        on_key_selected: has a function called for every key that is selected.
+        descriptor: a descriptor of any kind.
+        rules: the rules of its configuration.
+        inner: the backend's state for the descriptor from :func:`with_timestamps`.
+        on_key_selected: registers a function to be called for every key that is selected.
     """
     config = descriptor.ttl_config
     if config.get_cleanup_strategies().in_full_snapshot():
@@ -60,7 +60,7 @@ _TTL_STATES: dict[StateKind, Callable[[AnyState, TtlRules, Callable[[], None]], 
 
 
 def with_timestamps(descriptor: Any, rules: TtlRules) -> StateDescriptor:
-    """Return the descriptor of what the backend stores for ``descriptor``, which has time to live."""
+    """Return the descriptor of the backend's state for ``descriptor``, which has time to live."""
     name = descriptor.name
     if isinstance(descriptor, ValueStateDescriptor):
         return ValueStateDescriptor(name, TtlTypeInfo(descriptor.value_type_info))
@@ -83,7 +83,7 @@ def _incremental_cleanup(
     inner: AnyState,
     on_key_selected: Callable[[Callable[[Key], None]], None],
 ) -> Callable[[], None]:
-    """Return what each access of the state has to call."""
+    """Return the function that each access to the state must call."""
     strategy = config.get_cleanup_strategies().get_incremental_cleanup_strategy()
     if strategy is None:
         return _nothing
@@ -96,4 +96,4 @@ def _incremental_cleanup(
 
 
 def _nothing() -> None:
-    """Clean nothing up."""
+    """Do nothing."""

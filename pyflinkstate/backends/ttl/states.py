@@ -1,7 +1,7 @@
-"""The five states with time to live, each around a backend's state of values with timestamps.
+"""The five states with time to live; each wraps a backend's state, whose values have timestamps.
 
-A value's timestamp is refreshed by writing and, if so configured, by reading. Values of lists and maps
-have one each. What Flink does with None is kept: ``ReducingState.add(None)`` leaves the value and
+Writing refreshes the timestamp of a value and, if so configured, so does reading. Each element of a list and
+each value of a map has its own. None is handled as in Flink: ``ReducingState.add(None)`` keeps the value and
 refreshes it, ``MapState.put_all(None)`` does nothing.
 """
 
@@ -21,7 +21,7 @@ from pyflinkstate.errors import NoCurrentKeyError
 
 
 class TtlState:
-    """What the five share: the state inside, the rules, and what each access does beside."""
+    """What the five have in common: the inner state, the rules, and the clean-up at each access."""
 
     def __init__(self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None]) -> None:
         self._inner = inner
@@ -37,15 +37,15 @@ class TtlState:
         self._inner.clear()
 
     def get_internal(self) -> Stored:
-        """Return what is stored, with timestamps."""
+        """Return the stored value with its timestamps."""
         return self._inner.get_internal()
 
     def update_internal(self, stored: Stored) -> None:
-        """Store values with timestamps."""
+        """Store a value with its timestamps."""
         self._inner.update_internal(stored)
 
     def _read_single(self) -> StateValue:
-        """Return the user's value where one is stored, as the rules say."""
+        """Return the user's value if there is one that the rules allow to be seen."""
         self._on_access()
         stored = self._inner.get_internal()
         if stored is None:
@@ -64,8 +64,8 @@ class TtlMergingState(TtlState):
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
         """Merge as the backend's state does.
 
-        Of values, one that has expired counts for nothing; elements of lists that have expired move along
-        and are left out by whoever reads them, as in Flink.
+        A value that has expired is left out. Elements of lists that have expired are moved too, and readers
+        skip them, as in Flink.
         """
         self._inner.merge_namespaces(target, sources)
 
@@ -139,7 +139,7 @@ class TtlListState(TtlMergingState, ListState):
         self._inner.update(self._all_stamped(values, "put into"))
 
     def _refreshed(self, elements: list[TtlValue]) -> list[TtlValue]:
-        """Store the unexpired elements, refreshed; return these and, as they were, the expired ones."""
+        """Store the unexpired elements with a new timestamp; return them and, unchanged, the expired ones."""
         rules = self._rules
         refreshed = [item if rules.is_expired(item) else rules.stamped(item[1]) for item in elements]
         kept = [item for item, before in zip(refreshed, elements, strict=True) if item is not before]
@@ -155,15 +155,17 @@ class TtlListState(TtlMergingState, ListState):
 
     def _all_stamped(self, values: StateValue, verb: str) -> list[TtlValue]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise self._inner.refusal(f"a list of values is {verb} a ListState, not {safe_repr(values)}")
+            raise self._inner.refusal(
+                f"only a list of values can be {verb} a ListState, not {safe_repr(values)}"
+            )
         return [self._stamped(value) for value in values]
 
 
 class TtlListView:
-    """The elements of a list, without those that have expired when iteration comes to them. Fail-fast.
+    """The elements of a list, without those that have expired when iteration reaches them. Fail-fast.
 
-    Expired elements stay stored until the list is written or cleaned up; only when all have expired, and
-    all were looked at, the list is removed.
+    Expired elements stay stored until the list is written or cleaned up. The list is removed only when an
+    iteration has reached its end and all elements had expired.
     """
 
     def __init__(self, inner: AnyState, elements: list[TtlValue], rules: TtlRules) -> None:
@@ -178,7 +180,7 @@ class TtlListView:
             all_expired = all_expired and expired
             if not expired or self._rules.returns_expired:
                 yield element[1]
-        # Only the list that was iterated over: the state may be bound to another key by now, or to none.
+        # Only the list that was iterated over: by now the state may be bound to another key, or to none.
         if all_expired:
             with contextlib.suppress(NoCurrentKeyError):
                 if self._inner.get_internal() is self._elements:
@@ -186,7 +188,7 @@ class TtlListView:
 
 
 class TtlMapState(TtlState, MapState):
-    """A map state whose entries expire one by one. ``is_empty`` looks at what is stored, expired or not."""
+    """A map state whose entries expire one by one. ``is_empty`` counts stored entries, expired or not."""
 
     def get(self, key: StateValue) -> StateValue:
         found = self._found(key)
@@ -256,7 +258,7 @@ class TtlMapView:
 
 
 class TtlMapIterator:
-    """Skips and removes entries that have expired; refreshes the others if reading does."""
+    """Skips and removes entries that have expired; refreshes the others if reading prolongs life."""
 
     def __init__(
         self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
@@ -280,5 +282,5 @@ class TtlMapIterator:
                 return self._part(key, stored[1])
 
     def remove(self) -> None:
-        """Remove the entry that was given last."""
+        """Remove the entry that was returned last."""
         self._pairs.remove()

@@ -1,7 +1,7 @@
-"""Types: all that a backend knows of one, beyond the check that is in ``pyflinkstate.api``.
+"""Types: all that a backend needs to know about a type, besides its check in ``pyflinkstate.api``.
 
-How values become Arrow columns and come back, how they are copied, what a checkpoint calls their type, and
-what it may change to. What outlives the program of a state, its name and types, is here too.
+This room converts values to Arrow columns and back, copies and hashes them, names their types in checkpoints,
+and decides to which types they may migrate. The metadata of a state that outlives the program is here too.
 """
 
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT

@@ -1,4 +1,4 @@
-"""The types without parts: numbers, texts, bytes, dates and moments, by what a checkpoint calls them."""
+"""The types without parts: numbers, texts, bytes, dates and instants, under their names in checkpoints."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import hashes, texts
 from pyflinkstate.backends.types.codec import Codec, Convert, FromArrow, JavaHash, Show, column_values
 
-#: What ``FLOAT`` numbers have in files: state keeps them as they are.
+#: The Arrow type of ``FLOAT`` numbers in files, where they are not rounded.
 WIDE_FLOAT = pa.float64()
-#: What they have in state files up to version 3, and in operator state files of version 1.
+#: Their type in state files up to version 3, and in operator state files of version 1.
 NARROW_FLOAT = pa.float32()
 
 #: Python converts ints of up to 4300 decimal digits; larger ones are written in hexadecimal.
@@ -34,15 +34,15 @@ def _atom(
     to_arrow: Convert | None = None,
     from_arrow: Convert | None = None,
 ) -> Codec:
-    """Return the row of a type whose values cannot change.
+    """Return the codec of a type whose values cannot change.
 
     Args:
-        name: its kind.
-        arrow: the type of its columns.
-        java_hash: the hash of its values; None if they cannot be keys.
-        text: what prints one.
-        to_arrow: what makes one into what Arrow takes, where Arrow has no such type.
-        from_arrow: what makes it anew.
+        name: the kind of the type.
+        arrow: the Arrow type of its columns.
+        java_hash: hashes a value; None if values cannot be keys.
+        text: prints a value.
+        to_arrow: converts a value to one that Arrow takes, if Arrow has no such type.
+        from_arrow: converts it back.
     """
     return Codec(
         name=name,
@@ -75,7 +75,7 @@ def _instant_of(parts: dict[str, TypedValue]) -> Instant:
 
 
 _TEXT, _MOMENT = pa.large_string(), pa.timestamp("us")
-#: Two numbers: one of 64 bits cannot hold all moments to the nanosecond.
+#: Two numbers, as one of 64 bits cannot hold every instant to the nanosecond.
 _INSTANT = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
 
 ATOMS: tuple[Codec, ...] = (

@@ -1,9 +1,8 @@
-"""What a backend knows of one type, and the one way in which types are walked.
+"""Codecs: what a backend knows about one type, and the one function that walks types.
 
-Most of what is to be known of a type with parts follows from what is known of its parts: a list becomes an
-Arrow list of what its elements become. So the functions of a :class:`Codec` do not look into the parts
-themselves. They are given what was found for each of them, and :func:`walk` is the only place that goes from
-a type to its parts.
+Most properties of a type with parts follow from those of its parts: a list becomes an Arrow list of what its
+elements become. So the functions of a :class:`Codec` do not look into the parts themselves. They get the
+results for each part, and :func:`walk` is the only place that goes from a type to its parts.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ R = TypeVar("R")
 
 #: Turns a value into another one.
 Convert = Callable[[TypedValue], TypedValue]
-#: Turns a value into one that Arrow takes; None where it is one already.
+#: Turns a value into one that Arrow takes; None if Arrow takes it as it is.
 ToArrow = Convert | None
-#: Returns the values of a column; what stands for a null is not looked at.
+#: Returns the values of a column; the result for a null is ignored.
 FromArrow = Callable[[pa.Array], list[TypedValue]]
-#: Makes an independent copy of a value; None says that it cannot change in place.
+#: Makes an independent copy of a value; None means that it cannot change in place.
 Copy = Convert | None
-#: Checks a value that is to be stored in the place of another one, or of None; raises ``ValueError``.
+#: Checks a value that is to replace a stored one, or None; raises ``ValueError``.
 Recheck = Callable[[TypedValue, TypedValue], TypedValue]
-#: Returns the Java hash code of a key; None where values cannot be keys.
+#: Returns the Java hash code of a key; None if values cannot be keys.
 JavaHash = Callable[[TypedValue], int]
-#: Makes the text of a value that is not None.
+#: Returns the text of a value that is not None.
 Show = Callable[[TypedValue], str]
 
 
 def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]], R]) -> R:
-    """Return what ``visit`` gives for a type and what it gave for its parts, from the innermost out.
+    """Call ``visit`` with a type and its results for the parts, innermost first; return the result.
 
     >>> from pyflinkstate.api.types import Types
     >>> walk(Types.LIST(Types.TUPLE([Types.LONG()])), lambda type_info, parts: 1 + max(parts, default=0))
@@ -47,7 +46,7 @@ def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]],
 
 
 def column_values(array: pa.Array) -> list[TypedValue]:
-    """Return what ``to_pylist`` does, several times as fast for the most frequent types."""
+    """Return the same as ``to_pylist``, several times as fast for the most frequent types."""
     arrow = array.type
     numeric = pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_boolean(arrow)
     if (
@@ -63,31 +62,32 @@ def column_values(array: pa.Array) -> list[TypedValue]:
 
 @attrs.frozen(kw_only=True)
 class Codec:
-    """All that is to be known of a type beyond its check.
+    """All that a backend needs to know about a type besides its check.
 
-    Where a function takes a sequence, it has what the same function of each part's codec gave, in order. What
-    comes before it is the type itself.
+    If a function takes a sequence, it holds the results of the same function for each part, in order. The
+    argument before it is the type itself.
 
     Attributes:
-        name: what a checkpoint calls the type.
+        name: the name of the type in a checkpoint.
         arrow: the Arrow type of its columns.
-        to_arrow: what turns a value into one that Arrow takes.
-        from_arrow: what turns a column into values.
-        copier: what copies a value, of what copies its parts.
-        makes_new: ``check`` gives a new value where values can change; of its parts their types say the same.
-        recheck: what checks a value without looking again at what is stored already; None where all of it has
-            to be checked. Its last argument says whether the parts of a value cannot change in place.
-        java_hash: what gives a key's hash code; None where values cannot be keys.
-        hash_version: since when the hash has been what it is; see ``KEY_HASH_VERSION``.
-        text: what prints a value as Flink does.
-        is_composite: a checkpoint writes the parts, too.
-        details: what a checkpoint writes of the type between its name and its parts.
+        to_arrow: returns the function that turns a value into one that Arrow takes.
+        from_arrow: returns the function that turns a column into values.
+        copier: returns the function that copies a value, made of those that copy its parts.
+        makes_new: whether ``check`` returns a new value if values can change; the parts' codecs say so for
+            them.
+        recheck: returns the function that checks a value but skips what is already stored, or None if all of
+            it must be checked. The last argument says whether the parts of a value cannot change in place.
+        java_hash: returns the function that hashes a key, or None if values cannot be keys.
+        hash_version: the version since which the hash has been the same; see ``KEY_HASH_VERSION``.
+        text: returns the function that prints a value as Flink does.
+        is_composite: whether a checkpoint writes the parts too.
+        details: returns what a checkpoint writes between the name of the type and its parts.
         detail_count: how many details there are.
-        make: the type of these details and parts; None where a checkpoint has no such type.
-        may_become: the names of other types that a program may ask for in its place.
-        converted: what converts a value to the type that is asked for, of what converts its parts; None where
-            no other type may be asked for.
-        fixed_parts: so many parts, from the first, cannot be converted, as values are found by them.
+        make: returns the type with these details and parts; None if no checkpoint has such a type.
+        may_become: the names of other types to which it may migrate.
+        converted: returns the function that converts a value to the requested type, made of those that
+            convert its parts; None if the type cannot migrate.
+        fixed_parts: how many of the first parts cannot be converted, because values are looked up by them.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""How typed values become Arrow columns, and come back.
+"""Converts typed values to Arrow columns and back.
 
-A declared type has an Arrow type, so that a checkpoint can be read by pyarrow, pandas or DuckDB without
-running any code of ours. ``PICKLED_BYTE_ARRAY`` is a binary column of pickles: loading it runs code, so it is
-loaded only from the user's own checkpoint, and a declared type never goes through it.
+Every declared type has an Arrow type, so pyarrow, pandas or DuckDB can read a checkpoint without this
+package. ``PICKLED_BYTE_ARRAY`` is a binary column of pickles. Loading pickles runs code, so they are loaded
+only from the user's own checkpoint, and values of a declared type are never pickled.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyflinkstate.backends.types.table import codec_of
 
 
 def arrow_type(type_info: TypeInformation, float_type: pa.DataType = WIDE_FLOAT) -> pa.DataType:
-    """Return the Arrow type that a column of ``type_info`` has in a checkpoint.
+    """Return the Arrow type of a column of ``type_info`` in a checkpoint.
 
     Args:
         type_info: the type.
-        float_type: what ``FLOAT`` numbers have; earlier files have ``NARROW_FLOAT``.
+        float_type: the Arrow type of ``FLOAT`` numbers; earlier files have ``NARROW_FLOAT``.
     """
 
     def arrow(visited: TypeInformation, parts: list[pa.DataType]) -> pa.DataType:
@@ -45,9 +45,10 @@ def _to_arrow(type_info: TypeInformation, parts: list[ToArrow]) -> ToArrow:
 
 
 def decode_column(type_info: TypeInformation, array: pa.Array) -> list[TypedValue]:
-    """Return the values that :func:`encode_column` was given.
+    """Return the values that were passed to :func:`encode_column`.
 
-    Columns inside columns are decoded as columns: a Python object is made once, by Arrow, for each value.
+    Columns inside columns are decoded as columns, so that Arrow makes a Python object only once for each
+    value.
     """
     return walk(type_info, _from_arrow)(array)
 

@@ -1,4 +1,4 @@
-"""The types with parts: lists, arrays, maps, tuples, rows, and what is around another type."""
+"""The types with parts: lists, arrays, maps, tuples, rows, and the wrappers of another type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _optional(convert: ToArrow) -> Convert:
 
 
 def _optional_unless_pickled(convert: ToArrow) -> Convert:
-    """None in a map is null under a declared type, and its pickle without one: a key cannot be null."""
+    """Write None in a map as null, or as its pickle if no type is declared, because a key cannot be null."""
     return dump_pickle if convert is dump_pickle else _optional(convert)
 
 
@@ -103,7 +103,7 @@ def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
 
 
 def _list_recheck(type_info: TypeInformation, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
-    """Of a list that is the state's own, just those elements are checked that it has noted."""
+    """Check only the elements that a list of the state itself has recorded as unchecked."""
 
     def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
         if value is not stored or len(value) < NOTED_FROM:
@@ -178,7 +178,7 @@ def _converted_map(_: MapTypeInfo, parts: Sequence[Convert]) -> Convert:
 
 
 def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
-    """Of a dict that is the state's own, just those entries are checked that it has noted."""
+    """Check only the entries that a dict of the state itself has recorded as unchecked."""
 
     def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
         if value is not stored or len(value) < NOTED_FROM:
@@ -214,12 +214,12 @@ def _tuple_to_arrow(_: TypeInformation, parts: Sequence[ToArrow]) -> Convert:
 def _structs(parts: Sequence[FromArrow], array: pa.StructArray) -> list[TypedValue]:
     if not parts:
         return [()] * len(array)
-    # Flattened, so that what lies under a null struct is null too, and not whatever Arrow filled it with.
+    # Flattened, so that the fields of a null struct are null too, not whatever Arrow put there.
     return list(zip(*[part(field) for part, field in zip(parts, array.flatten(), strict=True)], strict=True))
 
 
 def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], _: bool) -> Recheck | None:
-    """A tuple is new, but its fields may be those that were stored: each is checked in its own place."""
+    """Check each field against the stored one: the tuple is new, but its fields may be the stored objects."""
     fields = [_recheck_of_part(*pair) for pair in zip(type_info.field_types, parts, strict=True)]
 
     def recheck(value: TypedValue, stored: TypedValue) -> TypedValue:
@@ -235,7 +235,7 @@ def _tuple_recheck(type_info: TupleTypeInfo, parts: Sequence[Recheck | None], _:
 
 
 def _recheck_of_part(type_info: TypeInformation, recheck: Recheck | None) -> Recheck:
-    """Return what checks a field; None stays."""
+    """Return the function that checks a field; it accepts None."""
     if recheck is None:
         check = type_info.check
         return lambda item, _: None if item is None else check(item)
@@ -269,7 +269,7 @@ def _row_arrow(type_info: RowTypeInfo, parts: Sequence[pa.DataType]) -> pa.DataT
 
 
 def _row_kind_name(names: Sequence[str]) -> str:
-    """Return what the column of a row's kind is called: no field has that name."""
+    """Return the name for the column of a row's kind, which differs from all field names."""
     name = "row_kind"
     while name in names:
         name += "_"
@@ -287,7 +287,7 @@ _ROW_KINDS = tuple(RowKind)
 def _rows_from_arrow(type_info: RowTypeInfo, parts: Sequence[FromArrow]) -> FromArrow:
     names, columns = type_info.field_names, [column_values, *parts]
     return lambda array: [
-        row_of(values, names, _ROW_KINDS[row_kind or 0])  # no kind is under a null
+        row_of(values, names, _ROW_KINDS[row_kind or 0])  # a null row has no kind
         for row_kind, *values in _structs(columns, array)
     ]
 
@@ -311,7 +311,7 @@ def _converted_row(type_info: RowTypeInfo, parts: Sequence[Convert]) -> Convert:
 
 
 def _only(_: TypeInformation, parts: Sequence[TypedValue]) -> TypedValue:
-    """What is known of the one part is known of the type."""
+    """Return the result for the one part, which holds for the type as well."""
     (part,) = parts
     return part
 
@@ -333,7 +333,7 @@ def _ttl_to_arrow(_: TtlTypeInfo, parts: Sequence[ToArrow]) -> ToArrow:
     (stored,) = parts
     if stored is None:
         return None
-    # Inside a map, None without a declared type is its pickle, as it is without TTL.
+    # Inside a map, None without a declared type is written as its pickle, as without TTL.
     user_value = _optional_unless_pickled(stored)
     return lambda value: (value[0], user_value(value[1]))
 
@@ -343,7 +343,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         "LIST",
         ListTypeInfo,
         _list_to_arrow,
-        # Earlier releases wrote arrays as lists. Not the other way: an array may hold None.
+        # Earlier releases wrote arrays as lists. The reverse is refused: an array may hold None.
         may_become=frozenset({"PRIMITIVE_ARRAY", "BASIC_ARRAY", "OBJECT_ARRAY"}),
     ),
     PrimitiveArrayTypeInfo: _sequence("PRIMITIVE_ARRAY", PrimitiveArrayTypeInfo),

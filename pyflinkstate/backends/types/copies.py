@@ -1,4 +1,4 @@
-"""How values of a declared type are kept apart: copied, or made anew by their check."""
+"""How values of a declared type are kept apart: by a copy, or by a check that makes a new value."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyflinkstate.backends.types.table import codec_of, find_codec, has_own_code
 
 
 def value_copier(type_info: TypeInformation) -> Copy:
-    """Return what makes an independent copy of a value: shallow where the parts cannot change.
+    """Return the function that makes independent copies of values, shallow if the parts cannot change.
 
-    None says that values of this type cannot change in place at all.
+    None means that values of this type cannot change in place at all.
     """
     return walk(type_info, _copier)
 
@@ -23,7 +23,7 @@ def _copier(type_info: TypeInformation, parts: list[Copy]) -> Copy:
 
 
 def rebuilds(type_info: TypeInformation) -> bool:
-    """Return whether what ``check`` gives shares nothing that can change with what is checked."""
+    """Return whether the result of ``check`` shares nothing mutable with the value that is checked."""
     return walk(type_info, _rebuilds)
 
 
@@ -32,10 +32,10 @@ def _rebuilds(type_info: TypeInformation, parts: list[bool]) -> bool:
 
 
 def rechecker(type_info: TypeInformation) -> Recheck | None:
-    """Return what checks a value that is to be stored in the place of another, which no snapshot shares.
+    """Return the function that checks a value which replaces a stored one that no snapshot shares.
 
-    What is stored there already, and has not changed, is neither looked at again nor made anew. None says
-    that ``check`` does as well: there are no lists or dicts in a value, or all of them has to be checked.
+    It neither checks nor copies again what is already stored and has not changed. None means that ``check``
+    is as good: a value has no lists or dicts, or all of them must be checked.
     """
     return walk(type_info, _rechecker)
 

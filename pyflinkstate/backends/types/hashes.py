@@ -1,13 +1,13 @@
-"""Java hash codes of Python values: of those of a declared type, and of any others.
+"""Java hash codes of Python values, with or without a declared type.
 
 Two laws must be obeyed: equal keys always meet, and a hash never depends on the process (Python
 salts ``hash(str)``). Two ways of hashing obey both:
 
 * with a declared key type, the hash is the one that Java gives the corresponding object, so that key
   groups are Flink's (``String.hashCode``, ``Long.hashCode``, ``Arrays.hashCode`` ...);
-* without one, the Python value decides. Numbers that Python calls equal (``1``, ``1.0``, ``True``,
+* without one, the Python value decides. Numbers that are equal in Python (``1``, ``1.0``, ``True``,
   ``Decimal(1)``, numpy's 1) hash as one Java ``Long``, other numbers as a ``Double``; tuples combine
-  what they hold. A type without such a rule is refused: a pickle of it would differ between equal keys.
+  the hashes of their parts. A type without such a rule is refused: pickles of equal keys may differ.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _powers_of_31(count: int) -> npt.NDArray[np.uint32]:
 
 
 def java_hash_of_long(value: int) -> int:
-    """``Long.hashCode``; of an int beyond 64 bits, ``BigInteger.hashCode``.
+    """``Long.hashCode``, or ``BigInteger.hashCode`` for an int beyond 64 bits.
 
     >>> java_hash_of_long(1234567890123), java_hash_of_long(-1)
     (1912276436, 0)
@@ -102,7 +102,7 @@ def java_hash_of_big_integer(value: int) -> int:
 
 
 def java_hash_of_double(value: float) -> int:
-    """``Double.hashCode``, but one for the two zeros: they are equal, so they must meet.
+    """``Double.hashCode``, but the same for both zeros: they are equal, so they must meet.
 
     >>> java_hash_of_double(1.5)
     1073217536
@@ -112,7 +112,7 @@ def java_hash_of_double(value: float) -> int:
 
 
 def java_hash_of_float(value: float) -> int:
-    """``Float.hashCode``, with one hash for the two zeros."""
+    """``Float.hashCode``, but the same for both zeros."""
     code: int = struct.unpack(">i", struct.pack(">f", value + 0.0))[0]
     return code
 
@@ -150,7 +150,7 @@ def java_hash_of_row(row_kind: RowKind, codes: Sequence[int | None]) -> int:
     >>> java_hash_of_row(RowKind.INSERT, [97]), java_hash_of_row(RowKind.DELETE, [1])
     (159, 156)
     """
-    # Java hashes each field as an array of one, which begins with 31; null counts nothing.
+    # Java hashes each field as an array of one element, which starts with 31; null adds 0.
     fields = _combine([0 if code is None else 31 + code for code in codes])
     return _signed(31 * row_kind.value + fields)
 
@@ -164,12 +164,12 @@ def java_hash_of_instant(value: Instant) -> int:
     return _signed(java_hash_of_long(value.seconds) + 51 * value.nanos)
 
 
-#: A number with more zeros before its decimal point than this is hashed by its exponent, not written out.
+#: A number with more trailing zeros than this is hashed by its exponent and not written out.
 _MAX_ZEROS = 64
 
 
 def java_hash_of_big_decimal(value: decimal.Decimal) -> int:
-    """``BigDecimal.hashCode`` of the number without trailing zeros behind the decimal point.
+    """``BigDecimal.hashCode`` of the number without trailing zeros after the decimal point.
 
     To Java ``1.0`` and ``1.00`` are two keys; to Python they are equal, so they must meet.
 
@@ -178,7 +178,7 @@ def java_hash_of_big_decimal(value: decimal.Decimal) -> int:
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"{value} is no number that BigDecimal has")
+        raise ValueError(f"{value} is not a number that BigDecimal can hold")
     zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
     digits, exponent = digits[: len(digits) - zeros], exponent + zeros
     if not digits:
@@ -190,18 +190,18 @@ def java_hash_of_big_decimal(value: decimal.Decimal) -> int:
 
 
 def java_hash_of_date(value: datetime.date) -> int:
-    """``java.sql.Date.hashCode``, where the virtual machine's time zone is UTC."""
+    """``java.sql.Date.hashCode`` of a JVM whose time zone is UTC."""
     return java_hash_of_long((value.toordinal() - _EPOCH.toordinal()) * 86_400_000)
 
 
 def java_hash_of_time(value: datetime.time) -> int:
-    """``java.sql.Time.hashCode``, where the virtual machine's time zone is UTC; it has milliseconds."""
+    """``java.sql.Time.hashCode`` of a JVM whose time zone is UTC; its unit is the millisecond."""
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return java_hash_of_long(seconds * 1000 + value.microsecond // 1000)
 
 
 def java_hash_of_timestamp(value: datetime.datetime) -> int:
-    """``java.sql.Timestamp.hashCode``, where the virtual machine's time zone is UTC: that of its ms."""
+    """``java.sql.Timestamp.hashCode`` of a JVM whose time zone is UTC: the hash of the milliseconds."""
     return java_hash_of_long((value - _EPOCH) // datetime.timedelta(milliseconds=1))
 
 
@@ -229,7 +229,7 @@ def _hash_number(value: TypedValue) -> int:
 
 def _hash_datetime(value: datetime.datetime) -> int:
     if value.tzinfo is not None and value.utcoffset() is not None:
-        # Equality within one zone overlooks the fold, so the hash has to as well.
+        # Equality within one time zone ignores the fold, so the hash must ignore it too.
         value = value.replace(fold=0)
         epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         return java_hash_of_long((value - epoch) // datetime.timedelta(microseconds=1))
@@ -268,7 +268,7 @@ def java_hash(value: TypedValue) -> int:
     """Return the hash of a key without a declared type.
 
     Raises:
-        ValueError: the key is NaN or of a type without a rule; the message says so.
+        ValueError: the key is NaN, or its type has no rule; the message says which.
     """
     for types, rule in _RULES:
         if isinstance(value, types):
@@ -296,7 +296,7 @@ def _is_frozen_record(value: TypedValue) -> bool:
 
 
 def cannot_be_key(type_info: TypeInformation) -> ConfigurationError:
-    """Return the error for a type whose values are no keys."""
+    """Return the error for a type whose values cannot be keys."""
     return ConfigurationError(
         f"{type_info} cannot be a key type: choose a number, STRING, BOOLEAN, INSTANT, SQL_DATE, SQL_TIME, "
         f"SQL_TIMESTAMP, bytes (PRIMITIVE_ARRAY(BYTE)), or a TUPLE or ROW of them"

@@ -1,4 +1,4 @@
-"""What a type is called in a checkpoint, as JSON values."""
+"""The names of types in a checkpoint, as JSON values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def _to_json(type_info: TypeInformation, parts: list[Json]) -> Json:
 
 
 def type_from_json(spec: Json) -> TypeInformation:
-    """Return the type that :func:`type_to_json` was given."""
+    """Return the type that was passed to :func:`type_to_json`."""
     is_composite = isinstance(spec, list) and bool(spec)
     name, *rest = spec if is_composite else [spec]
     codec = OF_NAME.get(name) if isinstance(name, str) else None
     if codec is None or codec.make is None or codec.is_composite != is_composite:
-        raise IncompatibleCheckpointError(f"the checkpoint holds a type unknown here: {spec!r}")
+        raise IncompatibleCheckpointError(
+            f"the checkpoint holds a type that this release does not know: {spec!r}"
+        )
     details, parts = rest[: codec.detail_count], rest[codec.detail_count :]
     return codec.make(*details, *map(type_from_json, parts))

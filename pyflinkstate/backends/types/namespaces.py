@@ -1,7 +1,7 @@
-"""Namespaces: the one of state that has none, and how windows are written.
+"""Namespaces: the void namespace, and how windows are written.
 
-A window keeps its state under a namespace of its own; all other state lives in the void namespace, which
-costs nothing: the key alone finds the entry.
+Each window keeps its state under a namespace of its own. All other state is in the void namespace, which
+costs nothing, as the key alone identifies the entry.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _window(
     to_arrow: Convert,
     window: Callable[..., Namespace],
 ) -> Codec:
-    """Return the row of windows that become a column of integers, or of structs of integers."""
+    """Return the codec of windows that become a column of integers, or of structs of integers."""
 
     def windows(array: pa.Array) -> list[Namespace]:
         columns = array.flatten() if isinstance(array, pa.StructArray) else [array]
@@ -91,7 +91,7 @@ WINDOWS: dict[type[TypeInformation], Codec] = {
         TimeWindow,
     ),
     CountWindowSerializer: _window(CountWindowSerializer, pa.int64(), lambda window: window.id, CountWindow),
-    # Flink writes a zero for it, too.
+    # Flink also writes a zero for it.
     GlobalWindowSerializer: _window(
         GlobalWindowSerializer, pa.int8(), lambda _: 0, lambda _: GlobalWindow.get()
     ),

@@ -1,8 +1,8 @@
-"""Values without a declared type: pickles, and pickles that nobody has asked for yet.
+"""Values without a declared type: pickles, and sealed pickles, which the program has not asked for yet.
 
-A file says with which type a state was written. Would restored values be loaded by that alone, a forged
-file could have a state unpickled that the program has declared a type for. So what a file calls pickled
-is restored as bytes, under a type of its own, and loaded when the program asks for it as pickled.
+A file says with which type a state was written. If that alone decided how values are loaded, a forged file
+could make a state be unpickled for which the program declares a type. So pickled values of a file are
+restored as bytes, under a type of their own, and loaded only when the program asks for the state as pickled.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PICKLE_PROTOCOL = 5
 
 @attrs.frozen(repr=False)
 class SealedPickles(PickledBytesTypeInfo):
-    """Values are the bytes of pickles."""
+    """The type of pickles that are not loaded: a value is the bytes of a pickle."""
 
 
 def sealed(type_info: TypeInformation) -> TypeInformation:
-    """Return the type under which values of a file's ``type_info`` are restored."""
+    """Return the type under which values are restored that a file calls ``type_info``."""
     return walk(type_info, _sealed)
 
 
@@ -42,23 +42,23 @@ def dump_pickle(value: TypedValue) -> bytes:
     except Exception as error:
         raise StateValueError(
             f"a value of {type(value).__module__}.{type(value).__qualname__} cannot be stored: {error}; "
-            f"declare a type, or define the class in a module that can be imported, which a restored "
-            f"program finds again"
+            f"declare a type, or define the class in a module that can be imported, so that a "
+            f"restored program finds it"
         ) from error
 
 
 def load_pickle(data: bytes | None) -> TypedValue:
-    """Return what is in a pickle of state without a declared type, of the user's own checkpoint.
+    """Load a pickle of state without a declared type, from the user's own checkpoint.
 
     Raises:
-        StateMigrationError: the program has no such class any more, or it does not take what was written.
+        StateMigrationError: the program no longer has the class, or the class refuses what was written.
     """
     try:
         return None if data is None else pickle.loads(data)  # noqa: S301
     except Exception as error:
         raise StateMigrationError(
-            f"a pickled value cannot be loaded: {type(error).__name__}: {error}; keep its class where it was "
-            f"when the checkpoint was written, and able to take what it had then"
+            f"a pickled value cannot be loaded: {type(error).__name__}: {error}; keep its class in the "
+            f"module that it had when the checkpoint was written, and able to load what was written then"
         ) from error
 
 
@@ -72,7 +72,7 @@ PICKLED = Codec(
     make=Types.PICKLED_BYTE_ARRAY,
 )
 
-#: The bytes are written as they are, and loaded when they become what the program asks for.
+#: The bytes are written as they are, and loaded only when they become what the program asks for.
 SEALED = Codec(
     name="PICKLED",
     arrow=lambda _, parts: pa.large_binary(),

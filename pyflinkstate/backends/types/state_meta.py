@@ -1,4 +1,4 @@
-"""What a backend knows of a state without its descriptor; it outlives the program in the checkpoint."""
+"""The metadata of a state, which a backend knows without the descriptor; checkpoints keep it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RegisteredStateMeta:
     """A keyed state (Flink: ``RegisteredKeyValueStateBackendMetaInfo``).
 
     Attributes:
-        name: what the descriptor calls it.
-        kind: of the five.
-        stored_type: of what is stored for one key and namespace.
-        namespace_type: of its namespaces.
+        name: the name in the descriptor.
+        kind: the kind of state.
+        stored_type: the type of what is stored for one key and namespace.
+        namespace_type: the type of its namespaces.
     """
 
     name: str
@@ -29,7 +29,7 @@ class RegisteredStateMeta:
 
     @property
     def is_namespaced(self) -> bool:
-        """Whether entries are found by key and namespace, not by the key alone."""
+        """Whether entries are looked up by key and namespace, not by the key alone."""
         return self.namespace_type != VOID_NAMESPACE_TYPE
 
     def __str__(self) -> str:
@@ -39,9 +39,9 @@ class RegisteredStateMeta:
 
 @attrs.frozen
 class RegisteredQueueMeta:
-    """A queue of timers (Flink: ``RegisteredPriorityQueueStateBackendMetaInfo``).
+    """A timer queue (Flink: ``RegisteredPriorityQueueStateBackendMetaInfo``).
 
-    It is stored as entries of key, namespace and timestamp.
+    A timer is stored as an entry of key, namespace and timestamp.
     """
 
     name: str
@@ -62,19 +62,19 @@ StateMeta = RegisteredStateMeta | RegisteredQueueMeta
 
 
 class OperatorStateMode(enum.Enum):
-    """How operator state is spread over subtasks on a restore (Flink: ``OperatorStateHandle.Mode``)."""
+    """How operator state is redistributed on a restore (Flink: ``OperatorStateHandle.Mode``)."""
 
-    #: The elements of all subtasks are dealt out.
+    #: The elements of all subtasks are distributed evenly.
     SPLIT_DISTRIBUTE = "SPLIT_DISTRIBUTE"
     #: Every subtask gets all elements of all subtasks.
     UNION = "UNION"
-    #: Every subtask gets what one of them had: they all have the same.
+    #: Every subtask gets the elements of one of them, as all have the same.
     BROADCAST = "BROADCAST"
 
 
 @attrs.frozen
 class RegisteredOperatorStateMeta:
-    """What is known of an operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
+    """An operator state (Flink: ``RegisteredOperatorStateBackendMetaInfo``).
 
     ``stored_type`` is a ``LIST`` for list states and a ``MAP`` for broadcast states.
     """
@@ -85,7 +85,7 @@ class RegisteredOperatorStateMeta:
 
     @property
     def columns(self) -> list[tuple[str, TypeInformation]]:
-        """The columns that the state is written as: name and type of each."""
+        """The name and type of each column in which the state is written."""
         if isinstance(self.stored_type, MapTypeInfo):
             return [("key", self.stored_type.key_type_info), ("value", self.stored_type.value_type_info)]
         assert isinstance(self.stored_type, ListTypeInfo)

@@ -1,4 +1,7 @@
-"""The table of all types: one row for each, where all that a backend knows of it is found."""
+"""The table of all types: the codec of each, with all that a backend knows about it.
+
+The rows are written in ``atoms``, ``composites``, ``namespaces`` and ``pickles``, and collected here.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +22,32 @@ _OF_CLASS: dict[type, Codec] = {
 }
 _OF_KIND = {codec.name: codec for codec in ATOMS}
 
-#: By what a checkpoint calls the type. What is sealed has no name of its own.
+#: The codecs by the names of types in checkpoints. Sealed pickles have no name of their own.
 OF_NAME = {codec.name: codec for codec in (*_OF_CLASS.values(), *ATOMS) if codec.make is not None}
 
 
 def find_codec(type_info: TypeInformation) -> Codec | None:
-    """Return the row of a type, or of the one that it is derived from; None of a type of the user's own."""
+    """Return the codec of a type or of its base class; None for a user-defined type."""
     if type_info.kind in _OF_KIND:
         return _OF_KIND[type_info.kind]
     return next((_OF_CLASS[cls] for cls in type(type_info).__mro__ if cls in _OF_CLASS), None)
 
 
 def codec_of(type_info: TypeInformation) -> Codec:
-    """Return the row of a type; raises ``ConfigurationError`` where it has none."""
+    """Return the codec of a type; raise ``ConfigurationError`` if it has none."""
     codec = find_codec(type_info)
     if codec is None:
-        raise ConfigurationError(f"{type_info} has no place in a checkpoint; use a type made by Types")
+        raise ConfigurationError(f"{type_info} cannot be written to a checkpoint; use a type made by Types")
     return codec
 
 
 def has_own_codec(type_info: TypeInformation) -> bool:
-    """Return whether the row is of just this type, and not of one that it is derived from."""
+    """Return whether there is a codec for exactly this type, not only for a base class."""
     return type_info.kind in _OF_KIND or type(type_info) in _OF_CLASS
 
 
 def java_hash_of_type(key_type: TypeInformation) -> JavaHash:
-    """Return what hashes keys of a type; raises ``ConfigurationError`` where values cannot be keys."""
+    """Return the function that hashes keys of a type; ``ConfigurationError`` if values cannot be keys."""
     found = walk(key_type, _java_hash)
     if found is None:
         raise cannot_be_key(key_type)
@@ -57,7 +60,7 @@ def _java_hash(type_info: TypeInformation, parts: list[JavaHash | None]) -> Java
 
 
 def hash_version(key_type: TypeInformation) -> int:
-    """Return since which version keys of a type have had the hash that they have."""
+    """Return the version since which keys of a type have had their present hash."""
     return walk(key_type, _hash_version)
 
 
@@ -67,9 +70,9 @@ def _hash_version(type_info: TypeInformation, parts: list[int]) -> int:
 
 
 def text_of_type(type_info: TypeInformation) -> Show:
-    """Return what prints values of a type, but None.
+    """Return the function that prints values of a type other than None.
 
-    Those of a type of the user's own are printed by Python.
+    Values of a user-defined type are printed as Python prints them.
     """
     return walk(type_info, _text)
 

@@ -1,4 +1,4 @@
-"""What values of a declared type look like in print: as Java shows them, and so PyFlink."""
+"""Prints values of a declared type as Java, and therefore PyFlink, shows them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show_row(row: Row) -> str:
 
 
 def show_double(value: float) -> str:
-    """Return a number of 64 bits as Java's ``Double.toString`` does.
+    """Return a 64-bit number as Java's ``Double.toString`` does.
 
     >>> show_double(1e10), show_double(0.1), show_double(1e-5), show_double(100.0)
     ('1.0E10', '0.1', '1.0E-5', '100.0')
@@ -29,7 +29,7 @@ def show_double(value: float) -> str:
 
 
 def show_float(value: float) -> str:
-    """Return a number of 32 bits as Java's ``Float.toString`` does; one of more bits is rounded.
+    """Return a 32-bit number as Java's ``Float.toString`` does; one with more bits is rounded.
 
     >>> show_float(110.1), show_float(16777217)
     ('110.1', '1.6777216E7')
@@ -53,7 +53,7 @@ def _show_number(value: float, shortest: str) -> str:
     minus = "-" if sign else ""
     if not text:
         return f"{minus}0.0"
-    point = len(text) + exponent  # of the decimal point, in digits from the left
+    point = len(text) + exponent  # the place of the decimal point, in digits from the left
     text = text.rstrip("0")
     if -3 < point <= 7:
         whole = text[:point].ljust(point, "0") if point > 0 else "0"
@@ -66,7 +66,7 @@ def show_bool(value: bool) -> str:
 
 
 def _fraction(nanos: int, groups: int) -> str:
-    """Return a fraction of a second in no more digits than it needs, in groups of so many."""
+    """Return a fraction of a second in as few digits as it needs, rounded up to whole groups of digits."""
     digits = f"{nanos:09}"
     while len(digits) > groups and digits.endswith("0" * groups):
         digits = digits[:-groups]

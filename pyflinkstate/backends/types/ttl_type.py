@@ -9,7 +9,7 @@ import attrs
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import StateValue
 
-#: ``(timestamp in ms, user value)``, a tuple so that it costs little.
+#: ``(timestamp in ms, user value)``, a plain tuple because it costs little.
 TtlValue = tuple[int, StateValue]
 
 

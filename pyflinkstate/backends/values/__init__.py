@@ -1,6 +1,6 @@
-"""Values without regard to their types: what can change in place, and how it is kept apart.
+"""Values regardless of their types: which of them can change in place, and how objects are kept apart.
 
-The lists that state hands out are here, because copies of them are plain lists.
+The lists that state hands out are here too, because copies of them are plain lists.
 """
 
 from pyflinkstate.backends.values.checked import NOTED_FROM, CheckedDict, CheckedList

@@ -1,22 +1,22 @@
-"""Lists and dicts of state that know which of their elements have been checked.
+"""Lists and dicts in state that know which of their elements have been checked.
 
 Theory of operation
 ===================
 
-A state checks what it is given when it is given, so that a misfit is an error there and not in a checkpoint,
-minutes later. An accumulator is given again at every ``add``: the state's own list, one element longer. To
-check all of it each time would make ``n`` additions cost ``n * n``.
+A state checks every value that it is given, so that a value that does not fit is an error there and not in a
+checkpoint, minutes later. An accumulator is given back at every ``add``: the state's own list, one element
+longer. Checking all of it each time would make ``n`` additions cost ``n * n``.
 
-So a long list or dict of a declared type, once all of it has been checked, is stored as one of these classes.
-It notes what is put into it, and the next check looks at nothing else. That is done only where elements
-cannot change in place, as numbers, texts and tuples of such, so that what was checked fits for ever.
+So a long list or dict of a declared type is stored as one of these classes once all of it has been checked.
+It records what is put into it, and the next check looks at nothing else. This is done only if elements cannot
+change in place, like numbers, texts and tuples of them, so that a checked element stays valid.
 
-Functions in C may reach into a list past its methods, as those of ``heapq`` do. So all of a list is checked
-where its length is another than was noted, and where nothing was noted at all. A misfit that is put in past
-the methods, while others are used and the length stays, is found by the next snapshot. A short list is always
-checked as a whole, which costs less than noting.
+C functions such as those of ``heapq`` change a list without calling its methods. So the whole list is checked
+if its length differs from the recorded one, and if nothing was recorded at all. A bad element that is put in
+without the methods, while methods are used too and the length stays the same, is found by the next snapshot.
+A short list is always checked as a whole, which costs less than recording.
 
-Copied or pickled, a :class:`CheckedList` is a plain list and a :class:`CheckedDict` a plain dict.
+A copy or a pickle of a :class:`CheckedList` is a plain list, and that of a :class:`CheckedDict` a plain dict.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOTED_FROM = 64
 
 
 class CheckedList(list[Any]):
-    """A list whose elements have been checked, but for those that it has noted since."""
+    """A list whose elements have been checked, except those that were recorded since."""
 
     __slots__ = ("_begin", "_is_used", "_replaced", "_size")
 
@@ -38,21 +38,21 @@ class CheckedList(list[Any]):
         self.note_checked()
 
     def note_checked(self) -> None:
-        """Count all elements as checked."""
-        #: Before this position only those at the noted ones are unchecked; from there on all are.
+        """Mark all elements as checked."""
+        #: Before this position only the recorded positions are unchecked; from here on all are.
         self._begin = self._size = len(self)
         self._replaced: set[int] = set()
-        #: Whether a method has changed anything since.
+        #: Whether a method has changed anything since the last check.
         self._is_used = False
 
     def unchecked(self) -> list[int]:
-        """Return the positions of the elements that are to be checked, each once."""
-        if self._size != len(self) or not self._is_used:  # somebody may have gone past the methods
+        """Return the positions of the elements to be checked, each once."""
+        if self._size != len(self) or not self._is_used:  # the list may have been changed without its methods
             return list(range(len(self)))
         return [*(at for at in self._replaced if at < self._begin), *range(self._begin, len(self))]
 
     def replace_checked(self, position: int, element: Any) -> None:
-        """Put an element that was checked in the place of what it was made of."""
+        """Replace an element by the result of its check."""
         super().__setitem__(position, element)
 
     def _note_growth(self, count: int) -> None:
@@ -130,7 +130,7 @@ class CheckedList(list[Any]):
         return self
 
     def _note_moved(self) -> None:
-        """Elements have other places, so none is known to be checked any more, unless all were."""
+        """Record that elements have moved: unless all were checked, none counts as checked any more."""
         self._is_used = True
         if self._replaced or self._begin != len(self):
             self._begin = 0
@@ -140,7 +140,7 @@ class CheckedList(list[Any]):
 
 
 class CheckedDict(dict[Any, Any]):
-    """A dict whose entries have been checked, but for those whose keys it has noted since."""
+    """A dict whose entries have been checked, except those whose keys were recorded since."""
 
     __slots__ = ("_noted",)
 
@@ -149,15 +149,15 @@ class CheckedDict(dict[Any, Any]):
         self.note_checked()
 
     def note_checked(self) -> None:
-        """Count all entries as checked."""
+        """Mark all entries as checked."""
         self._noted: set[Any] = set()
 
     def unchecked(self) -> dict[Any, Any]:
-        """Return the entries that are to be checked."""
+        """Return the entries to be checked."""
         return {key: self[key] for key in self._noted if key in self}
 
     def replace_checked(self, key: Any, item: Any) -> None:
-        """Put an item that was checked in the place of what it was made of."""
+        """Replace an item by the result of its check."""
         super().__setitem__(key, item)
 
     def __setitem__(self, key: Any, item: Any) -> None:

@@ -1,15 +1,15 @@
-"""Keeps records, results and state apart: no object that can change belongs to two of them.
+"""Keeps records, results and state apart, so that they share no mutable object.
 
-Flink serializes at each hand-over, so a result is what it was when it was emitted, and state what it was when
-it was stored. Here objects wait by reference until a frame or a checkpoint pickles them, so whatever is
-handed over is *isolated* first: what cannot change in place is passed as it is, and what can is copied, with
-what is shared inside a value shared inside its copy.
+Flink serializes values between operators, so a result stays as it was when it was emitted, and state as it
+was when it was stored. Here objects are passed by reference until a frame or a checkpoint pickles them, so
+every value that is passed on is *isolated* first: an immutable value is passed as it is, and a mutable one is
+copied. Parts that are shared inside a value are shared inside its copy.
 
-A value that can be copied neither by ``deepcopy`` nor by a pickle, such as a generator or a connection, is
-passed as it is: within a chain it may be, and a frame or a checkpoint refuses what it cannot pickle.
+A value that neither ``deepcopy`` nor a pickle can copy, such as a generator or a connection, is passed as it
+is. It may travel within a chain; a frame or a checkpoint refuses what it cannot pickle.
 
-The file is compiled by mypyc where a C compiler is at hand. Compiled functions do not mind Python's recursion
-limit, so they count how deep they are, and leave what lies deeper to ``deepcopy``.
+mypyc compiles this file if a C compiler is available. Compiled functions ignore Python's recursion limit, so
+they count their own depth, and leave deeper parts to ``deepcopy``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
 from pyflinkstate.backends.values.state_list import StateList
 
-#: Values of just these types, not of types derived from them, cannot change in place.
+#: Values of exactly these types, not of their subclasses, cannot change in place.
 IMMUTABLE_TYPES: Final = frozenset(
     {int, float, bool, str, bytes, complex, range, type(None), decimal.Decimal, fractions.Fraction, uuid.UUID}
     | {datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone}
@@ -42,7 +42,7 @@ IMMUTABLE_TYPES: Final = frozenset(
 
 #: How deep a value is copied without the help of ``deepcopy``.
 MAX_DEPTH: Final = 100
-#: How deep it is searched for something that can change before it is copied part by part.
+#: How deep a value is searched for mutable parts before it is copied part by part.
 LOOK_DEPTH: Final = 8
 
 #: Copies by the ids of originals, as ``deepcopy`` keeps them.
@@ -50,7 +50,7 @@ _Memo = dict[int, StateValue]
 
 
 def is_immutable(value: StateValue) -> bool:
-    """Return whether neither ``value`` nor what it holds can change in place; False where it is not known."""
+    """Return whether neither ``value`` nor its parts can change in place; False if that is not known."""
     kind = type(value)
     if kind is str or kind is int:
         return True
@@ -85,14 +85,14 @@ def _are_immutable(parts: StateValue, depth: int) -> bool:
 
 def _has_immutable_attributes(value: StateValue, depth: int) -> bool:
     for name, part in value.__dict__.items():
-        # A Spark Row has the list of its names there, and lets nobody set it.
+        # A Spark Row keeps the list of its names there, and lets nobody set it.
         if name != "__fields__" and not _is_immutable(part, depth):
             return False
     return True
 
 
 def isolated(value: StateValue) -> StateValue:
-    """Return ``value`` if it cannot change in place, else a copy that shares nothing with it that can.
+    """Return ``value`` if it is immutable, else a copy that shares nothing mutable with it.
 
     >>> pair, record = ("a", 1), ("a", [1])
     >>> isolated(pair) is pair, isolated(record) is record, isolated(record)
@@ -107,7 +107,7 @@ def isolated(value: StateValue) -> StateValue:
 
 
 def _isolated_tuple(value: tuple[StateValue, ...]) -> StateValue:
-    """Isolate a tuple; one part that can change is copied at once, several may be the same object."""
+    """Isolate a tuple. A single mutable part is copied directly; several may be the same object."""
     parts: list[StateValue] = []
     copies = 0
     for part in value:
@@ -129,7 +129,7 @@ def _isolated_object(value: StateValue) -> StateValue:
 
 
 def _flat_copy(value: StateValue) -> StateValue:
-    """Return a copy of a list or dict whose parts cannot change, else None."""
+    """Return a copy of a list or dict if its parts cannot change, else None."""
     if type(value) is list:
         return value[:] if _is_flat_list(value) else None
     if type(value) is dict:
@@ -146,7 +146,7 @@ def _is_flat(value: tuple[StateValue, ...]) -> bool:
     return True
 
 
-# The same twice more: a loop over what is known to be a list, or a dict, is compiled to another one.
+# The next two are the same again: loops over a known list or dict compile to faster code.
 def _is_flat_list(value: list[StateValue]) -> bool:
     for part in value:
         kind = type(part)
@@ -163,13 +163,13 @@ def _is_flat_dict(value: dict[StateValue, StateValue]) -> bool:
 
 
 def take_isolated(taken: list[StateValue], values: StateValue) -> None:
-    """Append each of ``values``, isolated as soon as it comes, before what gives them goes on."""
+    """Append each of ``values``, isolated as soon as it is produced, before its producer goes on."""
     for value in values:
         taken.append(isolated(value))
 
 
 class RecordCounter:
-    """Counts records on their way, and isolates them.
+    """Counts and isolates records that pass through.
 
     Attributes:
         number: how many there were.
@@ -192,13 +192,13 @@ class RecordCounter:
 
 
 def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
-    """Return ``value`` as :func:`isolated` does, but what is stored in its place already is kept.
+    """Return ``value`` as :func:`isolated` does, but keep the parts that are already stored.
 
     So a list that is read, appended to and stored again is not copied, alone or as a field of a tuple.
 
     Args:
-        value: what is to be stored.
-        stored: what is stored in its place, and in no snapshot; None where there is nothing such.
+        value: the value to be stored.
+        stored: the value that it replaces, if no snapshot shares it; otherwise None.
 
     >>> stored = (1, ["a"])
     >>> isolated_from(stored, stored) is stored, isolated_from((2, stored[1]), stored)[1] is stored[1]
@@ -214,9 +214,9 @@ def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
 
 
 def isolated_elements(values: list[StateValue], stored: list[StateValue]) -> list[StateValue]:
-    """Return each of ``values`` as :func:`isolated` does; what is an element of ``stored`` is kept, once.
+    """Return each of ``values`` as :func:`isolated` does, but keep elements of ``stored``, each once.
 
-    So a list from which elements are taken out, and that is stored again, is not copied deep.
+    So a list that is stored again after elements were removed is not copied deep.
     """
     noted: _Memo | None = None
     elements: list[StateValue] = []
@@ -234,7 +234,7 @@ def isolated_elements(values: list[StateValue], stored: list[StateValue]) -> lis
 
 
 def _note_parts(value: tuple[StateValue, ...], noted: _Memo, depth: int) -> None:
-    """Note the parts that can change, also of tuples inside, as copies of themselves."""
+    """Record the mutable parts, including those of inner tuples, as copies of themselves."""
     for part in value:
         if type(part) is not tuple:
             if type(part) not in IMMUTABLE_TYPES:
@@ -244,7 +244,7 @@ def _note_parts(value: tuple[StateValue, ...], noted: _Memo, depth: int) -> None
 
 
 def _move_parts(value: tuple[StateValue, ...], noted: _Memo, kept: _Memo, depth: int) -> None:
-    """Move to ``kept`` what is noted of the parts, also of tuples inside."""
+    """Move the recorded parts, including those of inner tuples, to ``kept``."""
     for part in value:
         if type(part) is not tuple:
             if id(part) in noted:
@@ -303,7 +303,7 @@ def _copied_list(value: list[StateValue], memo: _Memo, depth: int) -> list[State
 def _copied_tuple(value: tuple[StateValue, ...], memo: _Memo, depth: int) -> StateValue:
     parts = _copied_parts(value, memo, depth)
     is_same = all(part is copied for part, copied in zip(value, parts))  # noqa: B905 - mypyc knows no strict
-    # One of the parts may have held the tuple, which has its copy then.
+    # A part may contain the tuple itself, which then already has its copy.
     return memo.setdefault(id(value), value if is_same else tuple(parts))
 
 
@@ -329,7 +329,7 @@ def _copied_object(value: StateValue, memo: _Memo, depth: int) -> StateValue:
 
 
 def _copied_plain(value: StateValue, memo: _Memo, depth: int) -> StateValue:
-    """Return what ``deepcopy`` gives of an object that is nothing but its attributes."""
+    """Return the same as ``deepcopy`` for an object that consists only of its attributes."""
     copied = object.__new__(type(value))
     memo[id(value)] = copied
     copied.__dict__.update(_copied_dict(value.__dict__, memo, depth))
@@ -337,28 +337,28 @@ def _copied_plain(value: StateValue, memo: _Memo, depth: int) -> StateValue:
 
 
 def _through_pickle(value: StateValue) -> StateValue:
-    """Return what a pickle of ``value`` gives, as pickles reach deeper than ``deepcopy``; else ``value``."""
+    """Return a copy through a pickle, which reaches deeper than ``deepcopy``, or ``value`` if that fails."""
     try:
         return pickle.loads(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))  # noqa: S301 - its own pickle
     except Exception:  # noqa: BLE001 - a value's own code may raise anything
         return value
 
 
-# --- what is known of a class ----------------------------------------------------------------------
+# --- what is known about a class ----------------------------------------------------------------------
 
-#: Its objects cannot change: members of enumerations, numpy's scalars.
+#: Objects that cannot change: members of enumerations, numpy's scalars.
 _ATOM: Final = 1
-#: They cannot change if their parts cannot: frozen sets and named tuples.
+#: Objects that cannot change if their parts cannot: frozen sets and named tuples.
 _PARTS: Final = 2
-#: The same, and they have attributes: Spark's rows, and what is derived from tuples.
+#: The same, but with attributes: Spark's rows, and other subclasses of tuple.
 _PARTS_AND_ATTRIBUTES: Final = 3
-#: They cannot change if their attributes cannot: frozen dataclasses.
+#: Objects that cannot change if their attributes cannot: frozen dataclasses.
 _FROZEN: Final = 4
 _OTHER: Final = 5
 
 _natures: Final[dict[type, int]] = {}
 _plain: Final[dict[type, bool]] = {}
-#: Classes that are remembered; programs that make more of them begin anew.
+#: How many classes are remembered; if a program makes more of them, the memory is cleared.
 _MAX_CLASSES: Final = 1000
 
 
@@ -391,7 +391,7 @@ def _is_plain(kind: type) -> bool:
 
 
 def _found_plain(kind: type) -> bool:
-    """Return whether an object is nothing but its attributes, and says nothing of how it is to be copied."""
+    """Return whether an object consists only of its attributes and does not define how to copy it."""
     own = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
     if kind in copyreg.dispatch_table or any(hasattr(kind, name) for name in own):
         return False
@@ -402,10 +402,10 @@ def _found_plain(kind: type) -> bool:
 
 
 def _has_no_slots(kind: type) -> bool:
-    """Return whether all classes that ``kind`` is derived from are Python's, and none has slots."""
+    """Return whether all base classes of ``kind`` are written in Python, and none has slots."""
     bases = kind.__mro__[:-1]
     return all(base.__flags__ & _HEAP_TYPE and not base.__dict__.get("__slots__") for base in bases)
 
 
-#: The flag of classes that are made while a program runs.
+#: The flag of classes that are created at run time.
 _HEAP_TYPE: Final = 1 << 9

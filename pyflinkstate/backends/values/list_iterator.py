@@ -1,4 +1,4 @@
-"""The iterator over a list in state: fail-fast, as that of Java's ``ArrayList``."""
+"""The iterator over a list in state: fail-fast, like that of Java's ``ArrayList``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class ListIterator:
     """Iterates over the live list of the state called ``name``; fails once its length has changed.
 
-    At the end nothing is checked: an iterator that has given as many elements as there are now ends
-    quietly, however the list came to have that length (Java's ``hasNext``).
+    At the end nothing is checked: an iterator that has returned as many elements as there are now ends
+    quietly, no matter how the list got that length (Java's ``hasNext``).
     """
 
     __slots__ = ("_elements", "_name", "_next", "_size")
@@ -44,9 +44,9 @@ class ListIterator:
 
 
 def changed_meanwhile(name: str) -> ConcurrentModificationError:
-    """Return the error of an iterator over the list state ``name`` that was overtaken by a change."""
+    """Return the error of an iterator over the list state ``name`` that was changed meanwhile."""
     return ConcurrentModificationError(
-        f"state {name!r}: the list was changed while it was iterated over; iterate over a copy, "
+        f"state {name!r}: the list was changed during iteration; iterate over a copy, "
         f"list(state.get()), or collect what to add and add it after the loop",
         state=name,
     )

@@ -1,4 +1,4 @@
-"""The list that a list state hands out: the stored one itself, whose iterators are fail-fast."""
+"""The list that a list state hands out: the stored list itself, with fail-fast iterators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyflinkstate.backends.values.list_iterator import ListIterator
 
 
 class StateList(list[StateValue]):
-    """The live list of the state called ``name``. Copied or pickled it is a plain list."""
+    """The live list of the state called ``name``. A copy or a pickle of it is a plain list."""
 
     __slots__ = ("name",)
 

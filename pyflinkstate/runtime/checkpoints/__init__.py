@@ -1,4 +1,4 @@
-"""When checkpoints are taken, what completes them, which files they share, and whose job it is."""
+"""Checkpoints: when they are taken and complete, which files they share, and which driver owns the job."""
 
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpoints.checkpointing import (

@@ -1,4 +1,4 @@
-"""What is told of a checkpoint that has ended."""
+"""Statistics of a checkpoint that has ended."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import attrs
 
 @attrs.frozen
 class CheckpointStats:
-    """One checkpoint or savepoint that has completed, or failed.
+    """Statistics of one checkpoint or savepoint that has completed or failed.
 
     Attributes:
         checkpoint_id: the ``n`` of its folder ``chk-n``.
-        epoch: the last epoch in it.
-        sync_ms: the longest synchronous part of any subtask: how long records waited.
-        async_ms: the longest asynchronous part of any subtask, beside which records went on.
-        size_bytes: the size of all state files that it needs.
-        checkpointed_bytes: the size of those that were written for it.
-        triggered_ms: when it was triggered, since 1970.
-        duration_ms: from the alignment of its barrier until it was complete, or given up.
+        epoch: the last epoch that it covers.
+        sync_ms: the longest synchronous part of any subtask, during which records waited.
+        async_ms: the longest asynchronous part of any subtask, during which records went on.
+        size_bytes: the total size of the state files that it needs.
+        checkpointed_bytes: the total size of the state files that were written for it.
+        triggered_ms: when it was triggered, in ms since 1970.
+        duration_ms: the time from the alignment of its barrier until it completed or was aborted.
         is_incremental: whether only changes were written.
-        is_savepoint: whether a person asked for it.
-        uri: its folder; None for a failed one, which is deleted.
-        failure: why it failed; None for a completed one.
+        is_savepoint: whether it is a savepoint.
+        uri: its folder; None if it failed, as the folder is then deleted.
+        failure: why it failed; None if it completed.
     """
 
     checkpoint_id: int

@@ -1,6 +1,6 @@
 """Carries out what the checkpoint coordinator decides: folders, files, messages to slots, statistics.
 
-The coordinator knows when; this room knows how. It belongs to the job master and runs on its thread.
+The coordinator decides when; this module does the work. It belongs to the job master and runs on its thread.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from pyflinkstate.runtime.wire import (
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
-#: So many checkpoints are told of in the result.
+#: How many checkpoints the job's result lists.
 CHECKPOINT_HISTORY = 10_000
-#: And so many, the newest first, in the file beside the checkpoints.
+#: How many checkpoints the statistics file next to the checkpoints lists, newest first.
 HISTORY_IN_FILE = 100
 
 
@@ -75,7 +75,7 @@ class RestorePoint:
 
     metadata: CheckpointMetadata
     uri: str
-    #: Nobody named it: it is to be the newest.
+    #: Whether it is "the newest" and was not named explicitly.
     is_latest: bool = False
 
     @property
@@ -86,33 +86,33 @@ class RestorePoint:
 
 @attrs.frozen
 class SavepointRequest:
-    """Somebody wants a savepoint; the future gets its URI or the error."""
+    """A request for a savepoint; the future gets its URI or the error."""
 
     directory: str
     stops_job: bool
     done: Future[str] = attrs.field(factory=Future, eq=False)
-    #: Event time is to pass before the job stops.
+    #: Whether event time advances to its end before the job stops (Flink: ``drain``).
     drains: bool = False
 
     def succeed(self, uri: str) -> None:
-        """Tell whoever waits; nobody does any more when it was cancelled."""
+        """Tell the caller, unless the caller has cancelled the request."""
         with suppress(InvalidStateError):
             self.done.set_result(uri)
 
     def fail(self, error: PyFlinkStateError) -> None:
-        """Tell whoever waits; nobody does any more when it was cancelled."""
+        """Tell the caller, unless the caller has cancelled the request."""
         with suppress(InvalidStateError):
             self.done.set_exception(error)
 
 
 @attrs.frozen
 class EpochState:
-    """What a checkpoint keeps of the job at the end of an epoch.
+    """What a checkpoint keeps about the job at the end of an epoch.
 
     Attributes:
-        position: of the source.
-        counters: records so far.
-        watermarks: of assigners and operators, by their ids.
+        position: the position of the source.
+        counters: the record counts so far.
+        watermarks: the watermarks of assigners and operators, by their ids.
     """
 
     position: object
@@ -121,10 +121,10 @@ class EpochState:
 
 
 class JobView:
-    """What checkpointing asks of the job, and tells it."""
+    """The view of the job that checkpointing has."""
 
     def epoch_state(self, epoch: int) -> EpochState:
-        """Return what the checkpoint of ``epoch`` keeps of the job."""
+        """Return what the checkpoint of ``epoch`` keeps about the job."""
         raise NotImplementedError
 
     def send(self, slot: SlotId, message: object) -> None:
@@ -132,11 +132,11 @@ class JobView:
         raise NotImplementedError
 
     def completed(self, restore: RestorePoint, stops_job: bool) -> None:
-        """A checkpoint is complete: the job restarts from it, and commits up to it."""
+        """A checkpoint is complete: from now on the job restarts from it; sinks commit up to it."""
         raise NotImplementedError
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
-        """Tell whoever listens."""
+        """Report a checkpoint that has ended."""
         raise NotImplementedError
 
     def fail(self, error: PyFlinkStateError) -> None:
@@ -151,10 +151,10 @@ def _continued(restore: RestorePoint | None, run: str) -> RunHistory:
 
 
 class Checkpointing:
-    """The checkpoints of one job. Before anything is asked of them, a run has to :meth:`claim` them.
+    """The checkpoints of one job. A run must :meth:`claim` them before it uses them.
 
     Args:
-        storage: where they go.
+        storage: where checkpoints are kept.
     """
 
     def __init__(
@@ -180,27 +180,28 @@ class Checkpointing:
         self._last_id_before = 0
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
-        #: What is known of a checkpoint's epoch; a later one may be committed before it is complete.
+        #: The state of a checkpoint's epoch; a later epoch may be committed before the checkpoint is
+        #: complete.
         self._epoch_states: dict[int, EpochState] = {}
-        #: Folders of savepoints that were given up: what comes late is deleted from there.
+        #: Folders of aborted savepoints, from which late files are deleted.
         self._failed_savepoints: dict[int, str] = {}
         self.coordinator = CheckpointCoordinator(settings)
         self._claim = RunClaim(job_id, job_name, storage, clock)
-        #: The runs that led here; the last one is this driver's, once it has claimed the job.
+        #: The runs that led here; after the claim, the last one is the run of this driver.
         self.line = RunHistory()
         self._has_claimed = False
-        #: The slots have restored what the run began with, and what does not lie before it is set aside.
+        #: Whether the slots have restored the state and checkpoints of other histories are set aside.
         self._has_taken_over = False
-        #: Checkpoints that are there and cannot be read: what they share is not known.
+        #: Checkpoints that exist but cannot be read, so that the files which they share are unknown.
         self._unreadable: set[str] = set()
 
     # --- the life of the job -----------------------------------------------------------------------
 
     def claim(self, restore: RestorePoint | None) -> RestorePoint | None:
-        """Begin a run: no older driver of the job may change anything from now on. Nothing else is changed.
+        """Begin a run: from now on no older driver of the job may change anything. Nothing else is changed.
 
         Returns:
-            what is restored: ``restore``, or what is newer, if that was to be the newest.
+            the checkpoint to restore: ``restore``, or a newer one if the newest was asked for.
         """
         if self._has_claimed:
             self.check_run()
@@ -213,10 +214,10 @@ class Checkpointing:
         return restore
 
     def _newest(self, restore: RestorePoint | None) -> RestorePoint | None:
-        """Return what an older driver may have completed before it heard of this one.
+        """Return the newest checkpoint, which an older driver may have completed before it noticed this one.
 
         Raises:
-            CheckpointNotFoundError: it has ended the job, and its checkpoints are gone.
+            CheckpointNotFoundError: the older driver has ended the job, and its checkpoints are gone.
         """
         if restore is None or not restore.is_latest:
             return restore
@@ -225,14 +226,17 @@ class Checkpointing:
             raise CheckpointNotFoundError(
                 f"checkpoint {restore.metadata.checkpoint_id} of job {self._job_name!r} was the newest when "
                 f"this driver began, and is gone: another driver has ended the job, or goes on from an older "
-                f"checkpoint. See what has become of it before the program is started again"
+                f"checkpoint. Find out what that driver did before you start the program again"
             )
         if metadata.checkpoint_id <= restore.metadata.checkpoint_id:
             return restore
         return RestorePoint(metadata, self._storage.uri_of(self._job_id, metadata.checkpoint_id), True)
 
     def _find_checkpoints(self, restore: RestorePoint | None) -> None:
-        """Find out which checkpoints are there; after the claim, as an older driver may have begun one."""
+        """Find the existing checkpoints.
+
+        This comes after the claim, as an older driver may have begun one.
+        """
         if restore is None:
             return
         restored = restore.metadata.checkpoint_id
@@ -242,25 +246,25 @@ class Checkpointing:
         self._registry.register_restored(restore.metadata)
 
     def _is_kept(self, checkpoint_id: int, restored: int) -> bool:
-        """Return whether a checkpoint lies on the way to the restored one, and note what it shares.
+        """Return whether a checkpoint belongs to the history of the restored one; record its shared files.
 
-        One that cannot be read is told by its id.
+        The id decides for a checkpoint that cannot be read.
         """
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
         try:
             metadata = self._storage.load(uri)
         except CheckpointError as error:
             self._unreadable.add(uri)
-            _log.warning("checkpoint %d cannot be read, and is left alone: %s", checkpoint_id, error)
+            _log.warning("checkpoint %d cannot be read and is left alone: %s", checkpoint_id, error)
             return checkpoint_id <= restored
         self._registry.register_restored(metadata)
         return self.line.holds(history_of(metadata), metadata.epoch)
 
     def take_over(self) -> None:
-        """All slots have restored their state: set aside what does not lie before the restored checkpoint.
+        """Set aside later checkpoints than the restored one, now that all slots have restored their state.
 
         The sinks will go back as well. If later checkpoints stayed where they are, "latest" could be one of
-        them, to find its output gone.
+        them, whose output is gone.
         """
         found = self._storage.checkpoint_ids(self._job_id)
         completed = set(self._storage.completed(self._job_id))
@@ -279,19 +283,19 @@ class Checkpointing:
         self._unreadable.discard(self._storage.uri_of(self._job_id, checkpoint_id))
         self._registry.unregister(checkpoint_id)
         _log.warning(
-            "this run does not go on from checkpoint %d: set aside as %s, it stays there until somebody "
-            "deletes it, and restore_from() goes back to it",
+            "this run does not go on from checkpoint %d: it is set aside as %s, stays there until you "
+            "delete it, and restore_from() goes back to it",
             checkpoint_id,
             uri,
         )
 
     def _keep_superseded(self) -> None:
-        """Keep what checkpoints that were set aside share with others."""
+        """Keep the files that checkpoints which were set aside share with others."""
         for uri in self._storage.superseded(self._job_id):
             try:
                 self._registry.keep_superseded(self._storage.load(uri))
             except CheckpointNotFoundError:
-                continue  # a move that was interrupted: it is still whole where it was
+                continue  # the move was interrupted: the checkpoint is still complete at its old place
             except CheckpointError as error:
                 self._unreadable.add(uri)
                 _log.warning("%s cannot be read, so no file that it may share is deleted: %s", uri, error)
@@ -301,17 +305,17 @@ class Checkpointing:
         self._claim.check()
 
     def begin_attempt(self) -> None:
-        """The slots of the attempt before are cut off: what they were writing is nobody's."""
+        """Begin an attempt: the slots of the previous one are cut off, and what they wrote is dropped."""
         self._registry.begin_attempt()
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
         self._sweep_quietly()
 
     def end(self) -> None:
-        """The run is over, and its checkpoints stay: as many as shall be kept, and nothing half-written.
+        """End the run: keep as many checkpoints as configured, and delete what is incomplete.
 
-        A run that failed before it had restored the newest does not know that it is whole: the older ones
-        stay too, for the next run to fall back to.
+        A run that failed before it had restored the newest checkpoint does not know whether that is intact,
+        so it keeps the older ones too, for the next run to fall back to.
         """
         if self._has_taken_over:
             self._tell(RunEnded())
@@ -322,10 +326,10 @@ class Checkpointing:
             self._quietly(self._sweep)
 
     def _sweep(self) -> None:
-        """Delete what could not be deleted when it was to be, and what was half-written."""
+        """Delete incomplete checkpoints, and those whose deletion failed before."""
         found = self._storage.checkpoint_ids(self._job_id)
         shared = self._storage.shared_paths(self._job_id)
-        self.check_run()  # what is listed is not of a newer run
+        self.check_run()  # so nothing in the list belongs to a newer run
         for checkpoint_id in set(found) - set(self.coordinator.retained):
             self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
             self._registry.unregister(checkpoint_id)
@@ -333,7 +337,7 @@ class Checkpointing:
             self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
-        """Return the newest retained checkpoint before ``damaged``; to go on from there is another run."""
+        """Return the newest retained checkpoint before ``damaged``; going on from there is a new run."""
         for checkpoint_id in reversed(self.coordinator.retained):
             if checkpoint_id == damaged.metadata.checkpoint_id:
                 self.coordinator.forget(checkpoint_id)
@@ -350,13 +354,13 @@ class Checkpointing:
         return None
 
     def abort_pending(self, error: PyFlinkStateError) -> None:
-        """The attempt, or the job, is over."""
+        """Abort what is pending: the attempt or the job is over."""
         self._tell(PendingAborted(error))
 
     def planned(self, restored: int) -> dict[int, Any]:
-        """Return where the epochs after ``restored`` ended that an earlier run may not have completed.
+        """Return the planned ends of epochs after ``restored``, which an earlier run may not have completed.
 
-        One that comes after a gap is of a run that went another way, and counts no more.
+        An epoch after a gap belongs to a run with another history and is left out.
         """
         found = self._storage.read_planned(self._job_id)
         kept: dict[int, Any] = {}
@@ -368,16 +372,16 @@ class Checkpointing:
         return kept
 
     def plan(self, epoch: int, end: object) -> None:
-        """Note where ``epoch`` will end; raises ``CheckpointStorageError``."""
+        """Record where ``epoch`` will end; raise ``CheckpointStorageError`` if that fails."""
         self.check_run()
         self._storage.write_planned(self._job_id, epoch, end)
 
     def forget_planned(self, epoch: int) -> None:
-        """Epochs up to ``epoch`` are committed."""
+        """Forget the planned ends of epochs up to ``epoch``, which are committed."""
         self._quietly(lambda: self._storage.forget_planned(self._job_id, range(epoch + 1)))
 
     def discard_all(self) -> None:
-        """Delete every checkpoint of the job, also those that were set aside; savepoints stay."""
+        """Delete every checkpoint of the job, including those that were set aside; savepoints stay."""
         self._quietly(self._discard_all)
 
     def _discard_all(self) -> None:
@@ -396,7 +400,7 @@ class Checkpointing:
     # --- barriers ----------------------------------------------------------------------------------
 
     def trigger(self, epoch: int, now_ms: int) -> CheckpointTrigger | None:
-        """Begin a checkpoint at the barrier of ``epoch``; None where its folder cannot be made.
+        """Begin a checkpoint at the barrier of ``epoch``; return None if its folder cannot be created.
 
         ``now_ms`` is monotonic.
         """
@@ -420,9 +424,9 @@ class Checkpointing:
     def trigger_savepoint(
         self, request: SavepointRequest, epoch: int, now_ms: int
     ) -> CheckpointTrigger | None:
-        """Begin a savepoint and a checkpoint at the barrier of ``epoch``; None where a folder cannot be made.
+        """Begin a savepoint and a checkpoint at the barrier of ``epoch``; None if a folder cannot be created.
 
-        One for which event time passes is taken alone: a job could not go on from a checkpoint of that.
+        A savepoint that drains the job is taken alone: the job could not go on from a checkpoint after that.
         """
         try:
             uri = self._storage.begin_savepoint(request.directory, self._job_id)
@@ -458,7 +462,7 @@ class Checkpointing:
         ]
 
     def barrier_aligned(self, checkpoint_id: int) -> None:
-        """Every subtask has reached the barrier, and the epoch's output is prepared."""
+        """Continue after every subtask has reached the barrier and the epoch's output is prepared."""
         epochs = {pending.checkpoint_id: pending.epoch for pending in self.coordinator.pending}
         if checkpoint_id in epochs:
             self._epoch_states[checkpoint_id] = self._job.epoch_state(epochs[checkpoint_id])
@@ -467,21 +471,21 @@ class Checkpointing:
     # --- events ------------------------------------------------------------------------------------
 
     def handle(self, event: object) -> None:
-        """Handle what a slot tells of checkpoints; anything else is nothing to do with them."""
+        """Handle a slot's message about checkpoints; ignore any other."""
         if isinstance(event, (CheckpointAck, CheckpointDecline)):
             self._tell(event)
         elif isinstance(event, StateMaterialized):
             self.materialized(event)
 
     def materialized(self, message: StateMaterialized) -> None:
-        """A slot has written all of its state in the background; of an earlier attempt, that is nobody's."""
+        """Register the state that a slot has written in the background; ignore that of an earlier attempt."""
         if message.checkpoint_id > self._last_id_before:
             self._registry.materialized(message.slot, message.handle)
         else:
             self._discard_shared({file.path for file in message.handle.files()})
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Tell the coordinator the time."""
         self._claim.check_now_and_then()
         self._tell(TimePassed(self._clock.monotonic_ms()))
 
@@ -606,7 +610,7 @@ class Checkpointing:
         uri = self._uris.pop(checkpoint_id, None)
         written = {ack.slot: ack.state for ack in pending.acks.values()}
         if uri is not None and not self._quietly(lambda: self._storage.discard(uri)):
-            # It may be complete after all: an error may come after the deed.
+            # It may be complete after all: an error may come after the files are written.
             self._registry.keep(checkpoint_id, self._chains_of(pending))
         self._discard_shared(shared_files(written.values()) - self._registry.needed())
         savepoint = self._savepoints.pop(checkpoint_id, None)
@@ -635,12 +639,12 @@ class Checkpointing:
 
     def _discard(self, checkpoint_id: int) -> None:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
-        # Where the folder stays, the checkpoint does, and with it what it needs.
+        # If the folder stays, so does the checkpoint, and with it the files that it needs.
         if self._quietly(lambda: self._delete(uri)):
             self._discard_shared(self._registry.unregister(checkpoint_id))
 
     def _delete(self, uri: str) -> None:
-        """Delete a checkpoint; one that could not be read shares nothing any more."""
+        """Delete a checkpoint; if it could not be read, it no longer keeps shared files alive."""
         self._storage.discard(uri)
         self._unreadable.discard(uri)
 
@@ -655,9 +659,9 @@ class Checkpointing:
             self._quietly(lambda: self._storage.discard_shared(self._job_id, sorted(paths)))
 
     def _quietly(self, delete: Callable[[], None]) -> bool:
-        """Delete, and return whether that went well. What cannot be deleted harms nobody.
+        """Delete, and return whether that succeeded. A failed deletion does no harm.
 
-        A driver that another one has followed deletes nothing; it hears of that when it is to commit.
+        A driver that was superseded deletes nothing; it finds that out when it is about to commit.
         """
         try:
             self.check_run()

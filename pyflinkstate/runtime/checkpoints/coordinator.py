@@ -1,6 +1,6 @@
 """The checkpoint coordinator: a state machine, events in and instructions out, no I/O and no clock.
 
-The times that it is told are monotonic: nobody can set them.
+The times in its events are monotonic, so changes of the clock do not matter.
 
 A checkpoint goes through these states::
 
@@ -8,20 +8,21 @@ A checkpoint goes through these states::
         |                                               |
         +------- decline, timeout, abort ---------------+---- MetadataNotPublished ---> (aborted)
 
-A subtask may acknowledge before the epoch's job is known to have ended (its barrier aligned), and
-after: only both together make the checkpoint whole. An event about a checkpoint that is neither pending
-nor known changes nothing, except that what a late acknowledgement points at is deleted.
+A subtask may acknowledge before or after the epoch's job is known to have ended (its barrier aligned); the
+checkpoint is complete only after both. An event about a checkpoint that is neither pending nor known changes
+nothing, except that the files of a late acknowledgement are deleted.
 
 Settings and rules are Flink's (``CheckpointCoordinator``, ``CheckpointRequestDecider``,
 ``CheckpointFailureManager``, ``CheckpointSubsumeHelper``): ids count from 1 and are never reused; the pause
-between two counts from the last completion; a counter of consecutive failures; a checkpoint that completes
-subsumes the older ones that are pending; of the completed ones the newest ``num_retained`` are kept. A
-savepoint is triggered by a person: no interval and no pause holds it back, it is no failure of the job when
-it fails, and it neither subsumes nor is subsumed.
+between two counts from the last completion; consecutive failures are counted; a checkpoint that completes
+subsumes older pending ones; the newest ``num_retained`` completed ones are kept. A savepoint is triggered by
+a person: no interval and no pause delays it, its failure does not count for the job, and it neither subsumes
+nor is subsumed.
 
-A savepoint comes with an ordinary checkpoint of the same barrier, and completes when that is complete and the
-sinks have committed up to the barrier. Otherwise the job could fail, go back behind the savepoint, and take
-back output which who returns to the savepoint would miss. If the checkpoint fails, so does the savepoint.
+A savepoint is taken with an ordinary checkpoint of the same barrier, and completes when that is complete and
+the sinks have committed up to the barrier. Otherwise the job could fail, go back to before the savepoint, and
+take back output that would be missing after a return to the savepoint. If the checkpoint fails, so does the
+savepoint.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class _State(enum.Enum):
 
 @attrs.frozen
 class SavepointTarget:
-    """What a savepoint is for.
+    """The purpose of a savepoint.
 
     Attributes:
-        uri: the folder that it goes to.
-        stops_job: the job stops with it.
-        checkpoint_id: the checkpoint of the same barrier that it comes with; None: it is taken alone.
+        uri: the folder of the savepoint.
+        stops_job: whether the job stops with it.
+        checkpoint_id: the checkpoint that is taken with it at the same barrier; None if it is taken alone.
     """
 
     uri: str
@@ -65,9 +66,9 @@ class SavepointTarget:
 
 @attrs.define
 class PendingCheckpoint:
-    """A checkpoint that is not yet complete.
+    """A checkpoint that is not complete yet.
 
-    ``timestamp_ms`` is the wall time at its trigger, for people and for ``_metadata``; other times are
+    ``timestamp_ms`` is the wall-clock time of its trigger, for people and ``_metadata``; other times are
     monotonic.
     """
 
@@ -84,7 +85,7 @@ class PendingCheckpoint:
 
 @attrs.frozen
 class WriteMetadata:
-    """Instruction: publish the checkpoint, then say ``completed`` or ``not_completed``."""
+    """Instruction: publish the checkpoint, then report whether it was published."""
 
     checkpoint: PendingCheckpoint
 
@@ -106,7 +107,7 @@ class DiscardCheckpoint:
 
 @attrs.frozen
 class DiscardState:
-    """Instruction: delete what an acknowledgement points at, which came too late."""
+    """Instruction: delete the files of an acknowledgement that came too late."""
 
     ack: CheckpointAck
 
@@ -138,14 +139,14 @@ class BarrierAligned:
 
 @attrs.frozen
 class TimePassed:
-    """Event: it is ``now_ms``."""
+    """Event: the time is ``now_ms``."""
 
     now_ms: int
 
 
 @attrs.frozen
 class MetadataPublished:
-    """Event: the checkpoint exists."""
+    """Event: the metadata was published, so the checkpoint exists."""
 
     checkpoint_id: int
     now_ms: int
@@ -168,14 +169,17 @@ class EpochCommitted:
 
 @attrs.frozen
 class PendingAborted:
-    """Event: the attempt, or the job, is over, and with it what is pending. No failure of the checkpoints."""
+    """Event: the attempt or the job is over, which aborts pending checkpoints.
+
+    They do not count as failures.
+    """
 
     error: PyFlinkStateError
 
 
 @attrs.frozen
 class RunEnded:
-    """Event: the run is over, and as many checkpoints stay as shall be kept."""
+    """Event: the run is over; the configured number of checkpoints stays."""
 
 
 Event = (
@@ -197,7 +201,7 @@ class CheckpointCoordinator:
     Args:
         settings: see :class:`CheckpointSettings`.
         last_id: the highest id used so far; the next checkpoint is one higher.
-        completed: ids of completed checkpoints that are there to be subsumed, in order.
+        completed: ids of the existing completed checkpoints, which later ones subsume, in order.
     """
 
     def __init__(self, settings: CheckpointSettings, last_id: int = 0, completed: Iterable[int] = ()) -> None:
@@ -212,7 +216,7 @@ class CheckpointCoordinator:
         self._failures = 0
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Take in an event; returns what is to be done, in order.
+        """Process an event and return the resulting instructions in order.
 
         Raises:
             ImpossibleEventError: a checkpoint was published that is not pending.
@@ -236,11 +240,15 @@ class CheckpointCoordinator:
 
     @property
     def pending(self) -> tuple[PendingCheckpoint, ...]:
-        """The checkpoints under way, savepoints too, in order."""
+        """The pending checkpoints and savepoints, in order."""
         return tuple(self._pending.values())
 
     def is_due(self, barrier_ms: int) -> bool:
-        """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint."""
+        """Return whether a barrier expected at ``barrier_ms`` should take a checkpoint.
+
+        It is asked before an epoch runs, as its slots must know whether a barrier follows, and while the
+        source has nothing. So what the epoch will bring is not known yet.
+        """
         settings = self._settings
         if settings.interval_ms is None:
             return False
@@ -261,7 +269,7 @@ class CheckpointCoordinator:
         savepoint: SavepointTarget | None = None,
         timestamp_ms: int = 0,
     ) -> PendingCheckpoint:
-        """Begin a checkpoint, or a savepoint, at the barrier of ``epoch``; ``timestamp_ms`` is noted."""
+        """Begin a checkpoint or a savepoint at the barrier of ``epoch``; ``timestamp_ms`` is kept with it."""
         self._last_id += 1
         if savepoint is None:
             self._last_trigger_ms = now_ms
@@ -300,7 +308,7 @@ class CheckpointCoordinator:
         for pending in self.pending:
             if pending.aligned_ms is None or event.now_ms - pending.aligned_ms < self._settings.timeout_ms:
                 continue
-            missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that it comes with"
+            missing = ", ".join(sorted(map(str, pending.missing))) or "the checkpoint that is taken with it"
             error = CheckpointStorageError(
                 f"checkpoint {pending.checkpoint_id} expired after {self._settings.timeout_ms} ms, "
                 f"waiting for {missing}"
@@ -309,11 +317,11 @@ class CheckpointCoordinator:
         return instructions
 
     def _published(self, event: MetadataPublished) -> list[Instruction]:
-        """Older checkpoints are subsumed."""
+        """Complete the checkpoint, which subsumes older ones."""
         checkpoint_id = event.checkpoint_id
         done = self._pending.pop(checkpoint_id, None)
         if done is None:
-            raise ImpossibleEventError(f"checkpoint {checkpoint_id} is not pending, and was published")
+            raise ImpossibleEventError(f"checkpoint {checkpoint_id} was published, but is not pending")
         self._failures = 0
         self._last_completion_ms = event.now_ms
         if done.savepoint is not None:
@@ -328,7 +336,7 @@ class CheckpointCoordinator:
         ]
         for pending in older:
             del self._pending[pending.checkpoint_id]
-        error = CheckpointError(f"checkpoint {checkpoint_id} was complete before it")
+        error = CheckpointError(f"checkpoint {checkpoint_id} completed first")
         return [
             *(AbandonCheckpoint(pending, error) for pending in older),
             *surplus,
@@ -343,7 +351,7 @@ class CheckpointCoordinator:
         return instructions
 
     def _subsumed(self, _: RunEnded | None = None) -> list[Instruction]:
-        """Delete completed checkpoints that are more than shall be kept."""
+        """Delete the oldest completed checkpoints beyond the number to be kept."""
         surplus = self._completed[: -self._settings.num_retained]
         self._completed = self._completed[-self._settings.num_retained :]
         return [DiscardCheckpoint(old) for old in surplus]
@@ -356,7 +364,7 @@ class CheckpointCoordinator:
         return [AbandonCheckpoint(checkpoint, event.error) for checkpoint in pending.values()]
 
     def forget(self, checkpoint_id: int) -> None:
-        """A completed checkpoint is no longer there: it was damaged, and the job goes on from an older."""
+        """Forget a completed checkpoint that was damaged; the job goes on from an older one."""
         self._completed.remove(checkpoint_id)
 
     def _try_to_complete(self, pending: PendingCheckpoint) -> list[Instruction]:
@@ -368,7 +376,7 @@ class CheckpointCoordinator:
         return [WriteMetadata(pending)]
 
     def _may_complete(self, pending: PendingCheckpoint) -> bool:
-        """Return whether the job cannot go back behind a savepoint any more, if it is one."""
+        """Return whether it may complete: a savepoint only when the job cannot go back to before it."""
         is_alone = pending.savepoint is None or pending.savepoint.checkpoint_id is None
         return is_alone or pending.epoch <= self._committed_epoch
 
@@ -392,11 +400,11 @@ class CheckpointCoordinator:
         self._failures += 1
         if self._failures > self._settings.tolerable_failures:
             instructions.append(FailJob(_too_many(self._failures, self._settings, error)))
-            self._failures = 0  # the restarted job counts anew
+            self._failures = 0  # the restarted job counts from 0 again
         return instructions
 
 
-#: What each event leads to.
+#: The handler of each event.
 _HANDLERS: dict[type, Callable[[CheckpointCoordinator, Any], list[Instruction]]] = {
     BarrierAligned: CheckpointCoordinator._barrier_aligned,
     CheckpointAck: CheckpointCoordinator._acknowledged,

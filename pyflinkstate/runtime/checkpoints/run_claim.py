@@ -1,23 +1,24 @@
-"""A run's claim on its job: which of several drivers may change anything.
+"""A run's claim on its job, which decides which of several drivers may change anything.
 
-Two programs may come to run one job: a supervisor starts again what it takes for dead. Each of them writes
-a file, named by the id of its run, into the folder ``runs`` of the job. Ids are ordered, and a newcomer takes
-one that is greater than all that it sees, so whoever lists the folder knows whether a newer run has begun. A
-driver lists it before it publishes a checkpoint, commits to sinks, or deletes or moves anything, and now and
-then while it waits. When there is a newer run it ends, and leaves everything as it is.
+Two programs can end up running the same job, because a supervisor restarts a program that it believes dead.
+Each program writes a file, named by the id of its run, into the folder ``runs`` of the job. Ids are ordered,
+and a new run takes one that is greater than all that it sees, so listing the folder shows whether a newer run
+has begun. A driver lists it before it publishes a checkpoint, commits to sinks, or deletes or moves anything,
+and now and then while it waits. If there is a newer run, the driver ends and leaves everything as it is.
 
-A driver may be stopped between the look and the deed, and go on when another one has long taken over. The
-deed must then be harmless, which rests on three rules:
+A driver may be suspended between its check and its action, and resume long after another one has taken over.
+Its action must then be harmless, which three rules ensure:
 
-* A newcomer claims the job first, and then looks which checkpoint ids are in use; it takes others. If it
-  could not see a checkpoint of the older driver, that had not begun then, and its driver looks again before
-  it publishes it.
-* Who sweeps lists first, then looks at the claims, and deletes just what was listed: nothing of a newer run.
-* A checkpoint knows the runs that led to it, and a newcomer notes its own when it takes over. What does not
-  lie on that line is no "latest" checkpoint.
+* A new driver first claims the job, then finds out which checkpoint ids are in use, and takes others. If it
+  did not see a checkpoint of the older driver, that one had not begun yet, and its driver checks the claims
+  again before it publishes it.
+* A driver that cleans up first lists files, then checks the claims, and deletes only what was listed, so it
+  deletes nothing of a newer run.
+* A checkpoint knows the runs that led to it, and a new driver adds its own run when it takes over. A
+  checkpoint outside that history cannot be the "latest" one.
 
-A claim needs no compare-and-set, which file systems and object stores do not have in common; it needs
-listings that show what was written before, as all of them have.
+A claim needs no compare-and-set, which not all file systems and object stores offer. It only needs listings
+that show everything written before, which all of them offer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pyflinkstate.errors import CheckpointStorageError, JobSupersededError
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, newest_run, run_id_after
 from pyflinkstate.runtime.wire import Clock
 
-#: While the job waits, it looks so often.
+#: How often a waiting job checks the claims.
 CHECK_INTERVAL_MS = 5_000
 
 
@@ -37,8 +38,8 @@ class RunClaim:
     """The claim of one driver.
 
     Args:
-        job_id: of the job.
-        job_name: what the program calls it.
+        job_id: the id of the job.
+        job_name: the name that the program gave it.
         storage: where the job's checkpoints are.
     """
 
@@ -53,10 +54,12 @@ class RunClaim:
         self.run: str | None = None
 
     def make(self, past: RunHistory) -> str:
-        """Claim the job for a new run and return its id. It is newer than all runs of ``past``, too.
+        """Claim the job for a new run and return its id.
+
+        The id is also newer than those of all runs in ``past``.
 
         Raises:
-            JobSupersededError: another driver claims the job at this moment, and it is the newer one.
+            JobSupersededError: another driver claims the job at the same moment and has the newer id.
         """
         known = [run for run, _ in past.runs] + ([] if self.run is None else [self.run])
         run = run_id_after([*self._storage.runs(self._job_id), *known], uuid.uuid4().hex[:8])
@@ -66,9 +69,9 @@ class RunClaim:
         return run
 
     def take_over(self, line: RunHistory, last_checkpoint_id: int) -> None:
-        """Note the history that the job goes on with, and which checkpoint ids are used up.
+        """Write down the history with which the job goes on, and which checkpoint ids are used up.
 
-        Claims of older runs say nothing any more, and go: listings stay short.
+        Claims of older runs are then meaningless and are deleted, which keeps listings short.
         """
         assert self.run is not None
         self.check()
@@ -76,7 +79,7 @@ class RunClaim:
         self._storage.forget_runs(self._job_id, before=self.run)
 
     def check(self) -> None:
-        """See whether the job is this run's still.
+        """Check that the job still belongs to this run.
 
         Raises:
             JobSupersededError: there is a newer run.
@@ -92,16 +95,16 @@ class RunClaim:
             raise JobSupersededError(
                 f"job {self._job_name!r} ({self._job_id}): another driver has taken the job over, with run "
                 f"{self._successor}; this one, of run {self.run}, ends, and neither commits nor deletes "
-                f"anything any more. Let one program at a time run a job",
+                f"anything any more. Run only one program at a time for a job",
                 job_id=self._job_id,
                 run=self.run,
                 newer_run=self._successor,
             )
 
     def check_now_and_then(self) -> None:
-        """See :meth:`check`; does nothing if that was done a little while ago.
+        """Call :meth:`check`, unless that was done a moment ago.
 
-        A storage that cannot tell now is asked again later: nothing is about to be changed.
+        If the storage fails, the check is repeated later, as nothing is about to be changed.
         """
         if not 0 <= self._clock.monotonic_ms() - self._looked_ms < CHECK_INTERVAL_MS:
             with suppress(CheckpointStorageError):

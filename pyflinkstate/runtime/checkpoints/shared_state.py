@@ -1,10 +1,9 @@
-"""Which files several checkpoints share, and which of them nobody needs any more.
+"""Tracks which files several checkpoints share, and which of them are no longer needed.
 
-With incremental checkpoints a subtask writes what changed since the last completed checkpoint. That
-one's files and the new one together are the state: a *chain*, a full file and increments. The files lie in
-``shared/`` and belong to all checkpoints whose chains they are in (Flink: ``SharedStateRegistry``). Now and
-then a subtask writes all of its state in the background (Flink: *materialization*); from then on its
-chain begins there.
+With incremental checkpoints a subtask writes what changed since the last completed checkpoint. The state then
+consists of that checkpoint's files and the new one: a *chain* of a full file and increments. The files are in
+``shared/`` and belong to all checkpoints whose chains contain them (Flink: ``SharedStateRegistry``). Now and
+then a subtask writes all of its state in the background (Flink: *materialization*), which starts a new chain.
 """
 
 from __future__ import annotations
@@ -36,45 +35,45 @@ def shared_files(states: Iterable[OperatorSubtaskState]) -> set[str]:
 
 
 class SharedStateRegistry:
-    """The chains of the checkpoints that are kept, and of those that are on their way."""
+    """The chains of the retained and the pending checkpoints."""
 
     def __init__(self) -> None:
-        #: By completed checkpoint: the state of each subtask, while the attempt that wrote it goes on.
+        #: By completed checkpoint of the current attempt: the state of each subtask.
         self._chains: dict[int, dict[SlotId, OperatorSubtaskState]] = {}
         self._files: dict[int, set[str]] = {}
-        #: Of checkpoints that were set aside.
+        #: The files of checkpoints that were set aside.
         self._superseded: set[str] = set()
         self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
-        #: Files that were written, and that no chain may ever take up: a newer file overtook them.
+        #: Files that were written but that no chain will contain, as a newer file overtook them.
         self._heard_of: set[str] = set()
 
     def begin_attempt(self) -> None:
-        """New slots know of no checkpoint: their first one is full, so no chain goes on."""
+        """Begin an attempt: new slots know no checkpoint, so their first one starts a new chain."""
         self._chains.clear()
         self._materialized.clear()
         self._heard_of.clear()
 
     def materialized(self, slot: SlotId, handle: KeyGroupsStateHandle) -> None:
-        """A subtask has written all of its state as it was at ``handle.checkpoint_id``."""
+        """Register that a subtask has written all of its state as of ``handle.checkpoint_id``."""
         self._heard_of |= shared_files([OperatorSubtaskState(handle)])
         known = self._materialized.get(slot)
         if known is None or _written(known) < _written(handle):
             self._materialized[slot] = handle
 
     def whole(self, ack: CheckpointAck) -> OperatorSubtaskState:
-        """Return the state of the acknowledging subtask with the chain before its increment.
+        """Return the state of the acknowledging subtask, with the chain that its increment extends.
 
         Raises:
-            CheckpointError: it is put on top of a checkpoint that is no longer known.
+            CheckpointError: the increment extends a checkpoint that is no longer known.
         """
         self._heard_of |= shared_files([ack.state])
         if ack.base_id is None:
             return ack.state
-        # What changed since the base covers what changed since any later one.
+        # What changed since the base includes what changed since any later checkpoint.
         bases = [known for known in self._chains if ack.base_id <= known < ack.checkpoint_id]
         if not bases:
             raise CheckpointError(
-                f"{ack.slot} wrote what changed since checkpoint {ack.base_id}, which is not there any more"
+                f"{ack.slot} wrote what changed since checkpoint {ack.base_id}, which no longer exists"
             )
         base = self._chains[max(bases)][ack.slot].managed_keyed
         added = () if ack.state.managed_keyed is None else (ack.state.managed_keyed,)
@@ -86,7 +85,7 @@ class SharedStateRegistry:
         base: KeyGroupsStateHandle | None,
         added: tuple[KeyGroupsStateHandle, ...],
     ) -> KeyGroupsStateHandle | None:
-        if base is None:  # the subtask had no state yet: its first increment has all there is
+        if base is None:  # the subtask had no state yet, so its first increment has everything
             return added[0] if added else None
         increments = (*base.increments, *added)
         full = self._materialized.get(ack.slot)
@@ -96,28 +95,28 @@ class SharedStateRegistry:
         return attrs.evolve(full, increments=tuple(newer))
 
     def register(self, checkpoint_id: int, states: dict[SlotId, OperatorSubtaskState]) -> None:
-        """A checkpoint of this attempt is complete."""
+        """Register a completed checkpoint of this attempt."""
         self._chains[checkpoint_id] = states
         self._files[checkpoint_id] = shared_files(states.values())
 
     def register_restored(self, metadata: CheckpointMetadata) -> None:
-        """A checkpoint of an earlier run is kept: its files are needed, and no chain goes on from it."""
+        """Register a checkpoint of an earlier run: its files are needed, but no chain continues from it."""
         self._files[metadata.checkpoint_id] = _files_of(metadata)
 
     def keep_superseded(self, metadata: CheckpointMetadata) -> None:
-        """A checkpoint was set aside, and may be gone back to: its files are needed."""
+        """Register a checkpoint that was set aside: its files are needed, as the user may go back to it."""
         self._superseded |= _files_of(metadata)
 
     def forget_superseded(self) -> None:
-        """Those that were set aside are deleted."""
+        """Forget the checkpoints that were set aside, which are deleted."""
         self._superseded.clear()
 
     def keep(self, checkpoint_id: int, states: Iterable[OperatorSubtaskState]) -> None:
-        """A checkpoint that was given up could not be deleted: its own files stay with it."""
+        """Keep the files of an aborted checkpoint that could not be deleted."""
         self._files[checkpoint_id] = shared_files(states)
 
     def unregister(self, checkpoint_id: int) -> set[str]:
-        """A checkpoint is deleted: return its shared files that nobody else needs."""
+        """Unregister a deleted checkpoint and return its shared files that no other checkpoint needs."""
         self._chains.pop(checkpoint_id, None)
         candidates = self._files.pop(checkpoint_id, set()) | self._heard_of
         needed = self.needed()

@@ -1,4 +1,4 @@
-"""What an epoch is made of, and the seam to what runs it."""
+"""The parts of an epoch, and the interface to the engine that runs it."""
 
 from pyflinkstate.runtime.engine.epoch_graph import EpochGraph, Task
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest, EpochRunner, SlotsRequest

@@ -1,4 +1,4 @@
-"""The tasks of one epoch, and how they hang together. An engine says how partitions are computed.
+"""The tasks of one epoch and how they are connected. An engine decides how partitions are computed.
 
 ``runtime.spark`` runs the tasks on Spark; a test can run them in its own process.
 """
@@ -36,14 +36,14 @@ from pyflinkstate.runtime.tasks import (
     StageTask,
 )
 
-#: Partitions of something, as the engine has them.
+#: The engine's own form of partitioned data.
 D = TypeVar("D")
-#: Called with a partition's number and an iterator over what it holds.
+#: A function that is called with the number of a partition and an iterator over its contents.
 Task = Callable[[int, Iterable[Record]], Iterator[Record]]
 
 
 class EpochGraph(ABC, Generic[D]):
-    """Builds the partitions that each sink writes; a stage that several branches read is made once."""
+    """Builds the partitions that each sink writes; a stage that several branches read is computed once."""
 
     def __init__(self, request: EpochRequest) -> None:
         self.request = request
@@ -53,15 +53,15 @@ class EpochGraph(ABC, Generic[D]):
         #: How often each stage is read.
         self._read = Counter(branch.stage for head in heads for branch in self._plan.branches(head))
 
-    # --- what an engine does ---------------------------------------------------------------------------
+    # --- what an engine implements --------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, epoch: SplitEpoch | RddEpoch | None) -> D:
-        """Return what is to be read, one split in a partition; an empty partition for None."""
+        """Return the input to be read, with one split per partition; None gives one empty partition."""
 
     @abstractmethod
     def transform(self, data: D, task: Task, name: str) -> D:
-        """Return what ``task`` makes of each partition."""
+        """Return the result of ``task`` for each partition."""
 
     @abstractmethod
     def concatenate(self, parts: list[D]) -> D:
@@ -69,24 +69,24 @@ class EpochGraph(ABC, Generic[D]):
 
     @abstractmethod
     def shuffle(self, data: D, parallelism: int) -> D:
-        """Return frames by subtask, sorted by their ``FrameKey``."""
+        """Return the frames by subtask, sorted by ``FrameKey``."""
 
     @abstractmethod
     def keep(self, data: D) -> D:
-        """Return the same, computed once however often it is read."""
+        """Return the same data, computed only once even if it is read several times."""
 
     @abstractmethod
     def partitions(self, data: D) -> int:
-        """Return how many there are."""
+        """Return the number of partitions."""
 
     def shipped(self, function: UserFunction) -> UserFunction:
-        """Return what is sent to a task in the place of a user's function."""
+        """Return what is sent to a task in place of a user function."""
         return function
 
     # --- the graph -----------------------------------------------------------------------------------------
 
     def written(self, sink: SinkNode) -> D:
-        """Return what the sink's writers yield."""
+        """Return the results of the sink's writers."""
         sink_id = f"{sink.name}-{self._plan.sinks.index(sink)}"
         writer = sink.sink.writer(self.request.link.epoch)
         parts: list[D] = []
@@ -104,7 +104,7 @@ class EpochGraph(ABC, Generic[D]):
         return parts[0] if len(parts) == 1 else self.concatenate(parts)
 
     def _stage(self, node: Stage) -> D:
-        """Return what a stage gives; those before it are made first, however long the way is."""
+        """Return the results of a stage; the stages before it are built first, without recursion."""
         if node not in self._stages:
             for stage in self._plan.stages[: self._plan.stages.index(node) + 1]:
                 if stage not in self._stages:
@@ -155,7 +155,7 @@ class EpochGraph(ABC, Generic[D]):
         return self.transform(self._sent(node, operator), task, operator.name)
 
     def _sent(self, head: StatefulNode | Exchange, operator: SettledOperator | Exchange) -> D:
-        """Return the frames of all that ``head`` reads, by subtask."""
+        """Return the frames of all inputs of ``head``, by subtask."""
         branches = enumerate(self._plan.branches(head))
         routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
         return self.shuffle(routed, operator.parallelism)

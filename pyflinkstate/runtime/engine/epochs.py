@@ -1,4 +1,4 @@
-"""One epoch on its way to be run: what the job master asks of Spark, and what comes back."""
+"""The interface between the job master and the engine: requests to run an epoch, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyflinkstate.runtime.wire import Address, CheckpointTrigger, EventTimeProgr
 
 @attrs.frozen
 class EpochRequest:
-    """One epoch, ready to be run by an :class:`EpochRunner`."""
+    """A request to an :class:`EpochRunner` to run one epoch."""
 
     plan: JobPlan
     link: TaskLink
@@ -27,17 +27,17 @@ class EpochRequest:
     description: str
     code: CodeBook
     event_time: EventTimeProgress = attrs.Factory(EventTimeProgress)
-    #: Nothing comes after this epoch.
+    #: Whether this is the last epoch.
     is_final: bool = False
 
     def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
-        """Return what is to be read of a source; None for nothing."""
+        """Return what to read from a source, or None for nothing."""
         if isinstance(self.epoch, EpochSet):
             return self.epoch.epochs[self.plan.source_key(source)]
         return self.epoch
 
     def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
-        """Return what a task of ``branch`` must know; None in a job without event time."""
+        """Return what a task of ``branch`` must know about event time, or None if the job does not use it."""
         if not self.plan.uses_event_time:
             return None
         assigners = [operator.assigner_id for operator in branch.operators if operator.assigner_id]
@@ -53,7 +53,7 @@ class EpochRequest:
 
 @attrs.frozen
 class SlotsRequest:
-    """Slots that shall run, with their state restored, before any epoch does."""
+    """A request to start slots and restore their state before any epoch runs."""
 
     link: TaskLink
     slots: tuple[SlotId, ...]
@@ -62,11 +62,10 @@ class SlotsRequest:
 
 @attrs.frozen
 class EpochEnded:
-    """Event: the Spark job of an epoch ended, with one list of results for each sink, or an error.
+    """Event: the Spark job of an epoch ended, with one list of results for each sink, or with an error.
 
-    Of the job that starts slots, with no results.
-    ``run`` counts the epochs that this job has asked for. The job master sets it, to tell an epoch
-    that was given up from the one that it waits for.
+    The job that starts slots ends with this event too, without results. ``run`` counts the requests to the
+    engine. The job master sets it, to tell the request that it waits for from one that it gave up.
     """
 
     results: list[list[Reported]] | None
@@ -75,24 +74,24 @@ class EpochEnded:
 
 
 class EpochRunner:
-    """Runs epochs beside the job master; ``runtime.spark`` implements it."""
+    """Runs epochs concurrently with the job master; ``runtime.spark`` implements it."""
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
-        """Begin; ``done`` is called from another thread, once."""
+        """Start an epoch; ``done`` is called once, from another thread."""
         raise NotImplementedError
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
-        """Begin to start slots; ``done`` is called from another thread, once, when all of them run."""
+        """Start slots; ``done`` is called once, from another thread, when all of them run."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Make the running epoch end soon; its ``done`` is still called."""
+        """Make the running epoch end soon; its ``done`` is called all the same."""
         raise NotImplementedError
 
     def lost(self) -> PyFlinkStateError | None:
-        """Return why nothing will be heard of the epoch that was started last; None while something runs it.
+        """Return why the epoch that was started last will never end, or None while something runs it.
 
-        It is asked again and again while the job master waits, and must not block. When it returns an error,
-        ``done`` has been called before, or need not be waited for any more.
+        The job master calls this again and again while it waits, so it must not block. If it returns an
+        error, ``done`` was called before or will not be called any more.
         """
         raise NotImplementedError

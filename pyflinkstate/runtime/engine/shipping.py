@@ -1,6 +1,6 @@
-"""User code on its way to Spark tasks: pickled once for a job, sent once to an executor.
+"""Sends user code to Spark tasks: it is pickled once per job and sent once to each executor.
 
-Without this Spark would pickle every function anew for each epoch and send it with each task; a function
+Otherwise Spark would pickle every function again for each epoch and send it with each task, and a function
 that holds a large table would cost as much as its records.
 """
 
@@ -14,14 +14,14 @@ from pyflinkstate.runtime.wire import ShippedFunction, pickled
 
 
 class CodeBook:
-    """The functions of a plan that run inside Spark tasks, pickled.
+    """The pickled functions of a plan that run inside Spark tasks.
 
     Raises:
         ConfigurationError: one of them cannot be pickled.
     """
 
     def __init__(self, plan: JobPlan) -> None:
-        #: Pickles by digest.
+        #: The pickles by digest.
         self.codes: dict[str, bytes] = {}
         self._functions: list[tuple[UserFunction, str]] = []
         for name, function in functions_of(plan):
@@ -31,7 +31,7 @@ class CodeBook:
             self._functions.append((function, digest))
 
     def shipped(self, function: UserFunction, codes: SparkObject) -> UserFunction:
-        """Return what to send in the place of ``function``; itself, if it is none of the plan's."""
+        """Return what to send in place of ``function``: itself, if it is not part of the plan."""
         for known, digest in self._functions:
             if known is function:
                 return ShippedFunction(digest, codes)

@@ -1,4 +1,4 @@
-"""The master of a job, in the driver: its attempts and epochs, what slots run, what listeners are told."""
+"""The job master, in the driver: attempts and epochs, the deployment of slots, events for listeners."""
 
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings

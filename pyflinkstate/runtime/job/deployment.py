@@ -1,4 +1,4 @@
-"""What the slots of an attempt run, and from which state; and whether a checkpoint fits a program."""
+"""What the slots of an attempt run and restore, and whether a checkpoint fits a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyflinkstate.runtime.wire import NO_WATERMARK, DeploySlot, SlotId, pickled
 
 
 class Deployments:
-    """Says what each slot shall run. An attempt's are settled when it begins; then any thread may ask."""
+    """Decides what each slot runs. It is fixed when an attempt begins; then any thread may ask."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Deployments:
         self._slots: dict[SlotId, DeploySlot] = {}
 
     def begin_attempt(self, attempt: int, epoch: int, restore: RestorePoint | None) -> None:
-        """Settle what the slots of ``attempt`` run, from the end of ``epoch`` on."""
+        """Decide what the slots of ``attempt`` run from the end of ``epoch`` on."""
         self._slots = {
             SlotId(operator.operator_id, subtask): deployment
             for operator in self._plan.operators
@@ -49,7 +49,7 @@ class Deployments:
         return tuple(self._slots)
 
     def of(self, slot: SlotId) -> DeploySlot:
-        """Return what ``slot`` shall run."""
+        """Return the deployment of ``slot``."""
         return self._slots[slot]
 
     def _of_operator(
@@ -96,16 +96,17 @@ def _watermark_of(operator: SettledOperator, restore: RestorePoint | None) -> in
 def fit(
     plan: JobPlan, job_name: str, metadata: CheckpointMetadata, allow_non_restored_state: bool
 ) -> JobPlan:
-    """Check that a checkpoint is of this job, and take over its max parallelisms.
+    """Check that a checkpoint belongs to this job, and take over its max parallelisms.
 
     Raises:
-        IncompatibleCheckpointError: it is not, or state would be lost that the program may not lose.
+        IncompatibleCheckpointError: it belongs to another job, or state would be lost without the user's
+            consent.
     """
     where = f"checkpoint {metadata.checkpoint_id} of job {metadata.job_id}"
     if metadata.job_name != job_name:
         raise IncompatibleCheckpointError(
-            f"{where} is of job {metadata.job_name!r}, not of {job_name!r}: give the checkpoint or the "
-            f"job name that belongs to this program"
+            f"{where} belongs to job {metadata.job_name!r}, not to {job_name!r}: choose the checkpoint or "
+            f"the job name that belongs to this program"
         )
     known = {operator.operator_id for operator in plan.operators}
     for state in metadata.operators:
@@ -113,7 +114,7 @@ def fit(
             raise IncompatibleCheckpointError(
                 f"{where} has state of operator {state.operator_id!r}, which the program does not have "
                 f"(it has {', '.join(sorted(known)) or 'none'}): set uid() so that operators are found "
-                f"again, or give the state up with allow_non_restored_state=True"
+                f"again, or give up the state with allow_non_restored_state=True"
             )
     for operator in plan.operators:
         _check_raw_state(operator, metadata, where)
@@ -122,15 +123,16 @@ def fit(
 
 
 def _check_raw_state(operator: SettledOperator, metadata: CheckpointMetadata, where: str) -> None:
-    """Raw keyed state lies by key group, and only its function knows which keys are in it."""
+    """Refuse raw keyed state whose keys have moved: only the function knows which keys are in a key group."""
     state = metadata.operator(operator.operator_id)
     handles = () if state is None else tuple(subtask.raw_keyed for subtask in state.subtasks)
     for handle in handles:
         if handle is not None and hash_has_changed(operator.node.key_type, handle.key_hash_version):
             raise IncompatibleCheckpointError(
                 f"{where}: operator {operator.operator_id!r} has raw keyed state, and keys of "
-                f"{operator.node.key_type} were in other key groups when it was written: it cannot be spread "
-                f"anew. Have the version that wrote it take a savepoint with that state in a managed one",
+                f"{operator.node.key_type} were in other key groups when it was written: it cannot be "
+                f"assigned again. Let the version that wrote it move it to managed state and take "
+                f"a savepoint",
                 operator=operator.operator_id,
             )
 

@@ -1,4 +1,4 @@
-"""Where event time stands, epoch by epoch: the job master's part of it."""
+"""The job master's part of event time: the watermarks at the end of each epoch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, EventTimeProg
 
 
 class EventTimeTracker:
-    """Gathers watermarks from tasks, and knows them for each epoch that may be gone back to.
+    """Collects watermarks from tasks, and keeps them for each epoch that the job may go back to.
 
     Args:
-        idle_timeouts_ms: of the assigners that have one, by their ids.
-        now_ms: monotonic: only how long a stream is silent counts.
-        aligned: which source each assigner with an alignment belongs to.
+        idle_timeouts_ms: the idle timeouts of assigners that have one, by their ids.
+        now_ms: returns monotonic time, as only the time since the last record of a stream counts.
+        aligned: the source of each assigner that has an alignment.
     """
 
     def __init__(
@@ -26,24 +26,24 @@ class EventTimeTracker:
         self._idle_timeouts_ms = idle_timeouts_ms
         self._now_ms = now_ms
         self._aligned = aligned or {}
-        #: Sources that wait for others. That they are silent does not make them idle.
+        #: Sources that wait for others, and do not become idle meanwhile.
         self._held_back: frozenset[str] = frozenset()
         self._at: dict[int, dict[str, int]] = {}
         self._reported: dict[str, list[int]] = {}
         self._last_record_ms: dict[str, int] = {}
 
     def begin(self, epoch: int, watermarks: dict[str, int]) -> None:
-        """An attempt begins at the end of ``epoch``, where watermarks stood as given."""
+        """Begin an attempt at the end of ``epoch``, with the watermarks of that moment."""
         self._at = {epoch: dict(watermarks)}
         self._reported.clear()
         self._last_record_ms = dict.fromkeys(self._idle_timeouts_ms, self._now_ms())
         self._held_back = frozenset()
 
     def hold_back(self, ended: frozenset[str]) -> frozenset[str]:
-        """Return the sources that are too far ahead to read on, and count them as waiting from now on.
+        """Return the sources that are too far ahead to read on, which count as waiting from now on.
 
         Args:
-            ended: the sources that have nothing more; nobody waits for them.
+            ended: the sources that have ended, for which no other waits.
         """
         now_ms = self._now_ms()
         for assigner, aligned in self._aligned.items():
@@ -68,19 +68,19 @@ class EventTimeTracker:
         return timeout_ms is not None and now_ms - self._last_record_ms[assigner] >= timeout_ms
 
     def progress(self, epoch: int) -> EventTimeProgress:
-        """Return what the tasks of the epoch after ``epoch`` must know."""
+        """Return what the tasks of the epoch after ``epoch`` must know about event time."""
         self._reported.clear()
         now_ms = self._now_ms()
         idle = frozenset(assigner for assigner in self._idle_timeouts_ms if self._is_idle(assigner, now_ms))
         return EventTimeProgress(self._at[epoch], idle)
 
     def report(self, report: TaskReport) -> None:
-        """A task tells where watermarks stood when it ended."""
+        """Record the watermarks at the end of a task."""
         for name, watermark in report.watermarks.items():
             self._reported.setdefault(name, []).append(watermark)
 
     def ended(self, epoch: int) -> None:
-        """The epoch has run, and all of its tasks have reported."""
+        """Combine the reports of an epoch whose tasks have all ended."""
         watermarks = dict(self._at[epoch - 1])
         for name, found in self._reported.items():
             watermarks[name] = max(min(found), watermarks.get(name, min(found)))
@@ -91,11 +91,11 @@ class EventTimeTracker:
     def at(self, epoch: int) -> dict[str, int]:
         """Return the watermarks at the end of ``epoch``, for a checkpoint.
 
-        Those of an input that has ended are left out: whoever restores has more of it, or ends it again.
+        Those of an input that has ended are left out: after a restore it has more records, or ends again.
         """
         known = self._at[epoch].items()
         return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}
 
     def commit(self, epoch: int) -> None:
-        """Nobody will go back to before ``epoch``."""
+        """Forget what came before ``epoch``: the job will not go back there."""
         self._at = {number: watermarks for number, watermarks in self._at.items() if number >= epoch}

@@ -1,7 +1,7 @@
-"""What happens to a job, as its machine is told: plain values that the driver loop makes.
+"""The events of the job's machine: plain values that the driver loop makes.
 
-What slots, tasks and the engine tell (``SlotLost``, ``TaskReport``, ``EpochEnded``) and what people ask for
-(``CancelJob``, ``SavepointRequest``) are events as they are.
+Messages from slots, tasks and the engine (``SlotLost``, ``TaskReport``, ``EpochEnded``) and requests of users
+(``CancelJob``, ``SavepointRequest``) are used as events directly.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, TaskReport
 
 @attrs.frozen
 class JobStarted:
-    """Somebody runs the job."""
+    """The job was started."""
 
 
 @attrs.frozen
 class AttemptBegun:
-    """All is set for an attempt, which goes on from the end of ``epoch``."""
+    """An attempt is set up; it goes on from the end of ``epoch``."""
 
     epoch: int
 
 
 @attrs.frozen
 class WentBack:
-    """The sinks have gone back to where the attempt begins, and listeners know of the restart."""
+    """The sinks have gone back to where the attempt begins, and listeners know about the restart."""
 
 
 @attrs.frozen
 class PauseEnded:
-    """The restart has been put off for as long as its strategy says."""
+    """The delay of the restart strategy is over."""
 
 
 @attrs.frozen
 class JobClaimed:
-    """No older driver of the job may change anything any more.
+    """The job is claimed: no older driver may change anything any more.
 
     Attributes:
-        epoch: where the job goes on; an older driver may have completed one more checkpoint.
-        restores: there are slots that have state to restore.
+        epoch: from where the job goes on; an older driver may have completed one more checkpoint.
+        restores: whether slots have state to restore.
     """
 
     epoch: int
@@ -55,19 +55,19 @@ class JobClaimed:
 
 @attrs.frozen
 class JobTakenOver:
-    """What the job does not go on from is set aside, and the sinks are open."""
+    """Later checkpoints, from which the job does not go on, are set aside, and the sinks are open."""
 
 
 @attrs.frozen
 class SourceAsked:
-    """The source was asked what comes next.
+    """The source was asked for the next epoch.
 
     Attributes:
-        step: the next epoch; None where there is nothing now, or nothing is needed.
-        is_over: nothing is left, nor will anything ever come.
-        has_pending: checkpoints are under way.
-        is_due: a checkpoint is due.
-        timers_are_due: a timer by processing time is to fire.
+        step: the next epoch; None if the source has nothing now, or was not asked for an epoch.
+        is_over: whether the source has ended.
+        has_pending: whether checkpoints are pending.
+        is_due: whether a checkpoint is due.
+        timers_are_due: whether a processing-time timer is due.
     """
 
     step: Step | None
@@ -79,16 +79,16 @@ class SourceAsked:
 
 @attrs.frozen
 class CheckpointsSettled:
-    """No checkpoint and no savepoint is under way."""
+    """No checkpoint and no savepoint is pending."""
 
 
 @attrs.frozen
 class BarrierSet:
-    """It is settled which barrier ends the next epoch.
+    """The barrier at the end of the next epoch is decided.
 
     Attributes:
-        trigger: what subtasks are told; None where no checkpoint is taken.
-        savepoint: the one that is taken with it, if there is one.
+        trigger: the checkpoint for which subtasks take snapshots; None if there is none.
+        savepoint: the savepoint that is taken with it, if there is one.
     """
 
     trigger: CheckpointTrigger | None
@@ -102,7 +102,10 @@ class OutputPrepared:
 
 @attrs.frozen
 class CheckpointCompleted:
-    """A checkpoint exists: the job would restart from it. ``stops_job``: it is a savepoint to stop with."""
+    """A checkpoint is complete: the job would restart from it.
+
+    ``stops_job``: the job stops with this savepoint.
+    """
 
     epoch: int
     stops_job: bool
@@ -117,14 +120,14 @@ class OutputCommitted:
 
 @attrs.frozen
 class Failed:
-    """Something that the attempt needs has failed, beside what the machine is waiting for."""
+    """Something that the attempt needs has failed, other than what the machine is waiting for."""
 
     error: PyFlinkStateError
 
 
 @attrs.frozen
 class InstructionFailed:
-    """What the machine asked for could not be done; ``begins_run``: the engine did not begin."""
+    """An instruction failed; ``begins_run``: it was to start the engine, which therefore does not run."""
 
     error: PyFlinkStateError
     begins_run: bool = False
@@ -132,7 +135,7 @@ class InstructionFailed:
 
 @attrs.frozen
 class ConsumerLeft:
-    """Who reads the results wants no more of them."""
+    """The consumer of the results has stopped reading."""
 
 
 @attrs.frozen
@@ -141,8 +144,8 @@ class AttemptEnded:
 
     Attributes:
         error: why it failed.
-        falls_back: the checkpoint that it began with is damaged, and the next one begins before it.
-        now_ms: when; monotonic.
+        falls_back: whether its checkpoint is damaged, and the next attempt begins from an earlier one.
+        now_ms: the monotonic time.
     """
 
     error: PyFlinkStateError
@@ -152,7 +155,7 @@ class AttemptEnded:
 
 @attrs.frozen
 class SlotsClosed:
-    """All functions are closed."""
+    """All user functions are closed."""
 
 
 Event = (
@@ -180,5 +183,5 @@ Event = (
     | TaskReport
 )
 
-#: The results of an epoch: for each sink what its tasks returned.
+#: The results of an epoch: for each sink the results of its tasks.
 Results = list[list[Any]]

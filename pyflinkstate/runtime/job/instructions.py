@@ -1,4 +1,7 @@
-"""What the job's machine asks of the driver loop. Each says what it is answered with, if with anything."""
+"""The instructions of the job's machine to the driver loop.
+
+Each docstring names the event that answers it, if any.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from pyflinkstate.runtime.wire import CheckpointTrigger, TaskReport
 
 @attrs.frozen
 class BeginAttempt:
-    """Cut off what belongs to attempts before, and go to the newest checkpoint: ``AttemptBegun``."""
+    """Cut off previous attempts and go to the newest checkpoint: ``AttemptBegun``."""
 
     attempt: int
 
 
 @attrs.frozen
 class GoBack:
-    """Have sinks and listeners know that an attempt begins after ``error``: ``WentBack``.
+    """Tell sinks and listeners that an attempt begins after ``error``: ``WentBack``.
 
-    ``epoch`` is where the sinks go back to; None where they were not opened yet.
+    ``epoch`` is where the sinks go back to, or None if they are not open yet.
     """
 
     attempt: int
@@ -32,45 +35,45 @@ class GoBack:
 
 @attrs.frozen
 class Pause:
-    """Wait: ``PauseEnded``."""
+    """Wait for the delay of the restart strategy: ``PauseEnded``."""
 
     delay_ms: int
 
 
 @attrs.frozen
 class ClaimJob:
-    """Have any older driver of the job end: ``JobClaimed``."""
+    """Make any older driver of the job end: ``JobClaimed``."""
 
 
 @attrs.frozen
 class StartSlots:
-    """Have every slot restore its state; no record is read: ``EpochEnded``."""
+    """Let every slot restore its state, without reading a record: ``EpochEnded``."""
 
     run: int
 
 
 @attrs.frozen
 class TakeOver:
-    """Set aside what the job does not go on from, and open the sinks: ``JobTakenOver``."""
+    """Set aside checkpoints from which the job does not go on, and open the sinks: ``JobTakenOver``."""
 
 
 @attrs.frozen
 class PlanEmptyEpoch:
-    """Plan an epoch of nothing, for the sake of its barrier or of timers: ``SourceAsked``."""
+    """Plan an epoch without records, for its barrier or for timers: ``SourceAsked``."""
 
 
 @attrs.frozen
 class Rest:
-    """There is nothing to do: wait for mail, a little while."""
+    """There is nothing to do: wait a little while for messages."""
 
 
 @attrs.frozen
 class SetBarrier:
-    """Settle the barrier at the end of epoch ``number``: ``BarrierSet``.
+    """Decide on the barrier at the end of epoch ``number``: ``BarrierSet``.
 
     Attributes:
-        savepoint: to be taken with it.
-        is_needed: a checkpoint is taken in any case; otherwise if one is due by then.
+        savepoint: the savepoint to take with it, if there is one.
+        is_needed: whether a checkpoint is taken in any case, and not only if one is due by then.
     """
 
     number: int
@@ -80,24 +83,24 @@ class SetBarrier:
 
 @attrs.frozen
 class RunEpoch:
-    """Have the engine run an epoch: ``EpochEnded``, with the same ``run``."""
+    """Let the engine run an epoch: ``EpochEnded``, with the same ``run``."""
 
     run: int
     number: int
     step: Step
     barrier: CheckpointTrigger | None
-    #: Nothing comes after it.
+    #: Whether this is the last epoch.
     is_final: bool
 
 
 @attrs.frozen
 class CancelEpoch:
-    """Have what the engine runs end soon, and cut off its slots: ``EpochEnded`` comes all the same."""
+    """Make the running epoch end soon, and cut off its slots: ``EpochEnded`` comes all the same."""
 
 
 @attrs.frozen
 class PrepareOutput:
-    """Have the sinks prepare what epoch ``number`` wrote: ``OutputPrepared``."""
+    """Let the sinks prepare the output of epoch ``number``: ``OutputPrepared``."""
 
     number: int
     results: Results
@@ -112,21 +115,21 @@ class AlignBarrier:
 
 @attrs.frozen
 class CommitOutput:
-    """Have the sinks commit up to the end of ``epoch``: ``OutputCommitted``."""
+    """Let the sinks commit up to the end of ``epoch``: ``OutputCommitted``."""
 
     epoch: int
 
 
 @attrs.frozen
 class CountReport:
-    """Count what a task has told."""
+    """Add the counts that a task has reported."""
 
     report: TaskReport
 
 
 @attrs.frozen
 class RefuseSavepoint:
-    """Tell who waits for a savepoint that there is none."""
+    """Refuse a savepoint that was requested."""
 
     request: SavepointRequest
     error: PyFlinkStateError
@@ -134,19 +137,19 @@ class RefuseSavepoint:
 
 @attrs.frozen
 class EndAttempt:
-    """Give up the checkpoints of the failed attempt, and find out why it failed: ``AttemptEnded``."""
+    """Abort the checkpoints of the failed attempt, and find out why it failed: ``AttemptEnded``."""
 
     error: PyFlinkStateError
 
 
 @attrs.frozen
 class CloseSlots:
-    """Close the functions: ``SlotsClosed``."""
+    """Close the user functions: ``SlotsClosed``."""
 
 
 @attrs.frozen
 class LogLateFailure:
-    """Say that something has failed when all results were committed."""
+    """Log a failure that came after all results were committed."""
 
     error: PyFlinkStateError
 

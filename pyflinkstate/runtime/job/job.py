@@ -1,12 +1,12 @@
-"""The job master: the loop in the driver that carries out what the job's machine says.
+"""The job master: the loop in the driver that carries out the instructions of the job's machine.
 
-One thread handles one event at a time; the Spark job of an epoch runs beside it, and what happens
-meanwhile (acknowledgements, reports, a slot that died, somebody who wants a savepoint) arrives in one
+One thread handles one event at a time. The Spark job of an epoch runs concurrently, and everything that
+happens meanwhile (acknowledgements, reports, the death of a slot, a request for a savepoint) arrives in one
 mailbox. So checkpoint ``n`` is written and completed while epoch ``n + 1`` runs.
 
-What is to be done when is decided by :class:`~pyflinkstate.runtime.job.machine.JobMachine`; here are the
-source, the sinks, the slots, the checkpoints and the engine that it is done to. No wait is without a bound:
-at each turn those who owe an event are looked at, and one that has gone is an event as well.
+:class:`~pyflinkstate.runtime.job.machine.JobMachine` decides what to do when; this module acts on the source,
+the sinks, the slots, the checkpoints and the engine. No wait is unbounded: each turn of the loop checks
+whether everything that owes an event still runs, and if not, that is an event as well.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ from pyflinkstate.runtime.job.observe import Accumulators, EpochStats, JobExecut
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
-from pyflinkstate.runtime.sinks import ForeachEpochSink, RunAwareSink, open_sink
+from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
@@ -101,11 +101,11 @@ _log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
-#: The phases in which the job waits for its mail.
+#: The phases in which the job waits for messages.
 WAITING = (Phase.RESTORING, Phase.RUNNING, Phase.STOPPING, Phase.DRAINING, Phase.COMMITTING)
 
 
-#: Makes the driver's end of all connections: from the job's secret, its mailbox, and what slots shall run.
+#: Makes the driver's end of all connections, from the job's secret, its mailbox and the deployments.
 ControlFactory = Callable[[bytes, "queue.SimpleQueue[Any]", Deployments], Control]
 
 
@@ -113,12 +113,12 @@ class Job(JobView):
     """One run of a plan.
 
     Args:
-        plan: what to run.
-        settings: how.
-        runner: what runs an epoch.
-        control: makes the endpoint that tasks and slots connect to.
-        storage: where checkpoints go; None where none are taken.
-        restore: the checkpoint to start from.
+        plan: the plan to run.
+        settings: how to run it.
+        runner: the engine that runs epochs.
+        control: makes the endpoint to which tasks and slots connect.
+        storage: where checkpoints are kept; None if none are taken.
+        restore: the checkpoint to start from, if any.
         mailbox: where events arrive.
     """
 
@@ -159,14 +159,16 @@ class Job(JobView):
             )
         )
         self._accumulators = Accumulators()
-        #: Epochs are cut the same way also after a crash of this program, where a sink goes by their numbers.
-        self._logs_epochs = any(isinstance(sink.sink, ForeachEpochSink) for sink in self._plan.sinks)
+        #: If a sink relies on the numbers of epochs, epochs are cut the same way even after a crash of this
+        #: program.
+        self._logs_epochs = any(isinstance(sink.sink, ReplacingSink) for sink in self._plan.sinks)
         log = self._checkpointing.plan if self._logs_epochs and self._checkpointing is not None else None
         self._source = GuardedSource(self._plan.source.source, self._plan.source.name)
         self._planner = EpochPlanner(self._source, log)
         self._event_time = track_event_time(self._plan, clock.monotonic_ms)
         self._timers = NextTimers(self._plan)
-        #: Where the source began; asked once, so that a restart without checkpoint begins there again.
+        #: The first position of the source; asked for once, so that a restart without a checkpoint begins
+        #: there again.
         self._initial: Any = None
         self._are_sinks_open = False
         self._epoch_started_ms = 0
@@ -185,27 +187,27 @@ class Job(JobView):
         self._control: Control | None = None
         self._registry: SlotRegistry | None = None
 
-    # --- what others may ask for, from any thread ------------------------------------------------
+    # --- requests, from any thread ------------------------------------------------
 
     @property
     def status(self) -> JobStatus:
-        """What the job is about."""
+        """What the job is doing."""
         return self._machine.status
 
     def cancel(self) -> None:
-        """End the job as soon as may be; what is committed stays."""
+        """End the job as soon as possible; committed output stays."""
         self._events.put(CancelJob())
 
     def request_savepoint(self, request: SavepointRequest) -> None:
-        """Take a savepoint at the next barrier."""
+        """Request a savepoint at the next barrier."""
         self._events.put(request)
 
     def wake_up(self) -> None:
-        """The source has something new."""
+        """Tell the job that the source has new input."""
         self._events.put(WakeUp())
 
     def result(self) -> JobExecutionResult:
-        """Return what is known of the job so far."""
+        """Return what is known about the job so far."""
         history = () if self._checkpointing is None else tuple(self._checkpointing.history)
         return JobExecutionResult(
             self.job_id,
@@ -232,12 +234,12 @@ class Job(JobView):
     # --- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> Iterator[int]:
-        """Run to the end of the input; yields the number of each epoch when it is committed.
+        """Run to the end of the input, and yield the number of each epoch when it is committed.
 
         Raises:
-            JobCancelledError: somebody cancelled it.
-            JobFailedError: it was restarted, and may not be again; ``__cause__`` is the failure.
-            PyFlinkStateError: the failure itself, where no restart was tried.
+            JobCancelledError: the job was cancelled.
+            JobFailedError: it failed after restarts, and may not restart again; ``__cause__`` is the failure.
+            PyFlinkStateError: the failure itself, if no restart was tried.
         """
         machine = self._machine
         self._began_ms = self._clock.monotonic_ms()
@@ -253,7 +255,7 @@ class Job(JobView):
             if machine.error is not None:
                 raise machine.error
         except GeneratorExit as left:
-            self._tell(ConsumerLeft())  # nobody wants more results
+            self._tell(ConsumerLeft())  # the consumer has stopped reading
             self._end(JobStatus.CANCELED, left)
             raise
         except BaseException as error:
@@ -267,7 +269,7 @@ class Job(JobView):
                 self._runner.cancel()
 
     def _take_turn(self) -> None:
-        """Have something happen: look for work between epochs, otherwise wait for an event."""
+        """Look for work between epochs, or wait for an event."""
         try:
             self._take_turn_in(self._machine.phase)
         except PyFlinkStateError as error:
@@ -285,10 +287,10 @@ class Job(JobView):
         elif phase in WAITING:
             self._receive(TICK_S)
         else:
-            raise ImpossibleEventError(f"a job that is {phase.value} waits for nothing")
+            raise ImpossibleEventError(f"a job that is {phase.value} does not wait for anything")
 
     def _tell(self, event: Event) -> None:
-        """Tell the machine, and do what it says; what comes up meanwhile is told after that."""
+        """Pass an event to the machine and carry out its instructions; later events wait for that."""
         self._inbox.append(event)
         if self._is_busy:
             return
@@ -311,16 +313,16 @@ class Job(JobView):
                 self._inbox.appendleft(answer)
 
     def _tell_at_once(self, event: Event) -> None:
-        """Tell the machine amid an instruction, and do what it says before that goes on."""
+        """Pass an event to the machine during an instruction; carry out the answer before that goes on."""
         for instruction in self._machine.handle(event):
             answer = _EXECUTE[type(instruction)](self, instruction)
             if answer is not None:
                 self._tell_at_once(answer)
 
-    # --- mail --------------------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------------
 
     def _receive(self, timeout_s: float) -> None:
-        """Handle the next event if one comes, and see whether those who owe one are still there."""
+        """Handle the next event, if one comes, and check that everything that owes an event still runs."""
         with contextlib.suppress(queue.Empty):
             self._handle(self._events.get(timeout=timeout_s), self._tell)
         self._check_runner()
@@ -334,7 +336,7 @@ class Job(JobView):
         error = self._runner.lost() if self._machine.is_running else None
         if error is None:
             return
-        self._take_mail()  # it may have said so in the meantime
+        self._take_mail()  # its event may have arrived in the meantime
         if self._machine.is_running:
             self._tell(EpochEnded(None, error, self._machine.run))
 
@@ -381,7 +383,7 @@ class Job(JobView):
             self._check_run()
             for sink in self._plan.sinks:
                 sink.sink.rewind(instruction.epoch)
-                sink.sink.commit(instruction.epoch)  # again, if it was the commit that failed
+                sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
         for listener in self._settings.listeners:
             listener.on_restart(instruction.attempt, instruction.error)
         return WentBack()
@@ -390,7 +392,7 @@ class Job(JobView):
         self._pause_until_ms = self._clock.monotonic_ms() + instruction.delay_ms
 
     def _wait_for_restart(self) -> None:
-        """Wait before the restart; who cancels the job or wants a savepoint need not wait."""
+        """Wait before the restart, but handle cancellation and requests for savepoints at once."""
         left_ms = self._pause_until_ms - self._clock.monotonic_ms()
         if left_ms <= 0:
             self._tell(PauseEnded())
@@ -402,7 +404,7 @@ class Job(JobView):
     # --- the beginning of a run --------------------------------------------------------------------
 
     def _claim(self, _: ClaimJob) -> JobClaimed:
-        """Have any older driver of the job end; what it has completed until then is restored."""
+        """Make any older driver of the job end, and restore the last checkpoint that it completed."""
         newest = None if self._checkpointing is None else self._checkpointing.claim(self._restore)
         epoch = 0 if self._restore is None else self._restore.metadata.epoch
         if newest is not None and newest is not self._restore:
@@ -428,7 +430,10 @@ class Job(JobView):
         self._start(instruction.run, partial(self._runner.start_slots, request))
 
     def _take_over(self, _: TakeOver) -> JobTakenOver:
-        """Begin a run. What went wrong until now has left all checkpoints and all output as they were."""
+        """Take over the job.
+
+        Failures up to this point have left all checkpoints and all output as they were.
+        """
         line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         if self._checkpointing is not None:
             self._checkpointing.take_over()
@@ -439,7 +444,7 @@ class Job(JobView):
         return JobTakenOver()
 
     def _open_sinks(self, line: RunHistory) -> None:
-        """Open the sinks for a new run; one that does not know of runs is opened just once."""
+        """Open the sinks for a new run; a sink that does not know about runs is opened only once."""
         restored = None if self._restore is None else self._restore.metadata.epoch
         for sink in self._plan.sinks:
             self._check_run()
@@ -458,7 +463,7 @@ class Job(JobView):
     # --- epochs ------------------------------------------------------------------------------------
 
     def _next(self) -> SourceAsked:
-        """Ask the source what comes next, where that matters."""
+        """Ask the source for the next epoch, if that matters."""
         epoch = self._machine.epoch
         if self._machine.is_stopped:
             return SourceAsked(None)
@@ -480,7 +485,7 @@ class Job(JobView):
         self._receive(self._source.poll_s)
 
     def _set_barrier(self, instruction: SetBarrier) -> BarrierSet:
-        """Return the barrier: with a savepoint, or of a checkpoint that is due by the end of the epoch."""
+        """Decide on the barrier: with a savepoint, or a checkpoint that is due by the end of the epoch."""
         self._epoch_started_ms = now_ms = self._clock.monotonic_ms()
         checkpointing, number = self._checkpointing, instruction.number
         if checkpointing is None:
@@ -519,7 +524,7 @@ class Job(JobView):
         self._start(instruction.run, partial(self._runner.start, request))
 
     def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
-        """Have the runner begin something; its end is told from that of what was given up before."""
+        """Let the runner start something; ``run`` tells its end from that of an earlier request."""
         begin(lambda ended: self._events.put(attrs.evolve(ended, run=run)))
 
     def _driver_link(self) -> DriverLink:
@@ -529,7 +534,7 @@ class Job(JobView):
 
     def _prepare(self, instruction: PrepareOutput) -> OutputPrepared:
         number = instruction.number
-        if self._logs_epochs:  # it writes where nobody can tell an older driver's output from a newer one's
+        if self._logs_epochs:  # at its target, the output of an older driver looks like that of a newer one
             self._check_run()
         for sink, results in zip(self._plan.sinks, instruction.results, strict=True):
             sink.sink.prepare(number, results)
@@ -575,7 +580,7 @@ class Job(JobView):
     # --- the end of an attempt ---------------------------------------------------------------------
 
     def _cancel_epoch(self, _: CancelEpoch) -> None:
-        """Cancel what the failed attempt has running; its slots are cut off, so tasks end too."""
+        """Cancel the epoch of the failed attempt; its slots are cut off, so its tasks end too."""
         assert self._registry is not None
         self._registry.end()
         self._runner.cancel()
@@ -587,7 +592,7 @@ class Job(JobView):
         return AttemptEnded(error, self._falls_back(error), self._clock.monotonic_ms())
 
     def _reason_of(self, error: PyFlinkStateError) -> PyFlinkStateError:
-        """Return why an attempt has failed: most likely because of another driver, if there is one."""
+        """Return why an attempt has failed: if there is another driver, most likely because of that."""
         try:
             self._check_run()
         except JobSupersededError as superseded:
@@ -598,7 +603,7 @@ class Job(JobView):
         return error
 
     def _falls_back(self, error: PyFlinkStateError) -> bool:
-        """Go back to the checkpoint before a damaged one, where the user wants that and there is one."""
+        """Go back to the checkpoint before a damaged one, if the user allows it and there is one."""
         if not isinstance(error, CorruptCheckpointError) or not self._settings.fall_back:
             return False
         if self._checkpointing is None or self._restore is None or not self._source.is_rewindable:
@@ -630,7 +635,7 @@ class Job(JobView):
             self._registry.end()
         try:
             self._source.close(cause)
-        finally:  # where Spark is gone a streaming query cannot even be stopped
+        finally:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began)
         for listener in self._settings.listeners:
             listener.on_end(status)
@@ -653,7 +658,7 @@ class Job(JobView):
         else:
             self._checkpointing.end()
 
-    # --- what checkpointing asks and tells ---------------------------------------------------------
+    # --- the view of checkpointing ---------------------------------------------------------
 
     def epoch_state(self, epoch: int) -> EpochState:
         """See :class:`JobView`."""
@@ -683,7 +688,7 @@ class Job(JobView):
         self._tell(Failed(error))
 
 
-#: How each instruction is carried out; what it returns is told to the machine.
+#: The handler of each instruction; the event that it returns goes to the machine.
 _EXECUTE: dict[type, Callable[[Job, Any], Event | None]] = {
     AlignBarrier: Job._align,
     BeginAttempt: Job._begin_attempt,

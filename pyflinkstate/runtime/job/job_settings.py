@@ -1,4 +1,4 @@
-"""What a job is told by the environment that starts it."""
+"""The settings of a job, from the environment that starts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyflinkstate.runtime.settings import CheckpointSettings, ExternalizedCheckp
 
 @attrs.frozen
 class JobSettings:
-    """What the environment was told."""
+    """The settings that the user made in the environment."""
 
     name: str
     checkpoints: CheckpointSettings

@@ -1,7 +1,7 @@
 """The life of a job as a state machine: events in, instructions out; no I/O, no clock, no threads.
 
-The driver loop (``job``) carries out the instructions, and feeds what comes of them, and what arrives in the
-job's mailbox, as events. An attempt goes through these phases::
+The driver loop (``job``) carries out the instructions. Their results, and the messages in the job's mailbox,
+are the events. An attempt goes through these phases::
 
     CREATED -> BEGINNING ------------------------> CLAIMING -> RESTORING -> TAKING_OVER -> IDLE
                    |  (after a failure)              ^                                      ^
@@ -16,14 +16,14 @@ job's mailbox, as events. An attempt goes through these phases::
 What holds in every phase:
 
 * An attempt starts from a completed checkpoint, or from nothing. Any failure ends it, and the restart
-  strategy decides whether the next one begins. The first failure counts: what follows is most often its
-  consequence. Only who cancels the job is heard before it.
-* Nothing of a failed attempt reaches the next one: reports and slots carry the attempt's number, and what the
-  engine runs has a number of its own, by which its end is told from that of what was given up.
-* Nothing that is there is touched before every slot has restored its state (``TAKING_OVER``).
-* The job never goes back behind what it has committed: it commits what a completed checkpoint covers.
+  strategy decides whether the next one begins. The first failure counts, as later ones are usually its
+  consequences. Only a cancellation takes precedence.
+* Nothing of a failed attempt reaches the next one: reports and slots carry the number of the attempt, and
+  each request to the engine has a number (``run``), which tells its end from that of an earlier request.
+* No existing checkpoint or output is touched before every slot has restored its state (``TAKING_OVER``).
+* The job never goes back to before its last commit: it only commits what a completed checkpoint covers.
 
-An event that cannot come in a phase is an error of this package: ``ImpossibleEventError`` shows both.
+An event that is impossible in a phase is a bug in this package: ``ImpossibleEventError`` shows both.
 """
 
 from __future__ import annotations
@@ -97,48 +97,48 @@ Instructions = list[Instruction]
 
 
 class Phase(enum.Enum):
-    """Where a job is."""
+    """The phase of a job."""
 
     CREATED = "created"
     #: An attempt is being set up.
     BEGINNING = "beginning"
     #: Sinks and listeners go back to where the attempt begins.
     GOING_BACK = "going back"
-    #: The restart is put off.
+    #: The job waits before a restart.
     PAUSED = "paused"
-    #: Older drivers of the job are being shut out.
+    #: Older drivers of the job are being excluded.
     CLAIMING = "claiming"
     #: Slots restore their state, and nothing else has been touched.
     RESTORING = "restoring"
     TAKING_OVER = "taking over"
     #: Between two epochs.
     IDLE = "idle"
-    #: The last epoch waits until no checkpoint is under way.
+    #: The last epoch waits until no checkpoint is pending.
     DRAINING = "draining"
     SETTING_BARRIER = "setting the barrier"
     #: The engine runs an epoch.
     RUNNING = "running"
-    #: Sinks prepare what the epoch wrote.
+    #: Sinks prepare the output of the epoch.
     PREPARING = "preparing output"
-    #: The checkpoint that the job ends or stops with is under way.
+    #: The job waits for the checkpoint with which it ends or stops.
     COMMITTING = "committing"
-    #: The attempt has failed, and the engine still runs something of it.
+    #: The attempt has failed, and the engine still runs a part of it.
     STOPPING = "stopping"
     ENDING_ATTEMPT = "ending the attempt"
-    #: Functions are being closed.
+    #: User functions are being closed.
     CLOSING = "closing"
     ENDED = "ended"
 
 
 @attrs.frozen
 class JobFacts:
-    """What the machine must know of its job.
+    """What the machine must know about its job.
 
     Attributes:
-        name: for messages.
-        has_checkpoints: checkpoints are taken, and sinks commit with them.
-        uses_timers: an empty epoch at the end fires what is left.
-        commits_every_epoch: its source wants a checkpoint at the end of each.
+        name: the name of the job, for messages.
+        has_checkpoints: whether checkpoints are taken, with which sinks commit.
+        uses_timers: whether an empty epoch at the end is needed to fire the remaining timers.
+        commits_every_epoch: whether its source needs a checkpoint at the end of every epoch.
     """
 
     name: str
@@ -151,74 +151,74 @@ class JobMachine:
     """The phases of one job.
 
     Args:
-        facts: about it.
-        restarts: decides about restarts.
+        facts: what the machine must know about the job.
+        restarts: the restart strategy.
     """
 
     def __init__(self, facts: JobFacts, restarts: RestartTracker) -> None:
         self._facts = facts
         self._restarts = restarts
         self.phase = Phase.CREATED
-        #: What users are told that the job is about.
+        #: The status of the job that users see.
         self.status = JobStatus.CREATED
-        #: Why the job has ended, unless well.
+        #: Why the job has failed or was cancelled; None if it has not.
         self.error: PyFlinkStateError | None = None
-        #: Counts from 0.
+        #: The number of the attempt, from 0.
         self.attempt = 0
-        #: The last epoch that has run, and up to where sinks have committed.
+        #: The last epoch that has run, and the last one that sinks have committed.
         self.epoch = 0
         self.committed = 0
         #: Savepoints that wait for a barrier.
         self.savepoints: list[SavepointRequest] = []
-        #: The job has stopped with a savepoint.
+        #: Whether the job has stopped with a savepoint.
         self.is_stopped = False
-        #: An attempt has come as far as to run epochs.
+        #: Whether any attempt has run epochs.
         self.has_begun = False
-        #: The engine runs something for the job.
+        #: Whether the engine runs something for the job.
         self.is_running = False
-        #: The slots have restored what the job goes on from, and the sinks are open.
+        #: Whether the slots have restored their state and the sinks are open.
         self.has_taken_over = False
-        #: Counts what the engine was asked to run.
+        #: Counts the requests to the engine.
         self._run = 0
         self._failure: PyFlinkStateError | None = None
         self._cancelled: JobCancelledError | None = None
         self._delay_ms = 0
-        #: Of the epoch that runs: what it is, its barrier, and the savepoint that the job stops with.
+        #: The running epoch, its barrier, and the savepoint with which the job stops.
         self._step: Step | None = None
         self._trigger: CheckpointTrigger | None = None
         self._stopping: SavepointRequest | None = None
-        #: Nothing comes after it; and the same of the last epoch that has run.
+        #: Whether it is the last epoch; and whether the epoch that ran last was.
         self._ends_with_it = False
         self._has_ended_time = False
-        #: What the job ends as when its functions are closed.
+        #: The final status of the job once its functions are closed.
         self._outcome = JobStatus.FINISHED
-        #: Up to this epoch it was said that epochs are committed, or will be: these are ``_unannounced``.
+        #: Epochs up to this one were announced as committed or are in ``_unannounced``.
         self._announced = 0
         self._unannounced: list[int] = []
 
     def handle(self, event: Event) -> Instructions:
-        """Take in an event; returns what is to be done, in order.
+        """Process an event and return the resulting instructions in order.
 
         Raises:
-            ImpossibleEventError: the event cannot come in this phase.
+            ImpossibleEventError: the event is impossible in this phase.
         """
         handler = _TRANSITIONS[self.phase].get(type(event)) or _ANYTIME.get(type(event))
         if handler is None:
-            raise ImpossibleEventError(f"a job that is {self.phase.value} cannot be told {event!r}")
+            raise ImpossibleEventError(f"a job that is {self.phase.value} got the impossible event {event!r}")
         return handler(self, event)
 
     def take_announced(self) -> list[int]:
-        """Return the epochs of which nobody was told yet that they are committed."""
+        """Return the committed epochs that were not announced yet."""
         announced, self._unannounced = self._unannounced, []
         return announced
 
     @property
     def run(self) -> int:
-        """The number of what the engine was asked to run last."""
+        """The number of the last request to the engine."""
         return self._run
 
     def break_off(self, status: JobStatus) -> None:
-        """The driver loop ends, for a reason that no event tells."""
+        """End the machine because the driver loop ends for a reason that is not an event."""
         self.phase, self.status = Phase.ENDED, status
 
     # --- the beginning of an attempt ----------------------------------------------------------------
@@ -297,7 +297,7 @@ class JobMachine:
         return self._wants_barrier(asked) or (asked.timers_are_due and not asked.is_over)
 
     def _wants_barrier(self, asked: SourceAsked) -> bool:
-        """Return whether an empty epoch is worth its barrier: nothing else is there to do."""
+        """Return whether to run an empty epoch for its barrier, as there is nothing else to do."""
         if not self._facts.has_checkpoints:
             return False
         if self.savepoints:
@@ -342,7 +342,7 @@ class JobMachine:
         return self._ended_well(event, prepare)
 
     def _ended_well(self, event: EpochEnded, then: Callable[[], Instructions]) -> Instructions:
-        """Go on when the engine has ended well what it was asked for last."""
+        """Go on if the engine has successfully ended its last request."""
         if event.run != self._run:
             return []
         self.is_running = False
@@ -364,7 +364,7 @@ class JobMachine:
         assert self._step is not None
         if self._ends_with_it and not self._step.is_last and not self.is_stopped:
             return self._fail(
-                RuntimeFailure("the savepoint failed, and event time had ended for it: going back")
+                RuntimeFailure("the savepoint failed after event time had ended for it: the job goes back")
             )
         self.phase = Phase.IDLE
         return []
@@ -398,13 +398,15 @@ class JobMachine:
 
     def _savepoint_requested(self, request: SavepointRequest) -> Instructions:
         if not self._facts.has_checkpoints:
-            why = "a savepoint needs enable_checkpointing(): it is one more checkpoint"
+            why = "a savepoint needs enable_checkpointing(), as it is taken with a checkpoint"
             return [RefuseSavepoint(request, ConfigurationError(why))]
         self.savepoints.append(request)
         return []
 
     def _savepoint_while_paused(self, request: SavepointRequest) -> Instructions:
-        error = CheckpointError("the job waits for its restart: ask again when it is running")
+        error = CheckpointError(
+            "the job is waiting to restart: request the savepoint again when it is running"
+        )
         return [RefuseSavepoint(request, error)]
 
     def _nothing_to_do(self, _: Event) -> Instructions:
@@ -416,7 +418,7 @@ class JobMachine:
         return self._fail(event.error)
 
     def _could_not_start(self, event: InstructionFailed) -> Instructions:
-        """If it was the engine that did not begin, its end need not be waited for."""
+        """Handle a failed instruction; if the engine did not start, do not wait for its end."""
         self.is_running = self.is_running and not event.begins_run
         return self._fail(event.error)
 
@@ -470,7 +472,7 @@ class JobMachine:
         return self._restarts.notify_failure(now_ms) if error.recoverable else None
 
     def _reason(self, error: PyFlinkStateError) -> PyFlinkStateError:
-        """Return what the job ends with when it is not restarted: that it was, if it was, and the failure."""
+        """Return the error with which the job ends: the failure or, after restarts, a ``JobFailedError``."""
         if self.attempt == 0 or not error.recoverable:
             return error
         failed = JobFailedError(
@@ -494,7 +496,7 @@ class JobMachine:
         return self._end(self._outcome, self.error)
 
     def _failed_late(self, event: Failed) -> Instructions:
-        """What ``close`` raises is logged: the results are committed."""
+        """Log an error of ``close``: the results are already committed."""
         return [] if isinstance(event.error, JobCancelledError) else [LogLateFailure(event.error)]
 
     def _could_not_end(self, event: InstructionFailed) -> Instructions:
@@ -507,7 +509,7 @@ class JobMachine:
 
 _Handler = Callable[[JobMachine, Any], Instructions]
 _M = JobMachine
-#: What may come in a phase, and what it leads to. A failure is most often the end of the attempt.
+#: The possible events of each phase and their handlers. A failure usually ends the attempt.
 _TRANSITIONS: dict[Phase, dict[type, _Handler]] = {
     Phase.CREATED: {JobStarted: _M._started},
     Phase.BEGINNING: {AttemptBegun: _M._attempt_begun},
@@ -543,7 +545,7 @@ _TRANSITIONS: dict[Phase, dict[type, _Handler]] = {
     },
     Phase.ENDED: {Failed: _M._nothing_to_do, InstructionFailed: _M._nothing_to_do},
 }
-#: What may come in any phase that has nothing else to say about it.
+#: The events that are possible in any phase, and their handlers unless the phase has its own.
 _ANYTIME: dict[type, _Handler] = {
     CheckpointCompleted: _M._checkpoint_completed,
     OutputCommitted: _M._committed,

@@ -1,4 +1,4 @@
-"""What a job tells about itself while it runs, and when it is over."""
+"""What a job reports about itself while it runs and at its end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _slots_log = logging.getLogger("pyflinkstate.slots")
 
 
 def log_output(output: SlotOutput) -> None:
-    """Log in the driver what user code in a slot printed or logged."""
+    """Log in the driver what user code printed or logged in a slot."""
     for level, line in output.lines:
         _slots_log.log(level, "%s: %s", output.slot, line)
 
 
 @attrs.frozen
 class EpochStats:
-    """One epoch that has run. ``records`` counts what the source gave."""
+    """Statistics of one epoch. ``records`` counts the records from the source."""
 
     epoch: int
     records: int
@@ -35,41 +35,41 @@ class EpochStats:
 
 
 class JobListener:
-    """Override what you want to hear of; called in the driver, between epochs."""
+    """Override the methods for the events you want. They are called in the driver, between epochs."""
 
     def on_epoch(self, stats: EpochStats) -> None:
         """An epoch has run."""
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
-        """A checkpoint, or a savepoint, is complete."""
+        """A checkpoint or a savepoint is complete."""
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
-        """A checkpoint, or a savepoint, was given up; ``stats.failure`` says why."""
+        """A checkpoint or a savepoint was aborted; ``stats.failure`` says why."""
 
     def on_end(self, status: JobStatus) -> None:
         """The job has ended."""
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        """The job goes back to its last checkpoint, because of ``error``."""
+        """The job goes back to its last checkpoint because of ``error``."""
 
 
 @attrs.frozen
 class JobExecutionResult:
-    """What is known of a job that has ended (PyFlink: ``JobExecutionResult``).
+    """The result of a job that has ended (PyFlink: ``JobExecutionResult``).
 
     Attributes:
-        job_id: the folder of its checkpoints.
+        job_id: the id of the job, which is the folder of its checkpoints.
         accumulators: record counts by ``"<operator>.<what>"``, exact over restarts and restores:
             ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
             ``records_in`` and ``records_out`` of keyed operators.
-        rejected: rows that the policy ``collect`` took out in this run.
-        checkpoints: those completed by this run, and savepoints, in order.
-        epochs: the last epoch.
+        rejected: malformed rows that the policy ``collect`` removed in this run.
+        checkpoints: the checkpoints and savepoints that this run completed, in order.
+        epochs: the number of the last epoch.
         restarts: how often this run went back to a checkpoint.
-        failed_checkpoints: those that were given up, in order; also those pending when the job ended.
-        metrics: what functions keep about themselves, by ``"<operator>.<group>.<name>"``, all subtasks added
-            up; not exact over restarts.
-        net_runtime_ms: how long this run took, in milliseconds; while it runs, how long it has been running.
+        failed_checkpoints: the checkpoints that were aborted, in order, including those pending at the end.
+        metrics: the metrics of functions by ``"<operator>.<group>.<name>"``, summed over all subtasks; they
+            are not exact over restarts.
+        net_runtime_ms: the duration of this run in milliseconds, so far if the job is still running.
     """
 
     job_id: str
@@ -95,7 +95,7 @@ class JobExecutionResult:
         return dict(self.accumulators)
 
     def get_accumulator_result(self, accumulator_name: str) -> int:
-        """Return one count; 0 where nothing was counted."""
+        """Return one count, or 0 if nothing was counted."""
         return self.accumulators.get(accumulator_name, 0)
 
 
@@ -107,22 +107,22 @@ class Accumulators:
         self._base_epoch = 0
         self._counts: dict[tuple[int, str], dict[str, int]] = {}
         self._rejected: dict[tuple[int, str], tuple[Any, ...]] = {}
-        #: By slot: what it ever counted. By Spark task: what its runs counted, added up.
+        #: By slot: all its metrics so far. By Spark task: the sums over its runs.
         self._slot_metrics: dict[str, MetricValues] = {}
         self._task_metrics: dict[str, MetricValues] = {}
 
     def metrics(self) -> MetricValues:
-        """Return the metrics of all tasks and slots, added up."""
+        """Return the metrics summed over all tasks and slots."""
         return added_up([*self._slot_metrics.values(), *self._task_metrics.values()])
 
     def reset(self, epoch: int, counters: dict[str, int]) -> None:
-        """Go (back) to the end of ``epoch``, where ``counters`` held."""
+        """Go to the end of ``epoch``, where the counts were ``counters``."""
         self._base, self._base_epoch = Counter(counters), epoch
         self._counts.clear()
         self._rejected = {key: rows for key, rows in self._rejected.items() if key[0] <= epoch}
 
     def add(self, report: TaskReport) -> None:
-        """Take in what a task of the running attempt reports."""
+        """Add the report of a task of the running attempt."""
         key = (report.epoch, report.task)
         if report.metrics and report.is_slot:
             self._slot_metrics[report.task] = report.metrics
@@ -136,7 +136,7 @@ class Accumulators:
             self._rejected[key] = report.rejected
 
     def fold(self, epoch: int) -> None:
-        """``epoch`` is final: keep its counts as one sum."""
+        """Fold the counts of ``epoch``, which is final, into one sum."""
         self._base = self._sum(epoch)
         self._base_epoch = epoch
         self._counts = {key: counts for key, counts in self._counts.items() if key[0] > epoch}
@@ -146,7 +146,7 @@ class Accumulators:
         return dict(self._sum(epoch))
 
     def of_epoch(self, epoch: int, name: str) -> int:
-        """Return one count of one epoch that is not yet folded."""
+        """Return one count of one epoch that is not folded yet."""
         return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
 
     def rejected(self) -> tuple[Any, ...]:

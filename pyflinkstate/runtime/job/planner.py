@@ -1,4 +1,4 @@
-"""Where the source stands, epoch by epoch, what the next epoch is, and when timers want one."""
+"""Plans epochs: the position of the source at the end of each, the next epoch, and epochs for timers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pyflinkstate.runtime.wire import SlotId
 
 @attrs.frozen
 class Step:
-    """What to run next: ``epoch``, or an empty one (None) for the sake of its barrier or of timers."""
+    """What to run next: ``epoch``, or None for an empty one, which is run for its barrier or for timers."""
 
     epoch: Epoch | None
     is_last: bool
 
 
 class EpochPlanner:
-    """Cuts the source into epochs; one that has to be run again is cut the same way.
+    """Cuts the source into epochs; an epoch that is run again is cut the same way.
 
     Args:
-        source: what is cut.
-        log: notes where an epoch ends before it is run, where that must outlive the program.
+        source: the source to cut.
+        log: writes down where an epoch ends before it runs, if that must outlive the program.
     """
 
     def __init__(self, source: Source, log: Callable[[int, Any], None] | None) -> None:
@@ -34,20 +34,20 @@ class EpochPlanner:
         self._log = log
         self._positions: dict[int, Any] = {}
         self._planned: dict[int, Any] = {}
-        #: At the last look nothing was left, nor would anything ever come.
+        #: Whether the source had ended when it was last asked.
         self.is_over = False
 
     def begin(self, epoch: int, position: Any) -> None:
-        """An attempt begins at the end of ``epoch``, where the source stands at ``position``."""
+        """Begin an attempt at the end of ``epoch``, where the source is at ``position``."""
         self._positions = {epoch: position}
         self.is_over = False
 
     def remember(self, planned: dict[int, Any]) -> None:
-        """Take over where epochs ended that an earlier run may not have completed."""
+        """Take over the ends of epochs that an earlier run planned and may not have completed."""
         self._planned = dict(planned)
 
     def next(self, epoch: int, whole: bool) -> Step | None:
-        """Return the epoch after ``epoch``; None where the source has nothing (``is_over``: or ever will)."""
+        """Return the epoch after ``epoch``, or None if there is nothing (``is_over``: ever again)."""
         start = self._positions[epoch]
         found = self._source.latest_offset(start, whole)
         end = self._planned.get(epoch + 1, found.end)
@@ -58,7 +58,7 @@ class EpochPlanner:
         return Step(self._source.plan(start, end), found.is_last and end == found.end)
 
     def empty(self, epoch: int) -> Step:
-        """Return an epoch of nothing after ``epoch``; run again, it is one of nothing as well."""
+        """Return an empty epoch after ``epoch``; it stays empty when it is run again."""
         self._note(epoch + 1, self._positions[epoch])
         return Step(None, self.is_over)
 
@@ -68,22 +68,22 @@ class EpochPlanner:
         self._planned[number] = end
 
     def ended(self, number: int) -> None:
-        """Epoch ``number`` has run."""
+        """Record that epoch ``number`` has run."""
         self._positions[number] = self._planned[number]
 
     def position(self, epoch: int) -> Any:
-        """Return where the source stood at the end of ``epoch``."""
+        """Return the position of the source at the end of ``epoch``."""
         return self._positions[epoch]
 
     def commit(self, epoch: int) -> None:
-        """Epochs up to ``epoch`` are final."""
+        """Forget the ends of epochs before ``epoch``, which are final."""
         self._source.commit(self._positions[epoch])
         self._positions = {n: position for n, position in self._positions.items() if n >= epoch}
         self._planned = {n: end for n, end in self._planned.items() if n > epoch}
 
 
 def track_event_time(plan: JobPlan, now_ms: Callable[[], int]) -> EventTimeTracker:
-    """Return what knows where the plan's event time stands, and makes its sources wait for each other."""
+    """Return the tracker of the plan's watermarks, which also makes aligned sources wait for each other."""
     tracker = EventTimeTracker(plan.idle_timeouts_ms(), now_ms, plan.aligned_sources())
     if isinstance(plan.source.source, SourceSet):
         plan.source.source.align(tracker.hold_back)
@@ -98,7 +98,7 @@ class NextTimers:
         self._due_ms: dict[str, int] = {}
 
     def begin_attempt(self, are_restored: bool) -> None:
-        """Forget all. Restored ones are not known yet: an epoch, as soon as may be, finds them out."""
+        """Forget all timers. Restored ones are not known yet, so an epoch is run soon to find them."""
         self._due_ms = {}
         if are_restored and self._plan.uses_timers:
             self._due_ms = {
@@ -108,11 +108,11 @@ class NextTimers:
             }
 
     def heard(self, slot: str, due_ms: int | None) -> None:
-        """A slot says when its next timer is due; None where it has none."""
+        """Record when a slot's next timer is due, or None if it has none."""
         self._due_ms.pop(slot, None)
         if due_ms is not None:
             self._due_ms[slot] = due_ms
 
     def are_due(self, now_ms: int) -> bool:
-        """Return whether a timer is to fire."""
+        """Return whether a timer is due."""
         return bool(self._due_ms) and min(self._due_ms.values()) <= now_ms

@@ -1,4 +1,4 @@
-"""Operators with state: subtasks, contexts, timers, windows, and the functions that they call."""
+"""Operators with state: their subtasks, contexts, timers and windows."""
 
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
 from pyflinkstate.runtime.operators.context import OperatorContext, close_function, open_function

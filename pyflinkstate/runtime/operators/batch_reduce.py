@@ -1,4 +1,4 @@
-"""``reduce``, ``sum`` and the like in batch mode: one result for each key, when the input has ended."""
+"""``reduce``, ``sum`` and the like in batch mode: one result for each key at the end of the input."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK
 
 
 def key_order(key: Key) -> tuple[object, ...]:
-    """Return what keys are sorted by: numbers by value, then texts by length in bytes and by bytes.
+    """Return the sort key of a key: numbers by value, then texts by length in bytes and by bytes.
 
-    Flink sorts the input of batch jobs by the bytes that keys are written as, and these begin with a length.
+    Flink sorts the input of batch jobs by the serialized keys, which begin with a length.
 
     >>> sorted(["b", "aa", "a", 10, 9], key=key_order)
     [9, 10, 'a', 'b', 'aa']
@@ -31,13 +31,13 @@ def key_order(key: Key) -> tuple[object, ...]:
 
 
 class BatchReduce(StatefulOperator):
-    """All records of a key combined; results come in the order of keys when event time has passed.
+    """Combines all records of a key, and emits the results in the order of keys at the end of the input.
 
-    It needs no timers: at the end of the input every key is due. What was given is forgotten, so a job that
-    is restored from its last checkpoint does not give it again.
+    It needs no timers, as every key is due at the end of the input. An emitted result is forgotten, so a job
+    that is restored from its last checkpoint does not emit it again.
 
     Args:
-        func: a ``ReduceFunction``, or what combines two values.
+        func: a ``ReduceFunction``, or a callable that combines two values.
     """
 
     def __init__(self, func: UserFunction) -> None:
@@ -75,7 +75,7 @@ class BatchReduce(StatefulOperator):
         return None
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
-        raise AssertionError("it has no timers by processing time")
+        raise AssertionError("BatchReduce has no processing-time timers")
 
     def next_processing_time_ms(self) -> int | None:
         return None

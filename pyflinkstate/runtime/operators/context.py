@@ -1,4 +1,4 @@
-"""The runtime context that functions get, on a keyed stream and elsewhere."""
+"""The runtime context of functions, on keyed and other streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
 
 
 class CheckedStateStore(KeyedStateStore, ABC):
-    """Checks that a descriptor is of the kind that is asked for, whatever state it stands for."""
+    """Checks that a descriptor has the right kind for the method that it is passed to."""
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
         state: ValueState = self._state(state_descriptor, ValueStateDescriptor)
@@ -63,7 +63,7 @@ class CheckedStateStore(KeyedStateStore, ABC):
 
     @abstractmethod
     def _place(self) -> str:
-        """Return what an error begins with."""
+        """Return the beginning of an error message, which says where it happened."""
 
     @abstractmethod
     def _state_of(self, descriptor: StateDescriptor) -> AnyState:
@@ -72,7 +72,10 @@ class CheckedStateStore(KeyedStateStore, ABC):
 
 @attrs.frozen
 class OperatorContext(CheckedStateStore, RuntimeContext):
-    """See :class:`~pyflinkstate.api.context.RuntimeContext`. ``backend`` is None off keyed streams."""
+    """See :class:`~pyflinkstate.api.context.RuntimeContext`.
+
+    ``backend`` is None if the stream is not keyed.
+    """
 
     task_name: str
     subtask: int
@@ -122,13 +125,13 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
 
 
 def open_function(function: object, context: RuntimeContext) -> None:
-    """Give ``function`` its runtime context and open it, if it is a rich one."""
+    """Give ``function`` its runtime context and open it if it is a rich function."""
     if isinstance(function, Function):
         function.set_runtime_context(context)
         function.open(context)
 
 
 def close_function(function: object) -> None:
-    """Close ``function``, if it is a rich one."""
+    """Close ``function`` if it is a rich function."""
     if isinstance(function, Function):
         function.close()

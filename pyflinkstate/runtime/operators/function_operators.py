@@ -1,4 +1,4 @@
-"""Operators around the functions that users write: with one input, with two, with one that is broadcast."""
+"""Operators that run user functions: with one input, with two inputs, or with a broadcast input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
 
-#: What of a function is called with a record and a context.
+#: The method of a function that is called with a record and a context.
 Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
 
 
 class _Context(KeyedProcessFunction.OnTimerContext):
-    """What a function is given beside the record; one object for all calls."""
+    """The context of a function; one object serves all calls."""
 
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
         self._backend = setup.backend
@@ -119,7 +119,7 @@ class TwoInputOperator(FunctionOperator):
 
 
 def _with_context(function: UserFunction, number: int) -> Process:
-    """Return what processes a record of input ``number``, 1 or 2."""
+    """Return the method that processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
         map_one = getattr(function, f"map{number}")
         return lambda value, _: (map_one(value),)
@@ -134,8 +134,8 @@ class BroadcastOperator(FunctionOperator):
     """Runs a function whose second input is broadcast (Flink: ``CoBroadcastWithKeyedOperator``).
 
     Args:
-        function: of the user.
-        descriptors: of the broadcast states.
+        function: the user function.
+        descriptors: the descriptors of the broadcast states.
     """
 
     def __init__(self, function: UserFunction, descriptors: tuple[MapStateDescriptor, ...]) -> None:
@@ -168,7 +168,7 @@ class _BroadcastContext(_Context):
         if name not in self._states:
             raise StateAccessError(
                 f"broadcast state {name!r}: the stream was broadcast with "
-                f"{', '.join(map(repr, self._states))}; name it in broadcast() as well",
+                f"{', '.join(map(repr, self._states))}; pass its descriptor to broadcast() as well",
                 state=str(name),
             )
         return self._states[name]
@@ -190,7 +190,7 @@ class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerC
 
 
 class _ReadOnlyView(ReadOnlyBroadcastState):
-    """A broadcast state as the records of the other input see it."""
+    """A read-only broadcast state, for records of the other input."""
 
     def __init__(self, name: str, state: BroadcastState) -> None:
         self._name = name
@@ -217,8 +217,8 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
     def put(self, *_: object) -> None:
         """Refuse: only records of the broadcast stream may change the state."""
         raise StateAccessError(
-            f"broadcast state {self._name!r} may only be changed in process_broadcast_element(): else the "
-            f"subtasks would differ",
+            f"broadcast state {self._name!r} may only be changed in process_broadcast_element(), because "
+            f"otherwise subtasks would differ",
             state=self._name,
         )
 
@@ -229,7 +229,7 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
 
 
 def operator_of(function: UserFunction) -> StatefulOperator:
-    """Return what runs ``function``: it is one already, or one is put around it."""
+    """Return the operator that runs ``function``, or ``function`` itself if it is an operator."""
     if isinstance(function, StatefulOperator):
         return function
     if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):

@@ -1,4 +1,4 @@
-"""What ``reduce``, ``sum``, ``min`` and the like run on a keyed stream."""
+"""The functions behind ``reduce``, ``sum``, ``min`` and the like on a keyed stream."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.wire import shorten
 
-#: Flink's name of the state of ``reduce``.
+#: Flink's name for the state of ``reduce``.
 STATE_NAME = "_reduce_state"
 
 
 class RollingReduce(KeyedProcessFunction):
-    """All records of a key so far, combined; every record gives a result.
+    """Combines all records of a key so far; every record gives a result.
 
     Args:
-        func: a ``ReduceFunction``, or what combines two values.
+        func: a ``ReduceFunction``, or a callable that combines two values.
     """
 
     def __init__(self, func: ReduceFunction | Callable[[Record, Record], Record]) -> None:
@@ -45,7 +45,7 @@ class RollingReduce(KeyedProcessFunction):
 def reduce_of(
     func: ReduceFunction | Callable[[Record, Record], Record],
 ) -> Callable[[Record, Record], Record]:
-    """Return what combines two values."""
+    """Return the callable that combines two values."""
     return func.reduce if isinstance(func, ReduceFunction) else func
 
 
@@ -53,17 +53,17 @@ def check_position(position: object) -> None:
     """Raise ``ConfigurationError`` unless ``position`` is the index or the name of a field."""
     if isinstance(position, bool) or not isinstance(position, (int, str)):
         raise ConfigurationError(
-            f"min, max, min_by, max_by and sum take the index of a field, an int, or its name, a str, not "
+            f"min, max, min_by, max_by and sum take the index (an int) or the name (a str) of a field, not "
             f"{position!r}"
         )
 
 
 class FieldReduce(ReduceFunction):
-    """Combines one field of records: the first record's other fields stay.
+    """Combines one field of two records; the other fields are those of the first record.
 
     Args:
-        position: index or name of the field; where records have no fields, 0 is the record itself.
-        combine: what becomes of two values of the field.
+        position: the index or name of the field; 0 is the record itself if it has no fields.
+        combine: combines two values of the field.
     """
 
     def __init__(self, position: int | str, combine: Callable[[Record, Record], Record]) -> None:
@@ -79,7 +79,7 @@ class FieldReduce(ReduceFunction):
 
 
 class RecordChoice(ReduceFunction):
-    """Keeps one of two records, by one of their fields; the first of those that are equal."""
+    """Chooses one of two records by one of their fields; the first one if the fields are equal."""
 
     def __init__(self, position: int | str, prefers_second: Callable[[Record, Record], bool]) -> None:
         self._position = position
@@ -99,7 +99,7 @@ class RecordChoice(ReduceFunction):
 def _check_whole(position: int | str, record: Record) -> None:
     if position != 0:
         raise BadRecordError(
-            f"field {position!r} of a plain value, {shorten(record)}: it has no fields, and is itself field 0"
+            f"the plain value {shorten(record)} has no field {position!r}; it is itself field 0"
         )
 
 
@@ -120,7 +120,7 @@ def _replaced(record: Record, position: int | str, value: Record) -> Record:
 
 
 class Projection:
-    """Some fields of records that are tuples or rows, in the order given."""
+    """Returns some fields of a tuple or row, in the given order."""
 
     def __init__(self, indexes: tuple[int, ...]) -> None:
         self.indexes = indexes

@@ -1,6 +1,6 @@
-"""All state of one subtask's operator: keyed and operator state, managed and raw.
+"""All state of one operator subtask: keyed and operator state, managed and raw.
 
-Flink: ``StreamOperatorStateHandler``, with the contexts that a ``CheckpointedFunction`` is given.
+Flink: ``StreamOperatorStateHandler``, with the contexts of a ``CheckpointedFunction``.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ from pyflinkstate.runtime.wire import CheckpointTrigger
 
 @attrs.frozen
 class RawOutputs:
-    """Where a function puts the raw state of one snapshot."""
+    """The outputs for the raw state of one snapshot."""
 
     keyed: RawKeyedStateBuffer
     operator: RawOperatorStateBuffer
 
 
 def _nothing() -> None:
-    """Release nothing: raw state is a copy."""
+    """Do nothing: raw state is a copy."""
 
 
 @attrs.define
 class StreamOperatorState:
-    """The backends of one subtask, and what was restored of raw state."""
+    """The backends of one subtask, and its restored raw state."""
 
     keyed: HeapKeyedStateBackend
     operator: DefaultOperatorStateBackend
     compression: str | None
     restored_checkpoint_id: int | None = None
-    #: What changed between barriers; None where every checkpoint writes everything.
+    #: The changes between barriers; None if every checkpoint is full.
     history: ChangeHistory | None = None
     raw_keyed: tuple[tuple[int, bytes], ...] = ()
     raw_operator: tuple[bytes, ...] = ()
 
     def restore(self, assignment: StateAssignment, reader: StateReader) -> None:
-        """Load what the subtask was assigned; see the restore operations for errors."""
+        """Load the state that was assigned to the subtask; see the restore operations for errors."""
         HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
         owned = self.keyed.key_group_range
@@ -79,7 +79,7 @@ class StreamOperatorState:
         self.raw_operator = tuple(read_raw_operator_state(assignment.raw_operator, reader))
 
     def forget_raw_state(self) -> None:
-        """Let go of restored raw state: the function has had its chance to read it."""
+        """Drop restored raw state, which the function can no longer read."""
         self.raw_keyed = self.raw_operator = ()
 
     def raw_outputs(self) -> RawOutputs:
@@ -87,7 +87,7 @@ class StreamOperatorState:
         return RawOutputs(RawKeyedStateBuffer(self.keyed.key_group_range), RawOperatorStateBuffer())
 
     def track_changes(self) -> None:
-        """From now on snapshots can be increments."""
+        """Track changes, so that snapshots can be increments from now on."""
         self.history = ChangeHistory(self.keyed)
 
     def snapshot(
@@ -97,13 +97,13 @@ class StreamOperatorState:
         keyed_streams: CheckpointStreamFactory | None = None,
         changes: Changes | None = None,
     ) -> OperatorSnapshotFutures:
-        """The synchronous part of a snapshot.
+        """Run the synchronous part of a snapshot.
 
         Args:
             outputs: the raw state.
-            streams: where all of it goes.
-            keyed_streams: where managed keyed state goes instead.
-            changes: what of the managed keyed state to write; all of it without.
+            streams: makes the streams for all state.
+            keyed_streams: makes the streams for managed keyed state, if they differ.
+            changes: the changes of managed keyed state to write; None writes all of it.
         """
         raw_keyed, raw_operator = outputs.keyed.snapshot(), outputs.operator.snapshot()
         operator = SnapshotStrategyRunner(
@@ -111,7 +111,7 @@ class StreamOperatorState:
             self.operator.snapshots,
             SnapshotExecutionType.ASYNCHRONOUS,
         )
-        # Keyed state comes last: copying operator state may fail, and nothing shall stay frozen then.
+        # Keyed state comes last: copying operator state may fail, and then nothing must stay frozen.
         managed_operator = operator.snapshot(streams)
         return OperatorSnapshotFutures(
             streams,
@@ -123,11 +123,11 @@ class StreamOperatorState:
         )
 
     def full_snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[KeyGroupsStateHandle]:
-        """The synchronous part of a snapshot of all managed keyed state, and of nothing else."""
+        """Run the synchronous part of a snapshot of all managed keyed state, and of nothing else."""
         return snapshot_runner(self.keyed, self.compression).snapshot(streams)
 
     def dispose(self) -> None:
-        """Cancel what is being written."""
+        """Cancel the snapshots that are being written."""
         self.keyed.dispose()
         self.operator.dispose()
 

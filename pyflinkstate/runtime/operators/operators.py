@@ -1,4 +1,4 @@
-"""What a subtask of a stateful operator runs: the function of the user, or something around it."""
+"""The operators that stateful subtasks run, most of which call a user function."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pyflinkstate.runtime.operators.timers import SubtaskTime
 
 @attrs.frozen
 class OperatorSetup:
-    """What an operator is given when it is opened.
+    """What an operator gets when it is opened.
 
     Attributes:
         context: the runtime context of the user's function; ``context.backend`` is the keyed backend.
         backend: the same backend.
-        time: what time it is.
-        operator_state: the state that belongs to no key.
+        time: the processing time and the watermark.
+        operator_state: the store of state that does not belong to keys.
     """
 
     context: OperatorContext
@@ -35,9 +35,9 @@ class OperatorSetup:
 
 
 class Output:
-    """Where an operator's results go: columns of values and their timestamps, side outputs apart.
+    """Collects an operator's results: columns of values and their timestamps, with side outputs kept apart.
 
-    A result is isolated when it is emitted, as it waits here while the function goes on.
+    A result is isolated when it is emitted, because it waits here while the function goes on.
     """
 
     __slots__ = ("side", "timestamps", "values")
@@ -52,7 +52,7 @@ class Output:
         return len(self.values)
 
     def collect(self, results: Iterable[Record] | None, timestamp: int | None) -> None:
-        """Take all ``results`` of one call; those that are ``(OutputTag, value)`` go to the side output."""
+        """Add all ``results`` of one call; a pair ``(OutputTag, value)`` goes to its side output."""
         if results is None:
             return
         begin = len(self.values)
@@ -60,7 +60,7 @@ class Output:
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:
-        """Give the values from ``begin`` on their timestamp; what is for side outputs goes there."""
+        """Set the timestamp of the values from ``begin`` on, and move those for side outputs there."""
         if OutputTag.exists:
             self._take_out_side(begin, timestamp)
         self.timestamps.extend([timestamp] * (len(self.values) - begin))
@@ -73,7 +73,7 @@ class Output:
                 self.collect_side(tag, value, timestamp)
 
     def collect_side(self, tag: OutputTag, value: Record, timestamp: int | None) -> None:
-        """Take one result of a side output, which is isolated already."""
+        """Add one result to a side output; it is already isolated."""
         values, timestamps = self.side.setdefault(tag.tag_id, ([], []))
         values.append(value)
         timestamps.append(timestamp)
@@ -82,24 +82,24 @@ class Output:
 class StatefulOperator(ABC):
     """An operator that runs in a subtask with keyed state; the current key is set before each call.
 
-    All calls but ``close`` may raise whatever the user's function raises.
+    Every method except ``close`` may raise whatever the user function raises.
     """
 
-    #: What a ``CheckpointedFunction`` or ``CheckpointListener`` is looked for in.
+    #: The object that may be a ``CheckpointedFunction`` or a ``CheckpointListener``.
     function: UserFunction = None
     #: Its records have keys; where they have none, the function is given no keyed state.
     is_keyed: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:
-        """Get ready: state may have been restored."""
+        """Prepare to run; state may have been restored."""
 
     def close(self) -> None:  # noqa: B027 - optional to override
-        """The job is over."""
+        """Release resources at the end of the job."""
 
     @abstractmethod
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
-        """Process one record; ``timestamp`` is its event time in ms since 1970, None without one."""
+        """Process one record; ``timestamp`` is its event time in ms since 1970, or None if it has none."""
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record of the second input."""
@@ -107,20 +107,20 @@ class StatefulOperator(ABC):
 
     @abstractmethod
     def on_event_time(self, timer: Timer, output: Output) -> None:
-        """A timer by event time is due; the watermark is its time or later."""
+        """Handle an event-time timer that is due; the watermark is at its timestamp or later."""
 
     @abstractmethod
     def on_processing_time(self, timer: Timer, output: Output) -> None:
-        """A timer by processing time is due."""
+        """Handle a processing-time timer that is due."""
 
     @abstractmethod
     def take_event_time(self, watermark: int) -> Timer | None:
-        """Take out the first timer by event time that is due at ``watermark``."""
+        """Remove and return the first event-time timer that is due at ``watermark``."""
 
     @abstractmethod
     def take_processing_time(self, now_ms: int) -> Timer | None:
-        """Take out the first timer by processing time that is due at ``now_ms``."""
+        """Remove and return the first processing-time timer that is due at ``now_ms``."""
 
     @abstractmethod
     def next_processing_time_ms(self) -> int | None:
-        """Return when the next timer by processing time is due; None without one."""
+        """Return when the next processing-time timer is due, or None if there is none."""

@@ -1,6 +1,6 @@
-"""One subtask of a keyed operator: a function, its state backend, and the way of a frame through them.
+"""One subtask of a keyed operator: it passes frames to a function and its state backend.
 
-It knows nothing of processes and sockets; a state slot drives it, and a test can as well.
+It does not deal with processes and sockets: a state slot drives it, and so can a test.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, InputFram
 
 @attrs.frozen
 class SubtaskSnapshot:
-    """What is still to be written at one barrier.
+    """The snapshots that are still to be written for one barrier.
 
     Attributes:
-        futures: of the checkpoint.
-        base_id: the checkpoint that managed keyed state is written on top of, if it is just what changed.
-        full: all of the managed keyed state, to be written in the background, if it is time for that.
+        futures: the parts of the checkpoint.
+        base_id: the checkpoint that managed keyed state extends, if it is an increment.
+        full: a full snapshot of managed keyed state to write in the background, if one is due.
     """
 
     futures: OperatorSnapshotFutures
@@ -44,7 +44,7 @@ class SubtaskSnapshot:
     full: SnapshotTask[KeyGroupsStateHandle] | None = None
 
     def cancel(self) -> None:
-        """Write nothing more."""
+        """Cancel all writing."""
         self.futures.cancel()
         if self.full is not None:
             self.full.cancel()
@@ -54,10 +54,10 @@ class KeyedSubtask:
     """Runs an operator over keyed frames.
 
     Args:
-        function: the user's, or the operator around it; already a private copy.
-        context: its runtime context, with the keyed backend in it.
-        state: its backends, restored if there was something to restore.
-        watermark: where event time stood when they were written.
+        function: the user function or an operator; it is already a private copy.
+        context: its runtime context, which has the keyed backend.
+        state: its backends, already restored if there was state to restore.
+        watermark: the watermark at the time of the restored checkpoint.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class KeyedSubtask:
 
     @property
     def watermark(self) -> int:
-        """Where event time stands."""
+        """The watermark."""
         return self._time.watermark
 
     def open(self) -> None:
-        """Initialize the function's state and open it. Raises what is right to report."""
+        """Initialize the function's state and open it. An error that it raises is ready to be reported."""
         if isinstance(self._function, CheckpointedFunction):
             try:
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
@@ -96,7 +96,7 @@ class KeyedSubtask:
             raise user_failure(error, self._name, "none: in open()") from error
 
     def close(self) -> None:
-        """Close the function. Raises what is right to report."""
+        """Close the function. An error that it raises is ready to be reported."""
         self.backend.clear_current_key()
         try:
             self._operator.close()
@@ -106,17 +106,20 @@ class KeyedSubtask:
             self.state.dispose()
 
     def metrics(self) -> MetricValues:
-        """Return what the function's metrics stand at. Raises what is right to report."""
+        """Return the present values of the function's metrics.
+
+        An error that it raises is ready to be reported.
+        """
         try:
             return self._runtime_context.metrics.values()
-        except BaseException as error:  # a gauge's function is the user's
+        except BaseException as error:  # a gauge calls a user function
             raise user_failure(error, self._name, "none: in a gauge") from error
 
     def process_frame(self, frame: InputFrame, output: Output) -> None:
         """Process the records in order; results go to ``output``.
 
         Raises:
-            UserFunctionError: the function raised; the subtask is of no use any more.
+            UserFunctionError: the function raised; the subtask cannot be used any more.
         """
         if not frame.keys:
             self._process_without_keys(frame, output)
@@ -127,13 +130,13 @@ class KeyedSubtask:
         self.backend.clear_current_key()
 
     def _process_plainly(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
-        """The way of most records: as few steps as can be."""
+        """Process records of the most frequent kind in as few steps as possible."""
         records = self._map_indexes(frame), frame.keys, frame.values
         process, context = operator.function.process_element, operator.context
         begin, context.current_timestamp = len(output.values), None
         try:
             self._loop.run(records, process, context, output.values)
-        except BaseException as error:  # also sys.exit(), which must not end the slot without a word
+        except BaseException as error:  # including sys.exit(), which must not end the slot silently
             value, key = self._loop.under_way(frame.values, frame.keys)
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
@@ -163,16 +166,16 @@ class KeyedSubtask:
         return self._operator.process_element2 if frame.input else self._operator.process_element
 
     def fire_timers(self, output: Output) -> None:
-        """Fire the timers by processing time that are due.
+        """Fire the processing-time timers that are due.
 
         Raises:
-            UserFunctionError: the function raised; the subtask is of no use any more.
+            UserFunctionError: the function raised; the subtask cannot be used any more.
         """
         take, now_ms = self._operator.take_processing_time, self.backend.clock()
         self._fire(lambda: take(now_ms), self._operator.on_processing_time, output)
 
     def advance_watermark(self, watermark: int, output: Output) -> None:
-        """Event time has passed, up to ``watermark``: fire the timers that are due; errors as above."""
+        """Advance the watermark and fire the event-time timers that are due; errors are as for frames."""
         self._time.watermark = watermark
         take = self._operator.take_event_time
         self._fire(lambda: take(watermark), self._operator.on_event_time, output)
@@ -192,7 +195,7 @@ class KeyedSubtask:
         self.backend.clear_current_key()
 
     def next_timer_ms(self) -> int | None:
-        """Return when the next timer by processing time is due; None without one."""
+        """Return when the next processing-time timer is due, or None if there is none."""
         return self._operator.next_processing_time_ms()
 
     def snapshot(
@@ -201,9 +204,9 @@ class KeyedSubtask:
         streams: CheckpointStreamFactory,
         shared: CheckpointStreamFactory | None = None,
     ) -> SubtaskSnapshot:
-        """The synchronous part of a snapshot, to be taken between frames.
+        """Run the synchronous part of a snapshot, between two frames.
 
-        With ``shared``, what changed of managed keyed state goes there, or all of it, as ``checkpoint`` says.
+        With ``shared``, managed keyed state goes there: its changes or all of it, as ``checkpoint`` says.
         """
         outputs = self.state.raw_outputs()
         if isinstance(self._function, CheckpointedFunction):
@@ -222,11 +225,11 @@ class KeyedSubtask:
         return SubtaskSnapshot(futures, checkpoint.base_id, full)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Tell the function, if it wants to hear of it."""
+        """Notify the function if it is a ``CheckpointListener``."""
         self._notify("notify_checkpoint_complete", checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell the function, if it wants to hear of it."""
+        """Notify the function if it is a ``CheckpointListener``."""
         self._notify("notify_checkpoint_aborted", checkpoint_id)
 
     def _notify(self, method: str, checkpoint_id: int) -> None:
@@ -242,7 +245,7 @@ class KeyedSubtask:
         groups = np.frombuffer(frame.key_groups, dtype="<u2").astype(np.int64)
         if len(groups) and not (int(groups.min()) in owned and int(groups.max()) in owned):
             raise KeyGroupRangeError(
-                f"operator {self._name!r}: a frame holds key groups {groups.min()} to {groups.max()}, "
+                f"operator {self._name!r}: a frame contains key groups {groups.min()} to {groups.max()}, "
                 f"and this subtask owns {owned}"
             )
         indexes: list[int] = (groups - owned.start).tolist()

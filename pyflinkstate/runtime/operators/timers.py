@@ -1,4 +1,4 @@
-"""Timers of one subtask, by event time and by processing time."""
+"""The event-time and processing-time timers of one subtask."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK, shorten
 
 __all__ = ["MAX_WATERMARK", "NO_WATERMARK", "InternalTimerService", "SubtaskTime", "UserTimerService"]
 
-#: Flink's names of the services that a user's timers and those of windows are kept by.
+#: Flink's names for the timer services of user functions and of windows.
 USER_TIMERS = "user-timers"
 WINDOW_TIMERS = "window-timers"
 
 
 @attrs.define
 class SubtaskTime:
-    """What time it is for a subtask; one object, read by all that asks for the time."""
+    """The processing time and the watermark of a subtask; all that needs the time shares this object."""
 
-    #: Gives the machine's time in ms since 1970.
+    #: Returns the processing time in ms since 1970.
     now_ms: Callable[[], int]
     watermark: int = NO_WATERMARK
 
@@ -32,12 +32,12 @@ class SubtaskTime:
 class InternalTimerService:
     """The timers of the current key, each in a namespace (Flink: ``InternalTimerService``).
 
-    A queue is made when it is first needed, or where one was restored.
+    A queue is created on first use, or if one was restored.
 
     Args:
-        name: which service: there may be several in a subtask.
-        backend: keeps the queues, and says which key is the current one.
-        time: what time it is.
+        name: the name of the service, as a subtask may have several.
+        backend: keeps the queues, and knows the current key.
+        time: the processing time and the watermark.
         namespace_type: the type of namespaces.
     """
 
@@ -54,7 +54,7 @@ class InternalTimerService:
         self._event = _Timers(f"event_{name}", backend, namespace_type)
 
     def current_processing_time(self) -> int:
-        """Return the machine's time in ms since 1970."""
+        """Return the processing time in ms since 1970."""
         return self._time.now_ms()
 
     def current_watermark(self) -> int:
@@ -62,36 +62,36 @@ class InternalTimerService:
         return self._time.watermark
 
     def register_processing_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Have a timer fire when the machine's time is ``timestamp`` or later.
+        """Let a timer fire when the processing time is ``timestamp`` or later.
 
         Raises:
-            StateValueError: ``timestamp`` is no int of 64 bits, which is what a checkpoint can hold.
-            NoCurrentKeyError: there is no key.
+            StateValueError: ``timestamp`` is not a 64-bit int, the only kind that a checkpoint can store.
+            NoCurrentKeyError: no key is set.
         """
         self._processing.add(self._timer(namespace, timestamp))
 
     def delete_processing_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Delete a timer, if it is there."""
+        """Delete a timer if it exists."""
         self._processing.remove(self._timer(namespace, timestamp))
 
     def register_event_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Have a timer fire when the watermark is ``timestamp`` or later.
+        """Let a timer fire when the watermark is ``timestamp`` or later.
 
         Raises:
-            StateValueError: ``timestamp`` is no int of 64 bits, which is what a checkpoint can hold.
-            NoCurrentKeyError: there is no key.
+            StateValueError: ``timestamp`` is not a 64-bit int, the only kind that a checkpoint can store.
+            NoCurrentKeyError: no key is set.
         """
         self._event.add(self._timer(namespace, timestamp))
 
     def delete_event_time_timer(self, namespace: Hashable, timestamp: int) -> None:
-        """Delete a timer, if it is there."""
+        """Delete a timer if it exists."""
         self._event.remove(self._timer(namespace, timestamp))
 
     def _timer(self, namespace: Hashable, timestamp: int) -> Timer:
         if self._backend.key_context.map_index < 0:
             raise NoCurrentKeyError(
                 "timers belong to keys, and no key is set: they can only be set and deleted for records of "
-                "streams with keys"
+                "keyed streams"
             )
         key = self._backend.get_current_key()
         if type(timestamp) is not int or not NO_WATERMARK <= timestamp <= MAX_WATERMARK:
@@ -99,21 +99,21 @@ class InternalTimerService:
         return Timer(timestamp, key, namespace)
 
     def take_processing_time(self, now_ms: int) -> Timer | None:
-        """Take out the first timer by processing time that is due at ``now_ms``."""
+        """Remove and return the first processing-time timer that is due at ``now_ms``."""
         return self._processing.take(now_ms)
 
     def take_event_time(self, watermark: int) -> Timer | None:
-        """Take out the first timer by event time that is due at ``watermark``."""
+        """Remove and return the first event-time timer that is due at ``watermark``."""
         return self._event.take(watermark)
 
     def next_processing_time_ms(self) -> int | None:
-        """Return when the next timer by processing time is due; None without one."""
+        """Return when the next processing-time timer is due, or None if there is none."""
         return self._processing.first()
 
 
 def _unfit(timestamp: object, key: Hashable) -> StateValueError:
     return StateValueError(
-        f"key {shorten(key)}: a timer's timestamp is a whole number of milliseconds from -2**63 to "
+        f"key {shorten(key)}: a timer's timestamp must be a whole number of milliseconds from -2**63 to "
         f"2**63 - 1, not {shorten(timestamp)} ({type(timestamp).__name__})",
         key=shorten(key),
         timestamp=shorten(timestamp),
@@ -121,7 +121,7 @@ def _unfit(timestamp: object, key: Hashable) -> StateValueError:
 
 
 class _Timers:
-    """One queue, made when it is needed."""
+    """One timer queue, which is created on first use."""
 
     def __init__(self, name: str, backend: HeapKeyedStateBackend, namespace_type: TypeInformation) -> None:
         self._name = name
@@ -154,7 +154,7 @@ class _Timers:
 
 
 class UserTimerService(TimerService):
-    """What a user's function is given: the timers without a namespace."""
+    """The timer service of user functions, whose timers have no namespace."""
 
     def __init__(self, timers: InternalTimerService) -> None:
         self._timers = timers

@@ -1,4 +1,4 @@
-"""The plan of a job: nodes, ways between them, and how records are spread over subtasks."""
+"""The plan of a job: nodes, the edges between them, and how records are distributed over subtasks."""
 
 from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.exchanges import Exchange

@@ -1,4 +1,4 @@
-"""An operator without state, as a plan knows it: what a chain is made of."""
+"""The operators without state that make up a chain, as a plan describes them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pyflinkstate.errors import BadRecordError
 
 #: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
 WATERMARKS = "watermarks"
-#: The kind that checks the results before it; its function is an :class:`OutputCheck`.
+#: The kind that checks the results of the operator before it; its function is an :class:`OutputCheck`.
 CHECK = "check"
 
 
 @attrs.frozen
 class ChainedOperator:
-    """One operator of a chain; ``kind`` is what a chain tells how to run it by.
+    """One operator of a chain; ``kind`` decides how a chain runs it.
 
     Attributes:
-        has_side_outputs: what it gives to side outputs is wanted.
-        assigner_id: what checkpoints know an assigner of watermarks by.
-        isolates: its results are isolated. A check that comes next may make new values of them anyway.
+        has_side_outputs: whether its side outputs are read.
+        assigner_id: the id of an assigner of watermarks in checkpoints.
+        isolates: whether its results are isolated; not if the check after it makes new values of them anyway.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class OutputCheck:
 
 @attrs.frozen
 class AlignedSource:
-    """A source, by its key in the plan, that may not be too far ahead of the others of its group."""
+    """A source, by its key in the plan, that must not get too far ahead of the others in its group."""
 
     source: str
     alignment: WatermarkAlignment

@@ -1,4 +1,4 @@
-"""Which operators without state do not run where their records are, and what sends the records to them."""
+"""Exchanges, which send records to operators without state that do not run where their input is."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Exchange:
     """A stage that sends records to the subtasks of an operator without state, or of a sink: the ``reader``.
 
     Attributes:
-        operator_id: what it is known by among all that records are sent to.
-        name: for people.
-        inputs: what is read, how it is spread, and how often each record comes.
-        parallelism: how many subtasks the reader has.
+        operator_id: its id among all receivers of records.
+        name: the name that users see.
+        inputs: what is read, how it is distributed, and how often each record comes.
+        parallelism: the number of subtasks of the reader.
     """
 
     reader: ChainNode | SinkNode
@@ -38,15 +38,15 @@ class Exchange:
 
     @property
     def max_parallelism(self) -> int:
-        """As many as subtasks: there are no key groups."""
+        """The number of subtasks, as there are no key groups."""
         return self.parallelism
 
 
 class Exchanges:
-    """Settles how many subtasks operators without state have, and how records get to them.
+    """Decides how many subtasks operators without state have, and how records get to them.
 
-    As in Flink, a partitioner, or another parallelism than that of what is read, sends records on; else an
-    operator runs where they are.
+    As in Flink, records are sent to other subtasks if there is a partitioner or if the parallelism changes;
+    otherwise an operator runs where its input is.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Exchanges:
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._keyed = keyed
-        #: In how many partitions the results of a node are; None where it is up to the source.
+        #: The number of partitions of a node's results; None if the source decides.
         self._partitions: dict[Node, int | None] = {**keyed}
         self._made: list[Exchange] = []
         self._rebalanced: set[tuple[Node, Edge]] = set()
 
     def made(self) -> tuple[Exchange, ...]:
-        """Return the exchanges of all nodes that were settled."""
+        """Return the exchanges of all nodes that were processed."""
         return tuple(self._made)
 
     def rebalanced(self) -> frozenset[tuple[Node, Edge]]:
@@ -70,7 +70,7 @@ class Exchanges:
         return frozenset(self._rebalanced)
 
     def settle(self, node: Node) -> None:
-        """Settle a node; those before it are settled already.
+        """Process a node; those before it must have been processed already.
 
         Raises:
             ParallelismError: its parallelism is out of bounds, or ``forward`` would change it.
@@ -110,7 +110,7 @@ class Exchanges:
         return Partitioning.FORWARD if has_as_many else Partitioning.REBALANCE
 
     def _before(self, node: Node) -> int | None:
-        """Return in how many partitions the records are that a node reads, or a source gives."""
+        """Return the number of partitions of a node's input, or of a source."""
         if isinstance(node, SourceNode):
             return None if node.source.is_parallel else 1
         edges = list(self._edges.read_by(node))
@@ -135,9 +135,9 @@ class Exchanges:
                     yield edge
 
     def _forwarded(self, node: Node) -> Iterator[Edge]:
-        """Yield what an operator reads behind ``forward``."""
+        """Yield the edges on which an operator reads through ``forward``."""
         edges = list(self._edges.read_by(node))
-        if isinstance(node, StatefulNode):  # a key, or broadcast(), goes before forward()
+        if isinstance(node, StatefulNode):  # a key or broadcast() takes precedence over forward()
             forwarded = [one.parent for one in node.inputs() if one.partitioning is Partitioning.FORWARD]
             edges = [edge for parent in forwarded for edge in self._edges.of(parent)]
         for edge in edges:

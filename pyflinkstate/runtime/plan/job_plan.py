@@ -1,4 +1,4 @@
-"""The plan of a job: its stages, and the ways on which records get from one to the next."""
+"""The plan of a job: its stages, and the branches on which records get from one stage to the next."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstr
 from pyflinkstate.runtime.sinks import check_sinks
 from pyflinkstate.runtime.sources import SourceSet
 
-#: What runs as a stage of its own, and is read by what comes after.
+#: A node that runs as a stage of its own, which later nodes read.
 Stage = SourceNode | StatefulNode | ChainNode | Exchange
-#: What reads a stage.
+#: A node that reads a stage.
 Head = StatefulNode | SinkNode | ChainNode | Exchange
 
 
 @attrs.frozen
 class SettledOperator:
-    """A node of an operator with state, and everything settled that it left open."""
+    """A stateful node together with everything that the node left open and the plan decided."""
 
     operator_id: str
     name: str
     node: StatefulNode
     parallelism: int
     max_parallelism: int
-    #: The user chose the max parallelism; otherwise a restored checkpoint's is taken over.
+    #: Whether the user chose the max parallelism; otherwise that of a restored checkpoint is used.
     max_parallelism_is_set: bool
 
 
 @attrs.frozen
 class Branch:
-    """One way from a stage to an input: a side output or the main one (None), and a chain."""
+    """One path from a stage to an input: a side output or the main output (None), and a chain."""
 
     stage: Stage
     tag_id: str | None
@@ -61,14 +61,14 @@ class Branch:
 
 @attrs.frozen
 class JobPlan:
-    """The sources and all that hangs on them.
+    """The sources and everything that depends on them.
 
     Attributes:
-        source: the source; where there are several, one that reads all of them.
-        sources: each of them.
-        shared: operators without state that run as stages, as several others read what they give.
-        exchanges: what sends records to operators without state that do not run where the records are.
-        rebalanced: what operators with state read in turn, for having another parallelism than it.
+        source: the source; if there are several, one that reads all of them.
+        sources: every single source.
+        shared: operators without state that run as stages because several others read their results.
+        exchanges: send records to operators without state that do not run where their input is.
+        rebalanced: the inputs whose records are rebalanced, because the operator has another parallelism.
     """
 
     source: SourceNode
@@ -114,11 +114,11 @@ class JobPlan:
         }
 
     def source_key(self, node: SourceNode) -> str:
-        """Return what a source is called among several."""
+        """Return the key of a source among several."""
         return source_key(node, self.sources.index(node))
 
     def heads(self) -> list[Head]:
-        """Return every node that reads a stage: stateful operators, shared ones without state, and sinks."""
+        """Return every node that reads a stage: stateful operators, shared stateless operators, and sinks."""
         operators = [operator.node for operator in self.operators]
         return [*self.exchanges, *self.shared, *operators, *self.sinks]
 
@@ -127,7 +127,7 @@ class JobPlan:
         return next(operator for operator in self.operators if operator.node is node)
 
     def branches(self, head: Head) -> list[Branch]:
-        """Return all ways on which records get to ``head``; a shared operator is itself in its chains."""
+        """Return all branches to ``head``; the chains of a shared operator include the operator itself."""
         return self._branches[head]
 
     @cached_property
@@ -160,7 +160,7 @@ class JobPlan:
     def _ways_of(
         self, edge: Edge, copies: int, one: Input, number: int, parallelism: int
     ) -> Iterator[Branch]:
-        """Yield the ways of one edge to an input; the last operator is a partitioner of the user's."""
+        """Yield the branches of one edge to an input; a user's partitioner is the last operator."""
         is_custom = one.partitioning is Partitioning.CUSTOM and edge.partition is not None
         last = edge.partition.operators(parallelism) if is_custom else []  # type: ignore[union-attr]
         for branch in self._ways(edge.node, (*copying(copies), *last)):
@@ -175,7 +175,7 @@ class JobPlan:
     def _read(
         self, node: ChainNode | SinkNode, after: tuple[ChainedOperator, ...]
     ) -> list[tuple[Node | Exchange, tuple[ChainedOperator, ...]]]:
-        """Return what a node reads, each with what a chain runs behind it."""
+        """Return what a node reads, each with the operators that a chain runs after it."""
         exchange = self._exchange_before.get(node)
         if exchange is not None:
             return [(exchange, after)]
@@ -183,7 +183,7 @@ class JobPlan:
         return [(edge.node, (*copying(copies), *after)) for edge, copies in edges]
 
     def _ways(self, node: Node | Exchange, after: tuple[ChainedOperator, ...]) -> Iterator[Branch]:
-        """Yield the ways from stages through ``node``, and then ``after``."""
+        """Yield the branches from stages through ``node`` and then ``after``."""
         ahead = [(node, after)]
         while ahead:
             one, operators = ahead.pop()
@@ -210,7 +210,7 @@ class JobPlan:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """All that runs as a stage of its own, each after what it reads."""
+        """Return all stages, each after the stages that it reads."""
         heads: list[Stage | SinkNode] = [*self.sinks]
         found = in_order(heads, self._stages_before)
         return [stage for stage in found if not isinstance(stage, SinkNode)]
@@ -226,7 +226,7 @@ def _may_have_timers(function: UserFunction) -> bool:
 
 
 def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
-    """Yield name and function of everything of the user's that runs inside Spark tasks."""
+    """Yield the name and the function of every user function that runs inside Spark tasks."""
     for head in plan.heads():
         for branch in plan.branches(head):
             for operator in branch.operators:
@@ -236,11 +236,11 @@ def functions_of(plan: JobPlan) -> Iterator[tuple[str, UserFunction]]:
 
 
 def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | None) -> JobPlan:
-    """Settle names, ids and parallelisms of all that leads to ``sinks``.
+    """Decide on names, ids and parallelisms of everything that leads to ``sinks``.
 
     Raises:
-        ConfigurationError: no sink, sinks that would replace each other's output, a source that must be
-            alone and is not, or two operators with one uid.
+        ConfigurationError: there is no sink, sinks would replace each other's output, a source that must be
+            the only one is not, or two operators have the same uid.
         ParallelismError: a parallelism is out of bounds.
     """
     if not sinks:
@@ -270,7 +270,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
 
 
 def source_key(node: SourceNode, number: int) -> str:
-    """Return what the ``number``-th source of a plan is called in the job's position."""
+    """Return the key of the ``number``-th source of a plan in the job's position."""
     return f"{node.name}-{number}"
 
 
@@ -280,8 +280,8 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
     alone = [node.name for node in sources if node.source.commits_every_epoch]
     if alone:
         raise ConfigurationError(
-            f"source {alone[0]!r} follows a streaming query, and must be the only one of its job: union the "
-            f"DataFrames instead"
+            f"source {alone[0]!r} reads a streaming query, so it must be the only source of its job: union "
+            f"the DataFrames instead"
         )
     return SourceNode(
         SourceSet({source_key(node, n): node.source for n, node in enumerate(sources)}), "sources"
@@ -289,7 +289,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
 
 
 def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:
-    """Return the operators without state that more than one other reads, or whose side outputs are read."""
+    """Return the stateless operators that have several readers, or whose side outputs are read."""
     readers: Counter[Node] = Counter()
     for node in nodes:
         for edge, copies in edges.read_by(node).items():
@@ -301,7 +301,7 @@ def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:
 
 
 def _partitioned(one: Input, edge: Edge, is_rebalanced: bool) -> Input:
-    """Return the input as its partitioner has it, where neither a key nor ``broadcast`` says it."""
+    """Return the input with its partitioner, unless a key or ``broadcast`` decides."""
     if one.partitioning is not Partitioning.FORWARD:
         return one
     if edge.partition is None:

@@ -1,4 +1,4 @@
-"""The nodes of a plan: what calls on streams add up to. Values, a graph that begins with sources."""
+"""The nodes of a plan, which calls on streams build: values that form a graph from the sources on."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from pyflinkstate.runtime.sources import Source
 
 @attrs.define(eq=False)
 class SourceNode:
-    """Where records come from."""
+    """A source of records."""
 
     source: Source
     name: str
     output_type: TypeInformation | None = None
 
     def operators(self) -> list[ChainedOperator]:
-        """Return what a chain runs right behind this node: nothing."""
+        """Return the operators that a chain runs right after this node: none."""
         return []
 
 
 @attrs.define(eq=False)
 class ChainNode:
-    """An operator without state; it runs in the Spark task of what comes before it."""
+    """An operator without state; it runs in the Spark task of the node before it."""
 
     parent: Node
     kind: str
     function: UserFunction
     name: str
     output_type: TypeInformation | None = None
-    #: Of one that assigns watermarks: what checkpoints know it by.
+    #: The id in checkpoints, if it assigns watermarks.
     assigner_id: str = ""
-    #: It came with its source, and what is set is the source's.
+    #: Whether it belongs to its source, so that settings apply to the source.
     is_of_source: bool = False
-    #: How many subtasks; None for as many as what precedes it has partitions.
+    #: The number of subtasks; None for the number of partitions of its input.
     parallelism: int | None = None
     max_parallelism: int | None = None
-    #: It never has more than one subtask.
+    #: Whether it never has more than one subtask.
     is_non_parallel: bool = False
 
     def operators(self, has_side_outputs: bool = False) -> list[ChainedOperator]:
-        """Return what a chain runs for this node."""
+        """Return the operators that a chain runs for this node."""
         check = output_check(self)
         isolates = not check or self.output_type is None or not rebuilds(self.output_type)
         own = ChainedOperator(
@@ -66,20 +66,21 @@ class UnionNode:
 
 @attrs.define(eq=False)
 class PartitionNode:
-    """The records of ``parent``, and which subtasks of what reads them they go to.
+    """The records of ``parent``, and how they are distributed over the subtasks of a reader.
 
-    No operator, as Flink's ``PartitionTransformation`` is none: each that reads it is sent them anew.
+    Like Flink's ``PartitionTransformation`` it is not an operator: the records are sent to each reader
+    separately.
     """
 
     parent: Node
     partitioning: Partitioning
     name: str
-    #: Of ``partition_custom``: see :class:`CustomPartition`.
+    #: The partitioner of ``partition_custom``; see :class:`CustomPartition`.
     partitioner: UserFunction = None
     key_selector: UserFunction = None
 
     def operators(self, parallelism: int) -> list[ChainedOperator]:
-        """Return what a chain runs last, before records go to so many subtasks."""
+        """Return the operators that a chain runs last, before records go to that many subtasks."""
         if self.partitioning is not Partitioning.CUSTOM:
             return []
         function = CustomPartition(self.partitioner, self.key_selector, parallelism)
@@ -112,7 +113,7 @@ class Input:
 
 @attrs.define(eq=False)
 class StatefulNode:
-    """An operator with state; its subtasks live in state slots. ``others`` are inputs after the first."""
+    """An operator with state; its subtasks live in state slots. ``others`` are the inputs after the first."""
 
     parent: Node
     select_key: SelectKey
@@ -125,11 +126,11 @@ class StatefulNode:
     max_parallelism: int | None = None
     partitioning: Partitioning = Partitioning.KEY
     others: tuple[Input, ...] = ()
-    #: It goes by event time, or stamps its results.
+    #: Whether it uses event time, or sets timestamps of its results.
     uses_event_time: bool = False
-    #: Without an output type, results are of the type of the first input.
+    #: Whether results have the type of the first input if there is no output type.
     keeps_type: bool = False
-    #: It never has more than one subtask.
+    #: Whether it never has more than one subtask.
     is_non_parallel: bool = False
 
     def operators(self) -> list[ChainedOperator]:
@@ -165,12 +166,12 @@ def stateful_node(
 
 @attrs.define(eq=False)
 class SinkNode:
-    """Where records go."""
+    """A sink of records."""
 
     parent: Node
     sink: Sink
     name: str
-    #: How many subtasks write; None for as many as what precedes it has partitions.
+    #: The number of subtasks that write; None for the number of partitions of its input.
     parallelism: int | None = None
     max_parallelism: int | None = None
 
@@ -179,14 +180,14 @@ Node = SourceNode | ChainNode | UnionNode | PartitionNode | SideOutputNode | Sta
 
 
 def output_check(node: ChainNode | StatefulNode | SideOutputNode) -> list[ChainedOperator]:
-    """Return what checks the results of a node against their declared type, if they have one."""
+    """Return the operator that checks a node's results against their declared type, if there is one."""
     if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
     return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
 
 
 def parents_of(node: Node) -> tuple[Node, ...]:
-    """Return what a node reads, in order."""
+    """Return the nodes that a node reads, in order."""
     if isinstance(node, SourceNode):
         return ()
     if isinstance(node, UnionNode):

@@ -1,8 +1,8 @@
-"""Which subtask each record goes to where no key says it: Flink's partitioners, made repeatable.
+"""Partitioners, which choose a subtask for each record if no key does: Flink's, made repeatable.
 
-An epoch that is run again must send each record where it went before, so nothing is left to chance or to
-a counter that outlives the epoch: what Flink draws at random follows from the epoch, the part of the plan
-and the partition that a record comes from, and a round of subtasks begins one further in each epoch.
+An epoch that is run again must send each record where it went before, so nothing depends on chance or on a
+counter that outlives the epoch. What Flink draws at random is derived from the epoch, the part of the plan
+and the partition that a record comes from, and a round-robin starts one subtask further in each epoch.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators import close_function, open_function
 from pyflinkstate.runtime.wire import shorten
 
-#: Called with a number of records; returns the subtask of each. It goes on where the call before ended.
+#: Called with a number of records, returns the subtask of each; it continues where the last call ended.
 Spread = Callable[[int], Sequence[int]]
 
 
 @attrs.frozen
 class Sender:
-    """Who sends records, and to how many.
+    """The sender of records.
 
     Attributes:
-        operator_id: of the operator that they are for.
-        epoch: in which they are sent, from 1.
-        branch: the part of the plan that they come from, as a number among the inputs of the operator.
-        partition: which of the ``partitions`` of that part they are in.
-        partitions: how many there are.
-        parallelism: how many subtasks the operator has.
+        operator_id: the id of the operator that receives them.
+        epoch: the epoch in which they are sent, from 1.
+        branch: the part of the plan that they come from, as its number among the inputs of the operator.
+        partition: the number of their partition in that part.
+        partitions: the number of partitions of that part.
+        parallelism: the number of subtasks of the operator.
     """
 
     operator_id: str
@@ -47,19 +47,19 @@ class Sender:
 
 
 def rebalance(sender: Sender) -> Spread:
-    """Return one after the other of all subtasks (Flink's ``RebalancePartitioner``)."""
+    """Return all subtasks in turn (Flink's ``RebalancePartitioner``)."""
     first = sender.epoch - 1 + sender.branch + sender.partition
     return _in_turns(range(sender.parallelism), first)
 
 
 def rescale(sender: Sender) -> Spread:
-    """Return one after the other of the subtasks that belong to the partition (``RescalePartitioner``)."""
+    """Return in turn the subtasks that belong to the partition (``RescalePartitioner``)."""
     subtasks = rescale_targets(sender.partition, sender.partitions, sender.parallelism)
     return _in_turns(subtasks, sender.epoch - 1)
 
 
 def shuffle(sender: Sender) -> Spread:
-    """Return any subtasks, each as likely as the others (``ShufflePartitioner``)."""
+    """Return random subtasks, all equally likely (``ShufflePartitioner``)."""
     seed = f"{sender.operator_id}/{sender.epoch}/{sender.branch}/{sender.partition}"
     draw, subtasks = random.Random(seed), range(sender.parallelism)
     return lambda count: draw.choices(subtasks, k=count)
@@ -71,7 +71,7 @@ def first_only(_: Sender) -> Spread:
 
 
 def rescale_targets(partition: int, partitions: int, parallelism: int) -> range:
-    """Return the subtasks that a partition of so many is connected to, as Flink's pointwise edges are.
+    """Return the subtasks to which a partition is connected, as in Flink's pointwise edges.
 
     >>> [list(rescale_targets(partition, 2, 5)) for partition in range(2)]
     [[0, 1, 2], [3, 4]]
@@ -92,7 +92,7 @@ def _in_turns(subtasks: range, first: int) -> Spread:
 
 
 class CustomPartition(MapFunction):
-    """Asks a partitioner of the user's; a result is the subtask and the record.
+    """Calls a user's partitioner; the result is the subtask and the record.
 
     Args:
         partitioner: a ``Partitioner``, or a function of the key and the number of subtasks.
@@ -125,7 +125,7 @@ class CustomPartition(MapFunction):
             subtask = -1
         if not 0 <= subtask < self._parallelism:
             raise BadRecordError(
-                f"the partitioner of partition_custom() gave {shorten(found)} for key {shorten(key)}; it "
-                f"must give the number of a subtask, from 0 to {self._parallelism - 1}"
+                f"the partitioner of partition_custom() returned {shorten(found)} for key {shorten(key)}; it "
+                f"must return the number of a subtask, from 0 to {self._parallelism - 1}"
             )
         return subtask, value

@@ -1,4 +1,4 @@
-"""How the records of an input find their subtasks, as a plan says it."""
+"""How a plan distributes the records of an input over subtasks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import enum
 
 
 class Partitioning(enum.Enum):
-    """How the records of an input find their subtasks."""
+    """How the records of an input are distributed over subtasks."""
 
     #: By key group.
     KEY = "key"
-    #: Those of a partition stay together.
+    #: The records of a partition stay together.
     FORWARD = "forward"
-    #: Each goes to every subtask.
+    #: Every record goes to every subtask.
     BROADCAST = "broadcast"
-    #: One after the other to all subtasks.
+    #: Records go to all subtasks in turn.
     REBALANCE = "rebalance"
-    #: One after the other to those subtasks that belong to the partition.
+    #: Records go in turn to the subtasks that belong to the partition.
     RESCALE = "rescale"
-    #: Each to any subtask.
+    #: Records go to random subtasks.
     SHUFFLE = "shuffle"
-    #: All to the first subtask.
+    #: All records go to the first subtask.
     GLOBAL = "global_"
-    #: Each to the subtask that comes with it: "records" are pairs of a subtask and the record.
+    #: Every record goes to the subtask that comes with it: it is a pair of subtask and record.
     CUSTOM = "partition_custom"

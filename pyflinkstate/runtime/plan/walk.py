@@ -1,4 +1,4 @@
-"""Walks over a plan, each linear in its size: a node that is reached on many ways is looked at once."""
+"""Walks over a plan, each linear in its size: a node that is reached on many paths is visited once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = TypeVar("N", bound=Hashable)
 
 
 def in_order(ends: Iterable[N], before: Callable[[N], Iterable[N]]) -> list[N]:
-    """Return ``ends`` and all that lies before them, each once, and after what lies before it."""
+    """Return ``ends`` and everything before them, each once, in topological order."""
     done: dict[N, None] = {}
     ahead = [(one, False) for one in reversed(list(ends))]
     while ahead:
@@ -31,20 +31,20 @@ def in_order(ends: Iterable[N], before: Callable[[N], Iterable[N]]) -> list[N]:
 
 
 def upstream_of(*nodes: Node) -> list[Node]:
-    """Return all that leads to ``nodes``, from the sources on, and the nodes."""
+    """Return everything that leads to ``nodes``, from the sources on, and the nodes themselves."""
     return in_order(nodes, parents_of)
 
 
 @attrs.frozen
 class Edge:
-    """What an operator reads: results of ``node``, sent as ``partition`` says, if anything says it."""
+    """What an operator reads: the results of ``node``, distributed by ``partition`` if there is one."""
 
     node: Node
     partition: PartitionNode | None = None
 
 
 class Edges:
-    """What stands behind unions and partitioners, each looked through once.
+    """Finds the nodes behind unions and partitioners, each of which is visited once.
 
     A stream that is part of a union more than once is one edge, with the number of its copies.
     """
@@ -53,9 +53,9 @@ class Edges:
         self._known: dict[Edge, dict[Edge, int]] = {}
 
     def of(self, parent: Node) -> dict[Edge, int]:
-        """Return what ``parent`` stands for, and how often each of its records comes.
+        """Return the edges that ``parent`` stands for, and how often each of their records comes.
 
-        Of several partitioners, one after the other, the last one counts.
+        If several partitioners follow each other, the last one counts.
         """
         for edge in in_order([Edge(parent)], self._unknown_within):
             if edge not in self._known:
@@ -75,7 +75,7 @@ class Edges:
         return merged
 
     def read_by(self, node: Node) -> dict[Edge, int]:
-        """Return what an operator reads; unions and partitioners read nothing themselves."""
+        """Return the edges that an operator reads; unions and partitioners read nothing themselves."""
         if isinstance(node, (UnionNode, PartitionNode)):
             return {}
         found: dict[Edge, int] = {}
@@ -96,7 +96,7 @@ def _within(edge: Edge) -> list[Edge]:
 
 @attrs.frozen
 class Copies(FlatMapFunction):
-    """Gives each record so many times: what a union of a stream with itself does."""
+    """Repeats each record, as a union of a stream with itself does."""
 
     number: int
 
@@ -105,5 +105,5 @@ class Copies(FlatMapFunction):
 
 
 def copying(copies: int) -> tuple[ChainedOperator, ...]:
-    """Return the operators that give each record ``copies`` times: none for one."""
+    """Return the operators that repeat each record ``copies`` times; for 1 there are none."""
     return () if copies == 1 else (ChainedOperator("flat_map", "union", Copies(copies)),)

@@ -1,6 +1,6 @@
-"""What a user calls: environments, streams, DataFrames' ``keyed_process``, and the client of a job.
+"""What users call: environments, streams, ``keyed_process`` for DataFrames, and the client of a job.
 
-What needs PySpark is loaded when it is first asked for: the harnesses use streams without it.
+Modules that need PySpark are loaded on first use, as the harnesses use streams without it.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class ConnectedStreams(Generic[L, R]):
-    """Two streams; what follows sees the records of both, and knows which is which.
+    """Two streams for one function, which sees the records of both and knows which stream each comes from.
 
-    With keys, equal keys of the two streams meet in one subtask and share state and timers. Either both
-    have keys or none has.
+    If both streams are keyed, equal keys meet in one subtask and share state and timers. Either both streams
+    are keyed or neither is.
     """
 
     stream1: DataStream[L]
@@ -44,7 +44,7 @@ class ConnectedStreams(Generic[L, R]):
         key_selector2: Callable[[R], K] | KeySelector[R, K],
         key_type: TypeInformation[K] | None = None,
     ) -> ConnectedStreams[L, R]:
-        """Give both streams keys, of one type."""
+        """Key both streams; the keys must have the same type."""
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
@@ -52,14 +52,14 @@ class ConnectedStreams(Generic[L, R]):
     def map(
         self, func: CoMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
     ) -> DataStream[T]:
-        """Run ``map1`` on the records of the first stream, ``map2`` on those of the second."""
+        """Run ``map1`` on records of the first stream and ``map2`` on records of the second."""
         _check(func, CoMapFunction, "map")
         return self._append(func, output_type)
 
     def flat_map(
         self, func: CoFlatMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
     ) -> DataStream[T]:
-        """Run ``flat_map1`` on the records of the first stream, ``flat_map2`` on those of the second."""
+        """Run ``flat_map1`` on records of the first stream and ``flat_map2`` on records of the second."""
         _check(func, CoFlatMapFunction, "flat_map")
         return self._append(func, output_type)
 
@@ -68,7 +68,7 @@ class ConnectedStreams(Generic[L, R]):
         func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Any, L, R, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Run ``process_element1`` on the first stream, ``process_element2`` on the second."""
+        """Run ``process_element1`` on records of the first stream, ``process_element2`` on the second's."""
         expected = KeyedCoProcessFunction if self._is_keyed() else CoProcessFunction
         _check(func, expected, "process")
         return self._append(func, output_type)
@@ -77,7 +77,8 @@ class ConnectedStreams(Generic[L, R]):
         keyed = {stream.is_keyed for stream in (self.stream1, self.stream2)}
         if len(keyed) == 2:
             raise ConfigurationError(
-                "connected streams must both have keys, or none: call key_by() on both, or broadcast() on one"
+                "connected streams must both have keys, or neither: call key_by() on both, or "
+                "broadcast() on one"
             )
         return keyed == {True}
 
@@ -89,7 +90,7 @@ class ConnectedStreams(Generic[L, R]):
 
 @attrs.frozen
 class BroadcastStream(Generic[R]):
-    """A stream whose records go to every subtask of what it is connected to."""
+    """A stream whose records go to every subtask of the operator that it is connected to."""
 
     input_stream: DataStream[R]
     broadcast_state_descriptors: tuple[MapStateDescriptor, ...]
@@ -97,7 +98,7 @@ class BroadcastStream(Generic[R]):
 
 @attrs.frozen
 class BroadcastConnectedStream(Generic[L, R]):
-    """A stream, and one that is broadcast to all of its subtasks."""
+    """A stream and a broadcast stream, whose records go to all subtasks."""
 
     non_broadcast_stream: DataStream[L]
     broadcast_stream: BroadcastStream[R]
@@ -108,9 +109,9 @@ class BroadcastConnectedStream(Generic[L, R]):
         func: BroadcastProcessFunction[L, R, T] | KeyedBroadcastProcessFunction[Any, L, R, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Run ``process_element`` on the one stream, ``process_broadcast_element`` on the broadcast one.
+        """Run ``process_element`` on the one stream and ``process_broadcast_element`` on the broadcast one.
 
-        Within an epoch what is broadcast comes first; Flink promises no order.
+        Within an epoch the broadcast records come first; Flink promises no order.
         """
         stream = self.non_broadcast_stream
         expected = KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction

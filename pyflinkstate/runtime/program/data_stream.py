@@ -1,4 +1,4 @@
-"""Streams: what a user builds a job from. Names are PyFlink's (``pyflink.datastream.data_stream``)."""
+"""Streams, from which a user builds a job. Names are PyFlink's (``pyflink.datastream.data_stream``)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ S = TypeVar("S", bound="DataStream")
 
 
 class DataStream(Generic[T_co]):
-    """A stream of records. Made by an environment or by another stream; nothing runs until ``execute``."""
+    """A stream of records. An environment or another stream makes it; nothing runs until ``execute``."""
 
     def __init__(self, env: StreamEnvironment, node: Node) -> None:
         self._env = env
@@ -85,11 +85,11 @@ class DataStream(Generic[T_co]):
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
-        """Return how the environment's jobs are to run."""
+        """Return the execution settings of the environment."""
         return self._env.get_config()
 
     def get_type(self) -> TypeInformation[T_co]:
-        """Return the type of the records: the declared one, else ``Types.PICKLED_BYTE_ARRAY()``."""
+        """Return the declared type of the records, or ``Types.PICKLED_BYTE_ARRAY()`` if there is none."""
         return type_of(self._node)
 
     # --- operators -----------------------------------------------------------------------------
@@ -107,11 +107,11 @@ class DataStream(Generic[T_co]):
         func: Callable[[T_co], Iterable[T] | None] | FlatMapFunction[T_co, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Replace each record by those that ``func`` returns or yields."""
+        """Replace each record by the records that ``func`` returns or yields."""
         return self._operator("flat_map", func, output_type)
 
     def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream[T_co]:
-        """Keep the records for which ``func`` is true; the others are counted."""
+        """Keep the records for which ``func`` is true; the others are counted as dropped."""
         return self._operator("filter", func, None)
 
     def process(
@@ -120,23 +120,23 @@ class DataStream(Generic[T_co]):
         """Run a process function without keyed state.
 
         Raises:
-            ConfigurationError: ``func`` is a KeyedProcessFunction: call ``key_by`` first.
+            ConfigurationError: ``func`` is a KeyedProcessFunction, which needs ``key_by`` first.
         """
         if not isinstance(func, ProcessFunction):
             raise ConfigurationError(
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
-                f"KeyedProcessFunction goes after key_by()"
+                f"KeyedProcessFunction needs key_by() first"
             )
         return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
-        """Keep some fields of records that are tuples or rows, in the order given."""
+        """Keep some fields of tuples or rows, in the given order."""
         if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
             raise ConfigurationError(f"project() takes indexes of fields, from 0, not {field_indexes!r}")
         return DataStream(self._env, ChainNode(self._node, "map", Projection(field_indexes), "project"))
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
-        """Give records their event time; what follows goes by it."""
+        """Assign timestamps and watermarks, which operators that follow use as event time."""
         if not isinstance(watermark_strategy, WatermarkStrategy):
             raise ConfigurationError(f"a WatermarkStrategy is needed, not {watermark_strategy!r}")
         node = ChainNode(self._node, WATERMARKS, watermark_strategy, "timestamps and watermarks")
@@ -144,10 +144,10 @@ class DataStream(Generic[T_co]):
         return DataStream(self._env, node)
 
     def union(self, *streams: DataStream[T_co]) -> DataStream[T_co]:
-        """Return a stream of the records of this one and of ``streams``, in no order.
+        """Return a stream of the records of this stream and ``streams``, in no particular order.
 
         Raises:
-            ConfigurationError: they are of different types.
+            ConfigurationError: the streams have different types.
         """
         nodes = (self._node, *(stream.node for stream in streams))
         check_same_type(nodes)
@@ -162,7 +162,7 @@ class DataStream(Generic[T_co]):
     def connect(
         self, ds: DataStream[T] | BroadcastStream[T]
     ) -> ConnectedStreams[T_co, T] | BroadcastConnectedStream[T_co, T]:
-        """Have one operator read this stream and another, or one that is broadcast."""
+        """Connect this stream with another or a broadcast stream, so that one operator reads both."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         if not isinstance(ds, DataStream):
@@ -186,11 +186,11 @@ class DataStream(Generic[T_co]):
     ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Send each record to every subtask of the next operator.
 
-        With descriptors it returns what another stream connects to, and whose records fill their states.
+        With descriptors it returns a broadcast stream, to which another stream connects.
 
         Args:
-            broadcast_state_descriptor: of a state that the operator fills from it.
-            *other_broadcast_state_descriptors: of further ones.
+            broadcast_state_descriptor: describes a state that the connected operator fills from this stream.
+            *other_broadcast_state_descriptors: describe further states.
         """
         if broadcast_state_descriptor is None:
             return self._partitioned(Partitioning.BROADCAST)
@@ -201,12 +201,12 @@ class DataStream(Generic[T_co]):
         return BroadcastStream(self, descriptors)
 
     def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
-        """Return what the operator yields as ``(output_tag, value)``, or drops as late."""
+        """Return the stream of what the operator yields as ``(output_tag, value)`` or drops as late."""
         if not isinstance(output_tag, OutputTag):
             raise ConfigurationError(f"get_side_output() takes an OutputTag, not {output_tag!r}")
         if not isinstance(self._node, StatefulNode) and getattr(self._node, "kind", "") != "process":
             raise ConfigurationError(
-                f"get_side_output(): {self._node.name!r} has no side outputs; process(), windows and "
+                f"get_side_output(): {self._node.name!r} has no side outputs; only process(), windows and "
                 f"connected streams have them"
             )
         assert isinstance(self._node, (StatefulNode, ChainNode))
@@ -229,7 +229,7 @@ class DataStream(Generic[T_co]):
         uses_event_time: bool = False,
         keeps_type: bool = False,
     ) -> DataStream:
-        """Append an operator with state; called by connected and windowed streams."""
+        """Append a stateful operator. Connected and windowed streams call this."""
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
@@ -242,11 +242,11 @@ class DataStream(Generic[T_co]):
         """Partition the stream by key: equal keys meet in one subtask.
 
         Args:
-            key_selector: gives each record's key; None, NaN and unhashable keys fail the job.
-            key_type: checks keys and hashes them as Flink does. Without it equal Python keys meet,
-                so ``1``, ``1.0`` and ``True`` are one key.
+            key_selector: returns each record's key; None, NaN and unhashable keys fail the job.
+            key_type: the type by which keys are checked and hashed as in Flink. Without it, keys that are
+                equal in Python meet, so ``1``, ``1.0`` and ``True`` are one key.
         """
-        # A keyed stream is a stream, so its file imports this one.
+        # Imported here because keyed_stream imports this module.
         from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
         refuse_checkpointed(key_selector)
@@ -273,28 +273,28 @@ class DataStream(Generic[T_co]):
     # --- names and numbers ---------------------------------------------------------------------
 
     def name(self: S, name: str) -> S:
-        """Name the operator: in messages, Spark's UI and counts."""
+        """Set the name of the operator in messages, Spark's UI and counts."""
         self._operator_node("name").name = name
         return self
 
     def uid(self: S, uid: str) -> S:
-        """Give a stateful operator the id under which checkpoints keep its state; others have none."""
+        """Set the id under which checkpoints keep the state of the operator; stateless ones ignore it."""
         node = self._operator_node("uid")
         if isinstance(node, StatefulNode):
             node.uid = uid
         return self
 
     def set_uid_hash(self: S, uid_hash: str) -> S:
-        """Set the id as :meth:`uid` does: ids are kept as they are here."""
+        """Set the id as :meth:`uid` does: ids are not hashed here."""
         self._operator_node("set_uid_hash")
         return self.uid(uid_hash)
 
     def set_parallelism(self: S, parallelism: int) -> S:
         """Set the number of subtasks of the operator.
 
-        One without state, for which it is not set, runs where the records are: in as many subtasks as what
-        precedes it. Where the two numbers differ records are rebalanced. A source has as many subtasks as
-        an epoch has splits, whatever is set; one that reads a collection has one.
+        By default a stateless operator runs in as many subtasks as its input. If its parallelism is set to
+        another number, records are rebalanced. A source always has as many subtasks as an epoch has splits; a
+        source that reads a collection has one.
 
         Raises:
             ParallelismError: it is out of bounds, or the operator never has more than one subtask.
@@ -303,10 +303,12 @@ class DataStream(Generic[T_co]):
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
         if parallelism > 1 and _is_non_parallel(node):
-            raise ParallelismError(f"{node.name!r} is not parallel: its parallelism is 1, not {parallelism}")
+            raise ParallelismError(
+                f"{node.name!r} is not parallel: its parallelism must be 1, not {parallelism}"
+            )
         if isinstance(node, SideOutputNode):
             raise ConfigurationError(
-                f"set_parallelism(): a side output is where {node.parent.name!r} runs; call it on the "
+                f"set_parallelism(): a side output belongs to {node.parent.name!r}; call it on the "
                 f"operator that reads the side output"
             )
         if isinstance(node, (StatefulNode, ChainNode)):
@@ -316,7 +318,7 @@ class DataStream(Generic[T_co]):
     def set_max_parallelism(self: S, max_parallelism: int) -> S:
         """Set the upper bound of the parallelism, 1 to 32768.
 
-        Of a stateful operator it is the number of key groups, and fixed by the first checkpoint.
+        For a stateful operator it is the number of key groups, which the first checkpoint fixes.
         """
         node = self._operator_node("set_max_parallelism")
         check_max_parallelism(max_parallelism)
@@ -325,7 +327,7 @@ class DataStream(Generic[T_co]):
         return self
 
     def force_non_parallel(self: S) -> S:
-        """Run the operator in one subtask, for good."""
+        """Run the operator in one subtask; later settings cannot change that."""
         node = self._operator_node("force_non_parallel")
         self.set_parallelism(1).set_max_parallelism(1)
         if isinstance(node, (StatefulNode, ChainNode)):
@@ -337,48 +339,48 @@ class DataStream(Generic[T_co]):
         return self._operator_node("get_name").name
 
     def set_description(self: S, description: str) -> S:
-        """Describe the operator to who reads the program; Spark's UI shows the name."""
+        """Set a description for readers of the program; Spark's UI shows the name."""
         self._operator_node("set_description")
         return self
 
     def set_buffer_timeout(self: S, timeout_millis: int) -> S:
-        """Accept it: records travel in frames, as many as there are."""
+        """Accept it without effect: records travel in frames and never wait in a buffer."""
         self._operator_node("set_buffer_timeout")
         return self
 
     def slot_sharing_group(self: S, slot_sharing_group: object) -> S:
-        """Accept it: Spark places its tasks."""
+        """Accept it without effect: Spark places its tasks."""
         self._operator_node("slot_sharing_group")
         return self
 
     # --- which subtasks records go to ------------------------------------------------------------------
 
     def forward(self) -> DataStream[T_co]:
-        """Leave records in the subtask that they are in; the next operator must have as many subtasks.
+        """Keep records in their subtask; the next operator must have the same number of subtasks.
 
-        That is checked when the job is built, and then raises ``ParallelismError``.
+        Building the job raises ``ParallelismError`` if it does not.
         """
         return self._partitioned(Partitioning.FORWARD)
 
     def rebalance(self) -> DataStream[T_co]:
-        """Send records to the subtasks of the next operator in turn, so that all get as many.
+        """Send records to the subtasks of the next operator in turn, so that all get equally many.
 
-        As with every call of this kind, an operator without state that follows, or a sink, has the
-        environment's parallelism if it has none of its own. An epoch that is run again sends each record
-        where it went before. Of several such calls in a row the last one counts.
+        As after every call of this kind, a stateless operator or a sink that follows has the environment's
+        parallelism unless it has its own. An epoch that is run again sends each record where it went before.
+        If several such calls follow each other, the last one counts.
         """
         return self._partitioned(Partitioning.REBALANCE)
 
     def rescale(self) -> DataStream[T_co]:
-        """Send records of a subtask in turn to some subtasks of the next operator: those that belong to it.
+        """Send the records of each subtask in turn to its own part of the next operator's subtasks.
 
-        Of 2 subtasks and 4 the first sends to the first two, the second to the others; of 4 and 2 the first
-        two send to the first one.
+        With 2 subtasks before 4, the first sends to the first two and the second to the others; with 4 before
+        2, the first two send to the first one.
         """
         return self._partitioned(Partitioning.RESCALE)
 
     def shuffle(self) -> DataStream[T_co]:
-        """Send each record to any subtask of the next operator, the same one when its epoch is run again."""
+        """Send each record to a random subtask of the next operator, the same if its epoch is run again."""
         return self._partitioned(Partitioning.SHUFFLE)
 
     def global_(self) -> DataStream[T_co]:
@@ -390,15 +392,15 @@ class DataStream(Generic[T_co]):
         partitioner: Partitioner[K] | Callable[[K, int], int],
         key_selector: KeySelector[T_co, K] | Callable[[T_co], K],
     ) -> DataStream[T_co]:
-        """Send each record to the subtask of the next operator that ``partitioner`` names.
+        """Send each record to the subtask of the next operator that ``partitioner`` chooses.
 
         Args:
-            partitioner: is given the key and the number of subtasks; returns one of them, from 0.
-            key_selector: gives each record's key.
+            partitioner: called with the key and the number of subtasks, returns the number of one, from 0.
+            key_selector: returns each record's key.
 
         Raises:
-            ConfigurationError: one of the two is no function. A number that is none of a subtask's fails the
-                job with ``BadRecordError``.
+            ConfigurationError: one of the two is not a function. If the partitioner returns a number out of
+                range, the job fails with ``BadRecordError``.
         """
         for function in (partitioner, key_selector):
             if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
@@ -414,25 +416,25 @@ class DataStream(Generic[T_co]):
     # --- chaining ----------------------------------------------------------------------------------------
 
     def start_new_chain(self: S) -> S:
-        """Accept it: what has no state runs with what precedes it, and the results are the same."""
+        """Accept it without effect: stateless operators run with their input; the results are the same."""
         self._operator_node("start_new_chain")
         return self
 
     def disable_chaining(self: S) -> S:
-        """Accept it; see :meth:`start_new_chain`."""
+        """Accept it without effect; see :meth:`start_new_chain`."""
         self._operator_node("disable_chaining")
         return self
 
     def _operator_node(self, method: str) -> Node:
-        """Return the operator whose results these are.
+        """Return the operator whose results this stream has.
 
         Raises:
-            ConfigurationError: there is none, so ``method`` would change one that somebody else added.
+            ConfigurationError: this call added no operator, so ``method`` would change that of another call.
         """
         made_by = self._made_by()
         if made_by is not None:
             raise ConfigurationError(
-                f"{method}() is for an operator, and {made_by} adds none: call {method}() on the operator "
+                f"{method}() needs an operator, and {made_by} adds none: call {method}() on the operator "
                 f"before {made_by}, or on the one after it, such as a map() or process() that follows"
             )
         is_of_source = isinstance(self._node, ChainNode) and self._node.is_of_source
@@ -456,11 +458,12 @@ class DataStream(Generic[T_co]):
     ) -> DataStreamSink:
         """Call ``function(df, epoch)`` in the driver with each epoch's records as a DataFrame.
 
-        They are computed once, however many actions the function runs. It is called before the epoch's
-        checkpoint, so after a failure an epoch may come again: replace what was written under its number.
+        The records are computed once, no matter how many actions the function runs. The function is called
+        before the epoch's checkpoint, so after a failure an epoch may come again: replace what was written
+        for its number.
 
         Args:
-            function: like the one of Spark's ``foreachBatch``.
+            function: a function as for Spark's ``foreachBatch``.
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
         """
         return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
@@ -468,9 +471,9 @@ class DataStream(Generic[T_co]):
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
 
-        The subtask, counted from 1, is left out where the environment, or the sink, has parallelism 1.
-        Records without a declared type are shown by Python, ``('a', True)``, rows as ``+I[a,True]``, those of
-        other types as Java shows them, ``(a,true)``.
+        The subtask, counted from 1, is left out if the environment or the sink has parallelism 1. Records
+        without a declared type are printed as in Python, ``('a', True)``, rows as ``+I[a,True]``, and records
+        of other types as in Java, ``(a,true)``.
         """
         sink = PrintSink(sink_identifier, self._env.get_parallelism())
         node = SinkNode(self._as_text(), sink, "print")
@@ -504,8 +507,8 @@ class DataStream(Generic[T_co]):
     ) -> CloseableIterator[T_co]:
         """Run the job up to this stream and iterate over its records, epoch by epoch.
 
-        Records appear when their epoch is committed. Close the iterator, use it in ``with``, or
-        exhaust it: until then the job holds its slots.
+        Records appear when their epoch is committed. The job holds its slots until the iterator is exhausted
+        or closed, so close it or use it in a ``with`` statement.
         """
         return self._env.collect(self._node, job_execution_name, limit)
 
@@ -579,35 +582,35 @@ class DataStreamSink:
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        """Set how many subtasks write; without it as many as what precedes the sink has partitions."""
+        """Set how many subtasks write. Default: the number of partitions of the sink's input."""
         if parallelism < 1:
             raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
         node = self._node
         if isinstance(node.sink, PrintSink):
             node.sink.parallelism = parallelism
         is_text = isinstance(node.parent, ChainNode) and isinstance(node.parent.function, RecordText)
-        # What makes text of records is part of the sink: records go to its subtasks.
+        # The operator that turns records into text is part of the sink, so records go to its subtasks.
         (node.parent if is_text else node).parallelism = parallelism  # type: ignore[union-attr]
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
-        """Accept it: a sink has no state in checkpoints."""
+        """Accept it without effect: a sink has no state in checkpoints."""
         return self
 
     def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
-        """Accept it: see :meth:`uid`."""
+        """Accept it without effect; see :meth:`uid`."""
         return self
 
     def set_description(self, description: str) -> DataStreamSink:
-        """Describe the sink to who reads the program."""
+        """Set a description for readers of the program."""
         return self
 
     def slot_sharing_group(self, slot_sharing_group: object) -> DataStreamSink:
-        """Accept it: Spark places its tasks."""
+        """Accept it without effect: Spark places its tasks."""
         return self
 
     def disable_chaining(self) -> DataStreamSink:
-        """Accept it: the results are the same."""
+        """Accept it without effect: the results are the same."""
         return self
 
 

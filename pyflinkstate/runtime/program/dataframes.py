@@ -1,4 +1,4 @@
-"""One call for those who think in DataFrames."""
+"""``keyed_process``: keyed functions over DataFrames, in one call."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _log = logging.getLogger("pyflinkstate")
 
 @attrs.frozen
 class KeyedProcessQuery:
-    """A job that :func:`keyed_process` runs behind a streaming DataFrame.
+    """A job that :func:`keyed_process` runs for a streaming DataFrame.
 
     Attributes:
-        client: watches and steers the job: status, cancel, savepoints.
-        output: the directory of the results that it has committed, Parquet files.
-        job_name: as given to :func:`keyed_process`.
+        client: monitors and controls the job: status, cancellation, savepoints.
+        output: the directory of its committed results, which are Parquet files.
+        job_name: the name that was given to :func:`keyed_process`.
     """
 
     client: JobClient
@@ -41,15 +41,15 @@ class KeyedProcessQuery:
     job_name: str
 
 
-#: The newest last. Those that have ended are forgotten when the next one starts.
+#: The newest comes last. Jobs that have ended are removed when the next one starts.
 _queries: list[KeyedProcessQuery] = []
 
 
 def keyed_process_queries() -> list[KeyedProcessQuery]:
-    """Return the jobs behind the streaming DataFrames of this program, the newest last.
+    """Return the jobs of this program's streaming DataFrames, the newest last.
 
-    Each runs until it is cancelled, fails, or its query is stopped; one that has ended is in the list until
-    the next one starts.
+    Each runs until it is cancelled, fails, or its query is stopped. A job that has ended stays in the list
+    until the next one starts.
     """
     return list(_queries)
 
@@ -67,31 +67,31 @@ def keyed_process(
 ) -> DataFrame:
     """Run a keyed function over a DataFrame and return its results as a DataFrame.
 
-    A batch DataFrame is processed at once, and the result is kept on the cluster. Behind a streaming one a
-    job runs from now on, batch by batch; what it commits is a streaming DataFrame to go on with. Run
-    again with the same checkpoint directory and job name, it goes on where it was.
-    :func:`keyed_process_queries` has the job's client.
+    A batch DataFrame is processed at once, and the result is kept on the cluster. For a streaming DataFrame a
+    job starts that runs batch by batch, and its committed results are returned as a streaming DataFrame. If
+    it is run again with the same checkpoint directory and job name, the job continues where it was.
+    :func:`keyed_process_queries` returns the job's client.
 
     Args:
-        df: batch or streaming; the function gets Spark ``Row`` records.
-        key: a column, several, or a function of the row.
-        function: what to run; its results are rows of ``schema``.
-        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``. With tuples the order
-            of its fields counts.
+        df: a batch or streaming DataFrame; the function gets Spark ``Row`` records.
+        key: the name of a column, several names, or a function of the row.
+        function: the function to run; its results are rows of ``schema``.
+        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``. The fields of
+            tuples must be in its order.
         key_type: see :meth:`DataStream.key_by`.
-        parallelism: how many subtasks hold the state. Default: Spark's default parallelism.
-        checkpoint_directory: of a streaming DataFrame, which needs it: a path or URI that driver and
-            executors reach. The results lie there too, as Parquet. Spark must reach it under the same URI,
-            so it cannot be on S3. A batch DataFrame has none: see below.
-        job_name: what checkpoints know the job by.
+        parallelism: the number of subtasks that hold the state. Default: Spark's default parallelism.
+        checkpoint_directory: required for a streaming DataFrame: a path or URI that driver and executors can
+            reach. The results are there too, as Parquet. Spark must reach it under the same URI, so it cannot
+            be on S3. It is not allowed for a batch DataFrame: see below.
+        job_name: the name of the job in checkpoints.
 
-    With a batch DataFrame there are no checkpoints, as an exact restart could not be promised: its
-    partitions may have other records when they are computed again, and results that were kept on the
-    cluster are gone with the program. What fails raises, and may be called again.
+    For a batch DataFrame no checkpoints are taken, because an exact restart would not be guaranteed: its
+    partitions may have other records when they are computed again, and results that are kept on the cluster
+    end with the program. After a failure, call the function again.
 
     Raises:
-        ConfigurationError: a streaming DataFrame without ``checkpoint_directory``, or with one on S3; a batch
-            DataFrame with one.
+        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, or a batch
+            DataFrame has one.
     """
     _check_directory(df, checkpoint_directory)
     env = StreamExecutionEnvironment(df.sparkSession)
@@ -121,7 +121,9 @@ def _check_directory(df: DataFrame, checkpoint_directory: str | None) -> None:
 def _selector(df: DataFrame, columns: list[str]) -> SelectKey:
     missing = [column for column in columns if column not in df.columns]
     if missing:
-        raise ConfigurationError(f"no column {missing[0]!r}; there are {', '.join(df.columns)}")
+        raise ConfigurationError(
+            f"there is no column {missing[0]!r}; the columns are {', '.join(df.columns)}"
+        )
     if len(columns) == 1:
         return lambda row: row[columns[0]]
     return lambda row: tuple(row[column] for column in columns)
@@ -139,7 +141,9 @@ def _streaming(
 ) -> DataFrame:
     base = absolute(checkpoint_directory)
     check_spark_reaches(
-        base, "keyed_process() with checkpoint_directory", "choose one that both reach, such as hdfs://..."
+        base,
+        "keyed_process() with checkpoint_directory",
+        "choose one that both can reach, such as hdfs://...",
     )
     output = child_uri(base, f"{job_name}-output")
     empty = df.sparkSession.createDataFrame([], schema)
@@ -161,7 +165,7 @@ def _streaming(
 def _log_failure(result: Future[JobExecutionResult]) -> None:
     error = result.exception()
     if error is not None and not isinstance(error, JobCancelledError):
-        _log.error("the job behind a streaming DataFrame has failed: %s", error)
+        _log.error("the job of a streaming DataFrame has failed: %s", error)
 
 
 def _arrow_schema(frame: DataFrame) -> ArrowObject:

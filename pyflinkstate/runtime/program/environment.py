@@ -1,4 +1,4 @@
-"""The execution environment: where a program begins (``pyflink.datastream.StreamExecutionEnvironment``)."""
+"""The execution environment, where programs begin (``pyflink.datastream.StreamExecutionEnvironment``)."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
     """Makes streams and runs jobs on one Spark session.
 
     Args:
-        spark: the session to run on; without it the active one, else a new local one.
+        spark: the session to run on. Default: the active session, or a new local one.
 
     Raises:
-        UnsupportedSessionError: the session is a Spark Connect one.
+        UnsupportedSessionError: the session is a Spark Connect session.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
@@ -76,8 +76,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Return a new environment.
 
         Args:
-            configuration: what :meth:`configure` takes; a session is taken as ``spark``.
-            spark: the session to run on; without it the active one, else a new local one.
+            configuration: settings for :meth:`configure`; a session is taken as ``spark``.
+            spark: the session to run on. Default: the active session, or a new local one.
         """
         if configuration is not None and not isinstance(configuration, Configuration):
             spark, configuration = configuration, None
@@ -87,38 +87,39 @@ class StreamExecutionEnvironment(EnvironmentSources):
     # --- settings ------------------------------------------------------------------------------
 
     def get_config(self) -> ExecutionConfig:
-        """Return how jobs are to run; what is set there is set here."""
+        """Return the execution settings; changing them changes this environment."""
         return self._execution_config
 
     def configure(self, configuration: Configuration) -> StreamExecutionEnvironment:
-        """Take the settings that are known here under Flink's keys; the others are kept.
+        """Apply the settings under Flink's keys that are known here; keep the others.
 
-        Known are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
+        The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*`` and
         ``restart-strategy.*``.
 
         Raises:
-            ConfigurationError: one of them has a value that makes no sense, or asks for what is not there.
+            ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
+                exist.
         """
         apply_configuration(self._settings, configuration)
         return self
 
     def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
-        """Name jobs that ``execute()`` gives no name (``pipeline.name``)."""
+        """Set the name of jobs for which ``execute()`` gives none (``pipeline.name``)."""
         self._settings.default_job_name = job_name
         return self
 
     def set_heartbeat(
         self, interval_ms: int = 10_000, timeout_ms: int = 50_000
     ) -> StreamExecutionEnvironment:
-        """Choose how often driver and slots give each other a sign of life, and how long they wait for one.
+        """Set how often driver and slots send each other heartbeats, and how long they wait for one.
 
-        Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that was silent
-        for the timeout is lost, and one that hears nothing from the driver ends its process. A function may
-        keep the interpreter lock for the timeout less the interval.
+        These are Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults. A slot that is
+        silent for the timeout counts as lost, and a slot that hears nothing from the driver ends its process.
+        A function may hold the interpreter lock for the timeout minus the interval.
 
         Raises:
-            ConfigurationError: the interval is not more than 0, or longer than the timeout.
+            ConfigurationError: the interval is not positive, or is longer than the timeout.
         """
         self._settings.heartbeat = HeartbeatSettings(interval_ms, timeout_ms)
         return self
@@ -141,11 +142,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def get_default_local_parallelism(self) -> int:
-        """Return the parallelism where none is set: Spark's default, on one machine its cores."""
+        """Return the default parallelism: that of Spark, which on one machine is the number of cores."""
         return self._settings.get_default_parallelism()
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
-        """Set the parallelism where none is set."""
+        """Set the default parallelism."""
         self._settings.set_default_parallelism(parallelism)
 
     def get_max_parallelism(self) -> int | None:
@@ -165,19 +166,21 @@ class StreamExecutionEnvironment(EnvironmentSources):
     ) -> StreamExecutionEnvironment:
         """Take checkpoints, and restart from them.
 
-        A checkpoint is taken at the end of the first epoch by whose end the interval has passed, and
-        after the last epoch. Sinks commit with checkpoints. :meth:`get_checkpoint_config` has more settings.
+        A checkpoint is taken at the end of the first epoch that ends after the interval has passed, and after
+        the last epoch. Sinks commit with checkpoints. :meth:`get_checkpoint_config` has more settings.
 
         Args:
-            interval: milliseconds between two checkpoints, at least; 0 for one after every epoch.
-            mode: ``EXACTLY_ONCE``; ``AT_LEAST_ONCE`` gets the same. Or, in its place, the storage.
-            storage: a path or URI that driver and executors reach, or a :class:`FileSystemCheckpointStorage`.
-                Default: what :meth:`get_checkpoint_config` has, else on a local Spark a directory that is
-                gone with the program.
-            timeout: milliseconds after which a checkpoint that is being written is given up; 10 minutes.
-            tolerable_failures: how many checkpoints in a row may fail before the job does; 0.
-            num_retained: how many completed checkpoints are kept; 1.
-            incremental: write just what changed since the last completed checkpoint; False.
+            interval: the least time between two checkpoints in milliseconds; 0 takes one after every epoch.
+            mode: ``EXACTLY_ONCE``. ``AT_LEAST_ONCE`` has the same effect. The storage may be given in its
+                place.
+            storage: a path or URI that driver and executors can reach, or a
+                :class:`FileSystemCheckpointStorage`. Default: that of :meth:`get_checkpoint_config`, or on a
+                local Spark a directory that is deleted with the program.
+            timeout: the milliseconds after which a pending checkpoint is aborted. Default: 10 minutes.
+            tolerable_failures: how many checkpoints in a row may fail before the job fails. Default: 0.
+            num_retained: how many completed checkpoints are kept. Default: 1.
+            incremental: whether to write only what changed since the last completed checkpoint. Default:
+                False.
         """
         config = self._settings.checkpoints.set_checkpoint_interval(interval)
         if isinstance(mode, CheckpointingMode):
@@ -197,31 +200,32 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
-        """Set where savepoints go for which no directory is named."""
+        """Set the directory for savepoints that are triggered without one."""
         self._settings.set_savepoint_directory(directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        """Return where savepoints go for which no directory is named."""
+        """Return the directory for savepoints that are triggered without one."""
         return self._settings.savepoint_directory
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> StreamExecutionEnvironment:
-        """Set how many bytes a state slot may have; a job that needs more fails with a clear error.
+        """Set how many bytes of memory a state slot may use; a job that needs more fails with a clear error.
 
-        Default: as long as the host, or the container, has a little left (2 %, and 64 MiB).
+        By default a slot may grow as long as the host or container has a little memory left (2 %, and 64
+        MiB).
         """
         self._settings.set_slot_memory_limit(limit_bytes)
         return self
 
     def set_progress(self, shown: bool | None) -> StreamExecutionEnvironment:
-        """Show a line of progress on standard error, or not; None, the default: if it is a terminal."""
+        """Show a line of progress on standard error; with None, the default, only on a terminal."""
         self._settings.progress = shown
         return self
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Choose how state is kept and snapshotted; the default is ``HashMapStateBackend()``.
+        """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``.
 
-        ``EmbeddedRocksDBStateBackend`` is accepted with a warning: state is kept in memory all the same.
+        ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
         """
         self._settings.set_state_backend(state_backend)
         return self
@@ -236,56 +240,56 @@ class StreamExecutionEnvironment(EnvironmentSources):
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
-        When all slots have restored their state, newer checkpoints of the same job are moved aside, and so is
-        output that a file sink committed after the restored one: the job begins again from there. The job
-        keeps its id, so one that goes on elsewhere from a savepoint needs another checkpoint directory. If
-        another program runs the job, that one ends with a ``JobSupersededError``.
+        Once all slots have restored their state, newer checkpoints of the same job are moved aside, and so is
+        the output that a file sink committed after the restored checkpoint: the job starts again from there.
+        The job keeps its id, so a second job that starts from a savepoint needs another checkpoint directory.
+        If another program is running the job, that program ends with a ``JobSupersededError``.
 
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
-                completed checkpoint of a job of the same name in the checkpoint directory.
-            allow_non_restored_state: give up the state of operators that the program no longer has.
+                completed checkpoint of a job with the same name in the checkpoint directory.
+            allow_non_restored_state: whether to drop the state of operators that the program no longer has.
         """
         self._settings.set_restore_path(path, allow_non_restored_state)
         return self
 
     def add_listener(self, listener: JobListener) -> StreamExecutionEnvironment:
-        """Have ``listener`` told of epochs, checkpoints and restarts."""
+        """Notify ``listener`` of epochs, checkpoints and restarts."""
         self._settings.listeners.append(listener)
         return self
 
     # --- modes ---------------------------------------------------------------------------------------
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """Choose when ``reduce``, ``sum`` and the like give results: with each record, or at the end.
+        """Choose when ``reduce``, ``sum`` and the like emit results: with each record, or at the end.
 
-        ``AUTOMATIC`` is ``BATCH`` where all sources end by themselves. Set it before the streams are made.
+        ``AUTOMATIC`` means ``BATCH`` if all sources are bounded. Set it before you make streams.
         """
         self._settings.set_mode(execution_mode)
         return self
 
     def runs_in_batch(self, node: Node) -> bool:
-        """Return whether what reads ``node`` gives its results when the input has ended."""
+        """Return whether a reader of ``node`` emits its results at the end of the input."""
         return self._settings.runs_in_batch(node)
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """Return the settings of checkpoints, to be changed in place."""
+        """Return the checkpoint settings, which can be changed in place."""
         return self._settings.checkpoints
 
     def get_checkpoint_interval(self) -> int:
-        """Return the time between two checkpoints in ms; -1 where none are taken."""
+        """Return the time between two checkpoints in ms, or -1 if none are taken."""
         return self._settings.checkpoints.get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return the mode that was set; what checkpoints give is ``EXACTLY_ONCE`` in either."""
+        """Return the mode that was set. Checkpoints are exactly once in both modes."""
         return self._settings.checkpoints.get_checkpointing_mode()
 
     get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return what was set; an epoch's end aligns barriers in any case."""
+        """Return what was set, without effect: the end of an epoch aligns barriers."""
         return self._settings.checkpoints.is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
@@ -333,19 +337,19 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """
         self._python_files.add_requirements(requirements_file_path, requirements_cache_dir)
 
-    # --- what changes nothing ------------------------------------------------------------------------
+    # --- settings without effect ------------------------------------------------------------------------
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """Accept it: records travel in frames, as many as there are."""
+        """Accept it without effect: records travel in frames and never wait in a buffer."""
         self._settings.buffer_timeout_ms = timeout_millis
         return self
 
     def get_buffer_timeout(self) -> int:
-        """Return what was set, in ms."""
+        """Return the value that was set, in ms."""
         return self._settings.buffer_timeout_ms
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Accept it: the results are the same."""
+        """Accept it without effect: the results are the same."""
         self._settings.is_chaining_enabled = False
         return self
 
@@ -354,22 +358,22 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self._settings.is_chaining_enabled
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """Return True: what has no state is part of any chain."""
+        """Return True: a stateless operator can be part of any chain."""
         return True
 
     def register_slot_sharing_group(self, slot_sharing_group: object) -> StreamExecutionEnvironment:
-        """Accept it: Spark places its tasks."""
+        """Accept it without effect: Spark places its tasks."""
         return self
 
     def close(self) -> None:
-        """Let go of cached streams. The Spark session is the caller's, and a job gives up its own slots."""
+        """Release cached streams. The caller owns the Spark session, and a job releases its own slots."""
         for cache in self._caches:
             cache.invalidate()
 
     # --- running -------------------------------------------------------------------------------
 
     def next_assigner_id(self) -> str:
-        """Return a new id for an assigner of watermarks; the same in each run of a program."""
+        """Return a new id for an assigner of watermarks; it is the same in each run of a program."""
         self._assigners += 1
         return f"watermarks-{self._assigners}"
 
@@ -381,7 +385,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Run everything that leads to a sink, to the end of the input.
 
         Raises:
-            PyFlinkStateError: what made the job fail.
+            PyFlinkStateError: the error that made the job fail.
         """
         sinks, self._sinks = self._sinks, []
         job = self._job(sinks, job_name)
@@ -389,7 +393,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
-        """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""
+        """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
         sinks, self._sinks = self._sinks, []
         return JobClient(self._job(sinks, job_name), self._settings.savepoint_directory)
 
@@ -509,7 +513,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _check_backend(self) -> None:
         if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
             raise ConfigurationError(
-                "incremental checkpoints need asynchronous snapshots: plain dicts do not know what changed"
+                "incremental checkpoints need asynchronous snapshots: plain dicts do not track changes"
             )
 
     def _storage(self) -> CheckpointStorage | None:
@@ -521,11 +525,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return storage
 
     def _storage_of_this_run(self) -> FileSystemCheckpointStorage:
-        """Return a directory that is gone with the program, where Flink has the job manager's memory."""
+        """Return a directory that is deleted with the program; Flink uses the job manager's memory."""
         if not str(self._context.master).startswith("local"):
             raise ConfigurationError(
-                "checkpoints need a directory that driver and executors reach: name it in "
-                "enable_checkpointing(), or in get_checkpoint_config().set_checkpoint_storage()"
+                "checkpoints need a directory that driver and executors can reach: pass it to "
+                "enable_checkpointing() or get_checkpoint_config().set_checkpoint_storage()"
             )
         if self._temporary_storage is None:
             self._temporary_storage = TemporaryDirectory(prefix="pyflinkstate-", ignore_cleanup_errors=True)
@@ -556,12 +560,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _restore_streaming(
         self, source: StreamingSource, storage: CheckpointStorage, job_name: str, path: str | None
     ) -> RestorePoint | None:
-        """Take the checkpoint that fits where the query will go on; of a savepoint, see that it does."""
+        """Choose the checkpoint that fits the position of the query; check that a given savepoint fits."""
         if path is None or path == LATEST:
             metadata = source.choose(storage.load_retained(job_name))
             if metadata is None:
                 if path == LATEST:
-                    storage.load_latest(job_name)  # says that there is none
+                    storage.load_latest(job_name)  # raises an error that there is none
                 return None
             return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
         named = RestorePoint(*load_checkpoint(path))

@@ -1,4 +1,4 @@
-"""What is set for the jobs of an environment: one value, which the environment holds."""
+"""The settings for the jobs of an environment, in one object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("pyflinkstate.configuration")
 
 
 class RuntimeExecutionMode(enum.Enum):
-    """Whether results are told as they change, or once, when the input has ended."""
+    """Whether results are emitted whenever they change, or once at the end of the input."""
 
     STREAMING = 0
     BATCH = 1
@@ -33,14 +33,14 @@ class RuntimeExecutionMode(enum.Enum):
 
 @attrs.define(eq=False)
 class EnvironmentSettings:
-    """The settings of an environment, also of its ``ExecutionConfig``: both set them here.
+    """The settings that an environment and its ``ExecutionConfig`` share.
 
-    What must fit something else is set by a method, which checks it.
+    A setting that must be checked against others is set by a method.
 
     Attributes:
-        spark_parallelism: gives Spark's default parallelism, asked when it is needed.
+        spark_parallelism: returns Spark's default parallelism; called only when it is needed.
         parallelism: the number of subtasks of each keyed operator; None for the default.
-        default_parallelism: the parallelism where none is set; None for Spark's.
+        default_parallelism: the default parallelism; None for Spark's.
         max_parallelism: the number of key groups; None for Flink's rule.
         restore_path: what the next job starts from; None for nothing.
         slot_memory_bytes: how many bytes a state slot may have; None for what the host has.
@@ -82,16 +82,16 @@ class EnvironmentSettings:
         self.parallelism = parallelism
 
     def get_parallelism(self) -> int:
-        """Return the parallelism that was set, else the default one."""
+        """Return the parallelism that was set, or the default one."""
         return self.parallelism or self.get_default_parallelism()
 
     def set_default_parallelism(self, parallelism: int) -> None:
-        """Set the parallelism where none is set."""
+        """Set the default parallelism."""
         check_parallelism(parallelism, parallelism)
         self.default_parallelism = parallelism
 
     def get_default_parallelism(self) -> int:
-        """Return the parallelism where none is set."""
+        """Return the default parallelism."""
         return self.default_parallelism or self.spark_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> None:
@@ -100,7 +100,7 @@ class EnvironmentSettings:
         self.max_parallelism = max_parallelism
 
     def set_mode(self, mode: RuntimeExecutionMode) -> None:
-        """Set when ``reduce``, ``sum`` and the like give results."""
+        """Set when ``reduce``, ``sum`` and the like emit results."""
         if not isinstance(mode, RuntimeExecutionMode):
             raise ConfigurationError(f"a RuntimeExecutionMode is needed, not {mode!r}")
         self.mode = mode
@@ -145,22 +145,22 @@ class EnvironmentSettings:
         }
 
     def set_savepoint_directory(self, directory: str) -> None:
-        """Set where savepoints go for which no directory is named."""
+        """Set the directory for savepoints that are triggered without one."""
         self.savepoint_directory = absolute(str(directory))
 
     def set_restore_path(self, path: str, allows_non_restored_state: bool = False) -> None:
-        """Set what the next job starts from."""
+        """Set the checkpoint or savepoint from which the next job starts."""
         self.restore_path = str(path)
         self.allows_non_restored_state = allows_non_restored_state
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> None:
-        """Set how many bytes a state slot may have."""
+        """Set how many bytes of memory a state slot may use."""
         if limit_bytes is not None:
             check_positive("the memory limit of a slot", limit_bytes)
         self.slot_memory_bytes = limit_bytes
 
     def runs_in_batch(self, node: Node) -> bool:
-        """Return whether what reads ``node`` gives its results when the input has ended."""
+        """Return whether a reader of ``node`` emits its results at the end of the input."""
         if self.mode is not RuntimeExecutionMode.AUTOMATIC:
             return self.mode is RuntimeExecutionMode.BATCH
         return all(one.source.is_bounded for one in upstream_of(node) if isinstance(one, SourceNode))

@@ -1,4 +1,4 @@
-"""What an environment reads: the methods of ``StreamExecutionEnvironment`` that make streams."""
+"""The sources of an environment: the methods of ``StreamExecutionEnvironment`` that make streams."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class EnvironmentSources(StreamEnvironment):
 
         Args:
             collection: the records.
-            type_info: converts them: what stands for a row becomes a ``Row``, a ``FLOAT`` has 32 bits.
-            records_per_epoch: how many records are one epoch.
+            type_info: the type to which records are converted: to a ``Row``, or to a ``FLOAT`` of 32 bits.
+            records_per_epoch: the number of records in one epoch.
 
         Raises:
             BadRecordError: a record does not fit the type.
@@ -88,7 +88,7 @@ class EnvironmentSources(StreamEnvironment):
     def from_rdd(self, rdd: RDD[T], *, partitions_per_epoch: int | None = None) -> DataStream[T]:
         """Read an RDD; with checkpoints, some partitions at a time (default: Spark's parallelism).
 
-        For an exact restart a partition must give the same records whenever it is computed.
+        For an exact restart a partition must have the same records whenever it is computed.
         """
         return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
 
@@ -114,19 +114,19 @@ class EnvironmentSources(StreamEnvironment):
         """Read the files of a directory in the order of their names.
 
         Args:
-            directory: a path or URI that driver and executors reach.
+            directory: a path or URI that driver and executors can reach.
             format: ``"csv"`` (dicts of strings), ``"json"`` (one value on each line), ``"parquet"``
-                (dicts) or ``"text"`` (lines). ``.gz`` and other compressions are told by the name.
-            files_per_epoch: with checkpoints, how many files are one epoch.
-            max_files: read just the first so many.
-            growing: go on with files that appear later, without end. Each must be whole when it appears:
-                write it under another name and rename it.
+                (dicts) or ``"text"`` (lines). The extension tells the compression, such as ``.gz``.
+            files_per_epoch: with checkpoints, the number of files in one epoch.
+            max_files: read only that many files, the first ones.
+            growing: whether to go on with files that appear later, without end. Each file must be complete
+                when it appears: write it under another name and rename it.
             **options: ``on_malformed`` (``"fail"``, ``"drop"`` or ``"collect"``: the result counts
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
         check_positive("files_per_epoch", files_per_epoch)
         if format not in FORMATS:
-            raise ConfigurationError(f"no format {format!r}; choose one of {', '.join(FORMATS)}")
+            raise ConfigurationError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         try:
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
@@ -136,7 +136,7 @@ class EnvironmentSources(StreamEnvironment):
         return self._stream(source, "files")
 
     def from_rate(self, rows_per_second: int, *, partitions: int = 1) -> DataStream:
-        """Read numbers, so many in a second, without end: dicts of ``timestamp_ms`` and ``value``."""
+        """Generate records at a fixed rate, without end: dicts of ``timestamp_ms`` and ``value``."""
         check_positive("rows_per_second", rows_per_second)
         check_positive("partitions", partitions)
         return self._stream(RateSource(rows_per_second, steady(SystemClock()), partitions), "rate")
@@ -148,7 +148,7 @@ class EnvironmentSources(StreamEnvironment):
         latest: Callable[[Offset], Offset] | None = None,
         max_records_per_epoch: int | None = None,
     ) -> DataStream:
-        """Read what Spark's batch reader gives between two offsets, epoch by epoch, without end.
+        """Read with Spark's batch reader from offset to offset, epoch by epoch, without end.
 
         For Kafka::
 
@@ -158,12 +158,13 @@ class EnvironmentSources(StreamEnvironment):
                 return reader.option("startingOffsets", start).option("endingOffsets", end).load()
 
         Args:
-            load: makes a DataFrame of what lies between two offsets, given as text: ``"earliest"``,
+            load: returns a DataFrame of the records between two offsets, which are texts: ``"earliest"``,
                 ``"latest"``, or JSON.
-            latest: gives the newest offsets, a JSON value, from those reached. Without it they are found by
-                reading: the greatest ``offset`` of each ``topic`` and ``partition``. Kafka wants every
-                partition named, so where one may be without records ask Kafka for them (``end_offsets``).
-            max_records_per_epoch: without ``latest``, how many records an epoch has at most, about.
+            latest: called with the offsets reached so far, returns the newest offsets as a JSON value.
+                Without it they are found by reading: the greatest ``offset`` of each ``topic`` and
+                ``partition``. Kafka needs an offset for every partition, so if one may be empty, ask Kafka
+                (``end_offsets``).
+            max_records_per_epoch: without ``latest``, about how many records an epoch may have.
         """
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
@@ -176,19 +177,19 @@ class EnvironmentSources(StreamEnvironment):
         checkpoint_location: str | None = None,
         trigger: dict[str, SparkObject] | None = None,
     ) -> DataStream:
-        """Read a streaming DataFrame as Spark ``Row`` records: each batch of Spark's is an epoch.
+        """Read a streaming DataFrame as Spark ``Row`` records: each micro-batch of Spark is an epoch.
 
-        The query runs under ``foreachBatch``. A batch is done for Spark when the state after it is durable,
-        so checkpointing must be enabled, and incremental checkpoints are advisable. Run again with the same
-        checkpoint directory and job name the job restores itself: of the retained checkpoints it takes the
-        one with which the query goes on exactly. After ``stop_with_savepoint`` name the savepoint with
-        :meth:`restore_from`: it may cover more than the checkpoints do.
+        The query runs under ``foreachBatch``. Spark considers a batch done when the state after it is
+        durable, so checkpointing must be enabled, and incremental checkpoints are advisable. When it is run
+        again with the same checkpoint directory and job name, the job restores itself from the retained
+        checkpoint that fits the position of the query exactly. After ``stop_with_savepoint`` pass the
+        savepoint to :meth:`restore_from`, as it may cover more than the checkpoints do.
 
         Args:
-            sdf: with any source and any stateless operators.
-            checkpoint_location: the query's own, Spark's. Default: below the checkpoint directory. Needed
-                where that is on S3, which Spark reaches under other URIs.
-            trigger: as for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
+            sdf: a streaming DataFrame with any source and any stateless operators.
+            checkpoint_location: Spark's own for the query. Default: a folder below the checkpoint directory.
+                It is required if that is on S3, which Spark reaches under other URIs.
+            trigger: arguments for ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 second"}``.
         """
         if not getattr(sdf, "isStreaming", False):
             raise ConfigurationError(f"from_streaming takes a streaming DataFrame, not {sdf!r}")
@@ -212,7 +213,7 @@ class EnvironmentSources(StreamEnvironment):
         check_spark_reaches(
             directory,
             "from_streaming() with checkpoints in",
-            "name a checkpoint_location that Spark reaches, such as s3a://...",
+            "pass a checkpoint_location that Spark can reach, such as s3a://...",
         )
         return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
 
@@ -223,13 +224,13 @@ class EnvironmentSources(StreamEnvironment):
         source_name: str = "source",
         type_info: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Read a source: one of PyFlink's connectors, or a :class:`Source` of your own.
+        """Read a source: one of PyFlink's connectors or your own :class:`Source`.
 
         Args:
             source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
-            watermark_strategy: gives records their event time.
-            source_name: what messages and counts call it.
-            type_info: of the records; they are checked against it.
+            watermark_strategy: assigns timestamps and watermarks.
+            source_name: the name in messages and counts.
+            type_info: the type of the records, which are checked against it.
         """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")

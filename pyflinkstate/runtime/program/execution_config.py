@@ -1,4 +1,4 @@
-"""How a job is to run (``pyflink.common.ExecutionConfig``)."""
+"""The execution settings of a job (``pyflink.common.ExecutionConfig``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _IdleValues:
 
 
 class ExecutionConfig:
-    """What an environment was told, under PyFlink's names; setting it sets the environment's.
+    """The settings of an environment under PyFlink's names; changing them changes the environment.
 
     Switches of the JVM's serializers are not there. What changes nothing here says so; it is kept, given
     back, and logged once. Two configurations are equal where all that they give back is.
@@ -192,5 +192,7 @@ class ExecutionConfig:
 
 def _not_negative(what: str, interval: int) -> int:
     if type(interval) is not int or interval < 0:
-        raise ConfigurationError(f"{what}: a whole number of milliseconds, 0 or more, not {interval!r}")
+        raise ConfigurationError(
+            f"{what} must be a whole number of milliseconds, 0 or more, not {interval!r}"
+        )
     return interval

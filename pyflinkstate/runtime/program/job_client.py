@@ -1,4 +1,4 @@
-"""A job that runs beside the program (``pyflink.common.JobClient``)."""
+"""The client of a job that runs in the background (``pyflink.common.JobClient``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyflinkstate.runtime.wire import SlotId
 
 
 class JobClient:
-    """Watches and steers one running job. Futures are ``concurrent.futures.Future``: ``result()`` waits.
+    """Monitors and controls one running job. Futures are ``concurrent.futures.Future``: ``result()`` waits.
 
     The job runs on a thread that does not keep the program alive: wait for its result.
     """
@@ -33,7 +33,7 @@ class JobClient:
         try:
             deque(self._job.run(), maxlen=0)
             result = self._job.result()
-        except BaseException as error:  # noqa: BLE001 - it is the result
+        except BaseException as error:  # noqa: BLE001 - the error is the result
             self._result.set_exception(error)
         else:
             self._result.set_result(result)
@@ -43,11 +43,11 @@ class JobClient:
         return JobID(self._job.job_id)
 
     def get_job_status(self) -> Future[JobStatus]:
-        """Return what the job is about now."""
+        """Return the present status of the job."""
         return _done(self._job.status)
 
     def slot_pids(self) -> dict[SlotId, int]:
-        """Return the process ids of the state slots that run now, on their hosts."""
+        """Return the process ids of the running state slots, on their hosts."""
         return self._job.slot_pids()
 
     def get_accumulators(self) -> Future[dict[str, object]]:
@@ -55,14 +55,14 @@ class JobClient:
         return _done(dict(self._job.result().accumulators))
 
     def get_job_execution_result(self) -> Future[JobExecutionResult]:
-        """Return the result, when the job has ended.
+        """Return a future of the result, which is done when the job has ended.
 
-        Its exception is what made the job fail; ``JobCancelledError`` after :meth:`cancel`.
+        Its exception is the error that made the job fail, or ``JobCancelledError`` after :meth:`cancel`.
         """
         return self._result
 
     def cancel(self) -> Future[None]:
-        """End the job, without another checkpoint; the future is done when it has ended."""
+        """End the job without another checkpoint; the future is done when the job has ended."""
         self._job.cancel()
         ended: Future[None] = Future()
         self._result.add_done_callback(lambda _: ended.set_result(None))
@@ -71,14 +71,14 @@ class JobClient:
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.
 
-        It is complete when a checkpoint of the same barrier is, and the sinks have committed up to there.
+        It completes after a checkpoint of the same barrier, when the sinks have committed up to there.
 
         Args:
-            savepoint_directory: a path or URI that driver and executors reach; a folder is made below it.
-                Without it, the one set with ``set_default_savepoint_directory``.
+            savepoint_directory: a path or URI that driver and executors can reach; a folder is created below
+                it. Default: the directory from ``set_default_savepoint_directory``.
 
         Returns:
-            the savepoint's folder, for ``restore_from``; or ``CheckpointError`` if it failed.
+            a future of the savepoint's folder, for ``restore_from``; its exception is a ``CheckpointError``.
         """
         return self._savepoint(savepoint_directory, stops_job=False)
 
@@ -88,8 +88,9 @@ class JobClient:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
         Args:
-            advance_to_end_of_event_time: let event time pass before, so that all windows and timers by event
-                time fire (Flink: ``--drain``). A job that is to go on with its input must not have done so.
+            advance_to_end_of_event_time: whether event time first advances to its end, so that all windows
+                and event-time timers fire (Flink: ``--drain``). Do not use it if the job is to go on with its
+                input.
             savepoint_directory: see :meth:`trigger_savepoint`.
         """
         return self._savepoint(savepoint_directory, stops_job=True, drains=advance_to_end_of_event_time)
@@ -98,7 +99,7 @@ class JobClient:
         directory = directory or self._savepoint_directory
         if directory is None:
             raise ConfigurationError(
-                "name a directory for the savepoint, or set_default_savepoint_directory() before"
+                "pass a directory for the savepoint, or call set_default_savepoint_directory() before"
             )
         request = SavepointRequest(absolute(str(directory)), stops_job, drains=drains)
         self._job.request_savepoint(request)

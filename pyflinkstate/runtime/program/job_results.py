@@ -14,7 +14,7 @@ from pyflinkstate.runtime.job import Job
 
 @attrs.define
 class CloseableIterator(Generic[T]):
-    """Iterates over the records of a job as it runs; made by ``DataStream.execute_and_collect``."""
+    """Iterates over the records of a running job; ``DataStream.execute_and_collect`` returns one."""
 
     _job: Job
     _records: deque[T]
@@ -39,7 +39,7 @@ class CloseableIterator(Generic[T]):
         return self._records.popleft()
 
     def next(self) -> T:
-        """Return the next record; ``StopIteration`` where there is none."""
+        """Return the next record, or raise ``StopIteration`` if there is none."""
         return next(self)
 
     def __enter__(self) -> CloseableIterator[T]:

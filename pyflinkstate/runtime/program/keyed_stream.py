@@ -34,7 +34,7 @@ from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 
 
 class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
-    """A stream whose records have keys: what follows may use keyed state."""
+    """A stream whose records have keys, so that the next operator may use keyed state."""
 
     def __init__(
         self,
@@ -61,16 +61,16 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
     def _refuse(self, method: str) -> NoReturn:
         raise ConfigurationError(
-            f"{method}() cannot follow key_by(), which says where records go: call it before key_by(), or on "
-            f"the stream behind the operator that follows"
+            f"{method}() cannot follow key_by(), which decides where records go: call it before key_by(), or "
+            f"after the next operator"
         )
 
     def get_side_output(self, output_tag: OutputTag[T]) -> DataStream[T]:
-        """Refuse it: side outputs belong to the operator before ``key_by``."""
+        """Refuse it, because side outputs belong to the operator before ``key_by``."""
         self._refuse("get_side_output")
 
     def broadcast(self, *args: object) -> NoReturn:
-        """Refuse it, as each of the calls that say where records go: the key says it."""
+        """Refuse it, like all calls that distribute records, because the key decides where they go."""
         self._refuse("broadcast")
 
     def partition_custom(self, partitioner: object, key_selector: object) -> NoReturn:
@@ -107,7 +107,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Run ``func`` with keyed state, each key's records in order.
 
         Raises:
-            ConfigurationError: ``func`` is no KeyedProcessFunction.
+            ConfigurationError: ``func`` is not a KeyedProcessFunction.
         """
         if not isinstance(func, KeyedProcessFunction):
             raise ConfigurationError(
@@ -116,9 +116,9 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         return self._keyed_operator(func, name_of(func, "process"), output_type)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
-        """Combine all records of a key so far; every record gives the result up to it.
+        """Combine all records of a key so far; every record emits the result up to then.
 
-        In batch mode (``RuntimeExecutionMode.BATCH``) each key gives one result, when the input has ended.
+        In batch mode (``RuntimeExecutionMode.BATCH``) each key emits one result at the end of the input.
         """
         if not isinstance(func, ReduceFunction) and not callable(func):
             raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
@@ -128,28 +128,28 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """Add up a field of the records of each key so far; the other fields are the first record's.
 
         Args:
-            position_to_sum: index or name of the field; of plain values 0, the value itself.
+            position_to_sum: the index or name of the field; for plain values 0, the value itself.
         """
         check_position(position_to_sum)
         return self._reduce(FieldReduce(position_to_sum, operator.add), "sum")
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
-        """Give the least value of a field so far; the other fields are the first record's."""
+        """Emit the least value of a field so far; the other fields are the first record's."""
         check_position(position_to_min)
         return self._reduce(FieldReduce(position_to_min, builtins.min), "min")
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
-        """Give the greatest value of a field so far; the other fields are the first record's."""
+        """Emit the greatest value of a field so far; the other fields are the first record's."""
         check_position(position_to_max)
         return self._reduce(FieldReduce(position_to_max, builtins.max), "max")
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
-        """Give the record with the least value of a field so far; the first of those that are equal."""
+        """Emit the record with the least value of a field so far, the first one if several are equal."""
         check_position(position_to_min_by)
         return self._reduce(RecordChoice(position_to_min_by, operator.gt), "min_by")
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
-        """Give the record with the greatest value of a field so far; the first of those that are equal."""
+        """Emit the record with the greatest value of a field so far, the first one if several are equal."""
         check_position(position_to_max_by)
         return self._reduce(RecordChoice(position_to_max_by, operator.lt), "max_by")
 
@@ -164,7 +164,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
-        """Put each ``size`` records of a key into a window; with ``slide``, one begins after each so many."""
+        """Put every ``size`` records of a key into a window; one begins every ``slide`` records, if given."""
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner(size))
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))

@@ -1,4 +1,4 @@
-"""What streams need of the environment that they belong to."""
+"""The part of an environment that its streams use."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 class StreamEnvironment(Protocol):
-    """Runs what streams add up to; a ``StreamExecutionEnvironment`` is one."""
+    """Runs the plan that streams make up; ``StreamExecutionEnvironment`` implements it."""
 
     def get_config(self) -> ExecutionConfig:
-        """Return how jobs are to run."""
+        """Return the execution settings of jobs."""
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
 
     def runs_in_batch(self, node: Node) -> bool:
-        """Return whether what reads ``node`` gives its results when the input has ended."""
+        """Return whether a reader of ``node`` emits its results at the end of the input."""
 
     def next_assigner_id(self) -> str:
-        """Return a new id for an assigner of watermarks; the same in each run of a program."""
+        """Return a new id for an assigner of watermarks; it is the same in each run of a program."""
 
     def add_sink_node(self, node: SinkNode) -> None:
-        """Have the next job write to a sink."""
+        """Add a sink to the next job."""
 
     def foreach_epoch_sink(
         self, function: Callable[[DataFrame, int], None], schema: SparkSchema
@@ -58,4 +58,4 @@ class StreamEnvironment(Protocol):
         """Run everything that leads to a sink, to the end of the input."""
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
-        """Run as :meth:`execute` does, beside the program; the client watches and steers the job."""
+        """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""

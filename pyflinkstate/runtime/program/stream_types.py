@@ -1,4 +1,4 @@
-"""What type the records of a stream have."""
+"""The types of the records in streams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, Node, PartitionNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.wire import shorten
 
-#: Operators without state that give the records that they get.
+#: Stateless operators that pass records on unchanged.
 _KEEPS_TYPE = frozenset({"filter", WATERMARKS})
 
 
 def type_of(node: Node) -> TypeInformation:
-    """Return the type of a node's results: the declared one, else pickled."""
+    """Return the declared type of a node's results, or the pickled type if there is none."""
     projections: list[Projection] = []
     while (before := _has_type_of(node)) is not None:
         if isinstance(node, ChainNode) and isinstance(node.function, Projection):
@@ -34,7 +34,7 @@ def type_of(node: Node) -> TypeInformation:
 
 
 def _has_type_of(node: Node) -> Node | None:
-    """Return the node whose results are of the same type, or of which some fields are kept."""
+    """Return the node whose results have the same type, or from which some fields are kept."""
     if isinstance(node, UnionNode):
         return node.parents[0]
     if isinstance(node, PartitionNode):
@@ -59,24 +59,24 @@ def _projected(type_info: TypeInformation, indexes: tuple[int, ...]) -> TypeInfo
 
 
 def check_same_type(nodes: tuple[Node, ...]) -> None:
-    """Raise ``ConfigurationError`` unless the streams that are to be one have one type."""
+    """Raise ``ConfigurationError`` unless the streams of a union have the same type."""
     first = type_of(nodes[0])
     for node in nodes[1:]:
         if type_of(node) != first:
             raise ConfigurationError(
                 f"Cannot union streams of different types: {first!r} and {type_of(node)!r}; map() with an "
-                f"output_type makes them alike"
+                f"output_type gives them the same type"
             )
 
 
-# --- what a source does to records -------------------------------------------------------------------
+# --- conversion at a source -------------------------------------------------------------------
 
 
 def converted_at_source(records: Iterable[Record], type_info: TypeInformation, operator: str) -> list[Record]:
-    """Return records as the type has them; a ``FLOAT`` gets 32 bits here.
+    """Return records in the form of the type; a ``FLOAT`` is rounded to 32 bits.
 
     Raises:
-        BadRecordError: one does not fit.
+        BadRecordError: a record does not fit the type.
     """
     converted = []
     for record in records:

@@ -1,4 +1,4 @@
-"""What streams do with the functions that they are given: check, name and adapt them."""
+"""Checks, names and adapts the functions that users pass to streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RICH: dict[str, type] = {
 
 
 def name_of(func: UserFunction, kind: str) -> str:
-    """Return what an operator is called that its user gives no name."""
+    """Return the default name of an operator."""
     if isinstance(func, (MapFunction, FlatMapFunction, FilterFunction, ProcessFunction)):
         return type(func).__name__
     if isinstance(func, KeyedProcessFunction):
@@ -46,17 +46,17 @@ def check_callable(kind: str, func: UserFunction) -> None:
 
 
 def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` where a key selector or partitioner wants to hear of checkpoints."""
+    """Raise ``UnsupportedFeatureError`` for a key selector or partitioner that takes part in checkpoints."""
     if lives_in_slot(func):
         raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, and says where records "
-            f"go: such a function lives in Spark tasks, no longer than an epoch. Keep the state in map(), "
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but key selectors "
+            f"and partitioners live in Spark tasks, no longer than an epoch: keep the state in map(), "
             f"flat_map(), filter() or process()"
         )
 
 
 class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
-    """``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
+    """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
         self._kind = kind

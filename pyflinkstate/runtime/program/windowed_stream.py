@@ -30,7 +30,7 @@ S = TypeVar("S", bound="_Windows")
 
 
 class _Windows(Generic[T, W]):
-    """What windows of keyed streams and of others share."""
+    """What windows on keyed and other streams have in common."""
 
     def __init__(self, keyed_stream: KeyedStream[Key, T], window_assigner: WindowAssigner[T, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
@@ -46,21 +46,21 @@ class _Windows(Generic[T, W]):
         return self._stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation[T]:
-        """Return the type of the records that windows hold."""
+        """Return the type of the records in windows."""
         return self._stream.get_type()
 
     def trigger(self: S, trigger: Trigger[T, W]) -> S:
-        """Say when windows fire. Default: as their assigner says."""
+        """Set when windows fire. Default: the trigger of the assigner."""
         self._trigger = trigger
         return self
 
     def allowed_lateness(self: S, time_ms: int) -> S:
-        """Keep windows by event time for so long after their end; a late record fires them again."""
+        """Keep event-time windows for that long after their end; a late record makes them fire again."""
         self._allowed_lateness_ms = time_ms
         return self
 
     def side_output_late_data(self: S, output_tag: OutputTag[T]) -> S:
-        """Send records that are too late for all their windows to a side output; else they are dropped."""
+        """Send records that are too late for all their windows to a side output, instead of dropping them."""
         self._late_tag = output_tag
         return self
 
@@ -113,9 +113,9 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         """Combine the records of a window as they come.
 
         Args:
-            reduce_function: a ``ReduceFunction``, or what combines two records.
-            window_function: gets the one combined record; without it that is the result.
-            output_type: what results are checked against.
+            reduce_function: a ``ReduceFunction``, or a callable that combines two records.
+            window_function: called with the one combined record; without it that record is the result.
+            output_type: the type against which results are checked.
         """
         return self._append(reduce_function, window_function, "window reduce", output_type)
 
@@ -147,10 +147,11 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         """Aggregate the records of a window as they come.
 
         Args:
-            aggregate_function: what to do with them.
-            window_function: gets the one result; without it that is the result of the window.
-            accumulator_type: what state keeps accumulators as.
-            output_type: what results are checked against.
+            aggregate_function: aggregates the records.
+            window_function: called with the one aggregated result; without it that is the result of the
+                window.
+            accumulator_type: the type of accumulators in state.
+            output_type: the type against which results are checked.
         """
         if not isinstance(aggregate_function, AggregateFunction):
             raise ConfigurationError(f"aggregate() takes an AggregateFunction, not {aggregate_function!r}")

@@ -1,4 +1,4 @@
-"""What is set about checkpoints and restarts, as plain values under Flink's names."""
+"""The settings of checkpoints and restarts, as plain values under Flink's names."""
 
 from pyflinkstate.runtime.settings.checkpoint_config import (
     CheckpointConfig,

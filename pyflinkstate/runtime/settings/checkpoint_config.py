@@ -1,4 +1,4 @@
-"""What a user sets about checkpoints (``pyflink.datastream.CheckpointConfig``). Defaults are Flink's."""
+"""The user's settings for checkpoints (``pyflink.datastream.CheckpointConfig``). Defaults are Flink's."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class CheckpointingMode(enum.Enum):
 
 
 class ExternalizedCheckpointRetention(enum.Enum):
-    """What becomes of the last checkpoints when the job ends (Flink: the enum of the same name).
+    """What happens to the last checkpoints when the job ends (Flink has an enum of the same name).
 
-    As in Flink, all of these delete them when the job finishes. Only where none was set they stay: a program
-    has no cluster that would keep them for its next run. Savepoints always stay.
+    As in Flink, each of these values deletes them when the job finishes. If none is set, they stay, as there
+    is no cluster that would keep them for the next run of a program. Savepoints always stay.
     """
 
     #: They stay when the job fails, and are deleted when it is cancelled.
     DELETE_ON_CANCELLATION = 0
     #: They stay when the job fails or is cancelled.
     RETAIN_ON_CANCELLATION = 1
-    #: They are deleted however the job ends.
+    #: They are always deleted.
     NO_EXTERNALIZED_CHECKPOINTS = 2
 
 
 class CheckpointConfig:
-    """The settings of one environment; all times in milliseconds."""
+    """The checkpoint settings of one environment; all times are in milliseconds."""
 
     def __init__(self) -> None:
         self._settings = CheckpointSettings()
@@ -55,7 +55,7 @@ class CheckpointConfig:
 
     @property
     def settings(self) -> CheckpointSettings:
-        """What the coordinator goes by."""
+        """The settings that the coordinator uses."""
         return self._settings
 
     def is_checkpointing_enabled(self) -> bool:
@@ -63,11 +63,11 @@ class CheckpointConfig:
         return self._settings.interval_ms is not None
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return the mode that was set; what checkpoints give is ``EXACTLY_ONCE`` in either."""
+        """Return the mode that was set. Checkpoints are exactly once in both modes."""
         return self._mode
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Accept a mode. ``AT_LEAST_ONCE`` gets exactly once: it would be no faster here."""
+        """Accept a mode. With ``AT_LEAST_ONCE`` checkpoints are exactly once as well, at no cost."""
         if not isinstance(checkpointing_mode, CheckpointingMode):
             raise ConfigurationError(f"a CheckpointingMode is needed, not {checkpointing_mode!r}")
         if checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
@@ -76,19 +76,19 @@ class CheckpointConfig:
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """Return the time between two checkpoints; -1 where none are taken."""
+        """Return the time between two checkpoints, or -1 if none are taken."""
         return -1 if self._settings.interval_ms is None else self._settings.interval_ms
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
-        """Set the time between two checkpoints, at least; 0 takes one at the end of every epoch."""
+        """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
         return self._set("interval_ms", checkpoint_interval, at_least=0)
 
     def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
-        """Return where checkpoints go; None where that was not said."""
+        """Return where checkpoints are kept, or None if that was not set."""
         return self._storage
 
     def checkpoint_directory(self) -> FileSystemCheckpointStorage | None:
-        """Return the directory that checkpoints go to; None for one that is gone with the program."""
+        """Return the directory of checkpoints, or None for a temporary directory."""
         storage = self._storage
         if not isinstance(storage, JobManagerCheckpointStorage):
             return storage
@@ -96,29 +96,29 @@ class CheckpointConfig:
         return None if path is None else FileSystemCheckpointStorage(path)
 
     def set_checkpoint_storage(self, storage: str | CheckpointStorage) -> CheckpointConfig:
-        """Set where checkpoints go: a path or URI that driver and executors reach, or a storage."""
+        """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
         if not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
             storage = FileSystemCheckpointStorage(str(storage))
         self._storage = storage
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
-        """Set the directory that checkpoints go to."""
+        """Set the directory for checkpoints."""
         return self.set_checkpoint_storage(checkpoint_path)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return what was set; an epoch's end aligns barriers in any case."""
+        """Return what was set, without effect: the end of an epoch aligns barriers."""
         return self._unaligned
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Accept it: checkpoints are aligned all the same, and cost no alignment."""
+        """Accept it without effect: the end of an epoch aligns barriers, at no cost."""
         if enabled:
             self._idle.take("enable_unaligned_checkpoints()", _ALIGNS)
         self._unaligned = bool(enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Accept it: checkpoints are aligned."""
+        """Accept it: checkpoints are aligned anyway."""
         return self.enable_unaligned_checkpoints(False)
 
     def is_force_unaligned_checkpoints(self) -> bool:
@@ -126,7 +126,7 @@ class CheckpointConfig:
         return self._force_unaligned
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Accept it: see :meth:`enable_unaligned_checkpoints`."""
+        """Accept it without effect; see :meth:`enable_unaligned_checkpoints`."""
         if force_unaligned_checkpoints:
             self._idle.take("set_force_unaligned_checkpoints()", _ALIGNS)
         self._force_unaligned = bool(force_unaligned_checkpoints)
@@ -149,23 +149,23 @@ class CheckpointConfig:
     set_alignment_timeout = set_aligned_checkpoint_timeout
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        """Return whether the first checkpoint that fails is the end of the job."""
+        """Return whether the first checkpoint that fails also fails the job."""
         return self._settings.tolerable_failures == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
-        """Tolerate no failing checkpoint, or any number in a row."""
+        """Tolerate no failing checkpoint, or any number of them."""
         return self._set("tolerable_failures", 0 if fail_on_checkpointing_errors else 2**31 - 1, at_least=0)
 
     def get_checkpoint_timeout(self) -> int:
-        """Return after how long a checkpoint that is being written is given up."""
+        """Return the time after which a pending checkpoint is aborted."""
         return self._settings.timeout_ms
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
-        """Set after how long a checkpoint that is being written is given up."""
+        """Set the time after which a pending checkpoint is aborted."""
         return self._set("timeout_ms", checkpoint_timeout, at_least=1)
 
     def get_min_pause_between_checkpoints(self) -> int:
-        """Return the least time between the completion of one and the trigger of the next."""
+        """Return the least time between the completion of one checkpoint and the trigger of the next."""
         return self._settings.min_pause_ms
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
@@ -173,21 +173,21 @@ class CheckpointConfig:
         return self._set("min_pause_ms", min_pause_between_checkpoints, at_least=0)
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Return how many checkpoints may be written at once."""
+        """Return how many checkpoints may be pending at the same time."""
         return self._settings.max_concurrent
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Set how many checkpoints may be written at once."""
+        """Set how many checkpoints may be pending at the same time."""
         return self._set("max_concurrent", max_concurrent_checkpoints, at_least=1)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """Return how many checkpoints in a row may fail before the job does."""
+        """Return how many checkpoints in a row may fail before the job fails."""
         return self._settings.tolerable_failures
 
     def set_tolerable_checkpoint_failure_number(
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
-        """Set how many checkpoints in a row may fail before the job does."""
+        """Set how many checkpoints in a row may fail before the job fails."""
         return self._set("tolerable_failures", tolerable_checkpoint_failure_number, at_least=0)
 
     def get_max_retained_checkpoints(self) -> int:
@@ -199,21 +199,22 @@ class CheckpointConfig:
         return self._set("num_retained", max_retained_checkpoints, at_least=1)
 
     def is_incremental(self) -> bool:
-        """Return whether checkpoints write changes only."""
+        """Return whether checkpoints write only changes."""
         return self._settings.incremental
 
     def enable_incremental_checkpoints(
         self, enabled: bool = True, *, materialization_interval: int | None = None
     ) -> CheckpointConfig:
-        """Write just what changed since the last completed checkpoint.
+        """Write only what changed since the last completed checkpoint.
 
         Flink: ``execution.checkpointing.incremental``.
 
         Args:
-            enabled: False writes all state each time, the default.
-            materialization_interval: each so many checkpoints all state is written anew in the background,
-                so that a restore reads one full file and no more increments than that. Default: what was
-                set before, else 10.
+            enabled: whether to write only changes; False, the default without this call, writes all state
+                each time.
+            materialization_interval: after that many checkpoints all state is written again in the
+                background, so that a restore reads one full file and no more increments than that. Default:
+                the value that was set before, or 10.
         """
         if materialization_interval is not None:
             self._set("materialization_interval", materialization_interval, at_least=1)
@@ -221,13 +222,13 @@ class CheckpointConfig:
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
-        """Return what becomes of checkpoints when the job ends; None where they all stay."""
+        """Return what happens to checkpoints when the job ends, or None if they stay."""
         return self._retention
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Set what becomes of checkpoints when the job ends. Default: the newest stay, however it ends."""
+        """Set what happens to checkpoints when the job ends. By default the newest ones always stay."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise ConfigurationError(f"an ExternalizedCheckpointRetention is needed, not {retention_mode!r}")
         self._retention = retention_mode
@@ -238,14 +239,14 @@ class CheckpointConfig:
         return self._retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def is_fall_back_enabled(self) -> bool:
-        """Return whether a damaged checkpoint is passed over."""
+        """Return whether the job may fall back behind a damaged checkpoint."""
         return self._fall_back
 
     def enable_fall_back(self, enabled: bool = True) -> CheckpointConfig:
-        """Where the newest checkpoint turns out damaged, go on from the one retained before it.
+        """If the newest checkpoint is damaged, go on from the retained one before it.
 
-        Its records are processed again, and sinks that can take back what came after it. Off by default,
-        as somebody should hear of a damaged storage.
+        The records after that are processed again, and sinks take back their output if they can. This is off
+        by default, because damage in the storage should not go unnoticed.
         """
         self._fall_back = enabled
         return self
@@ -253,7 +254,7 @@ class CheckpointConfig:
     def _set(self, name: str, value: int, at_least: int) -> CheckpointConfig:
         if type(value) is not int or value < at_least:
             raise ConfigurationError(
-                f"checkpoints: {name} {value!r} must be a whole number from {at_least} on"
+                f"checkpoints: {name} must be a whole number, {at_least} or more, not {value!r}"
             )
         changes: dict[str, Any] = {name: value}
         self._settings = attrs.evolve(self._settings, **changes)
@@ -261,7 +262,7 @@ class CheckpointConfig:
 
 
 def deletes_checkpoints(retention: ExternalizedCheckpointRetention | None, status: JobStatus) -> bool:
-    """Return whether a job that has ended so leaves no checkpoint."""
+    """Return whether a job that ends with this status deletes its checkpoints."""
     if retention is None:
         return False
     if status is JobStatus.FAILED:

@@ -7,18 +7,18 @@ import attrs
 
 @attrs.frozen
 class CheckpointSettings:
-    """How often, how long, how many.
+    """The settings of one job's checkpoints.
 
     Attributes:
-        interval_ms: between two triggers; None takes no checkpoints.
-        timeout_ms: after which a checkpoint is aborted, from the alignment of its barrier; the epoch
-            before it may take as long as it likes. Flink's default, 10 minutes.
-        tolerable_failures: how many checkpoints in a row may fail before the job does.
+        interval_ms: the time between two triggers; with None there are no checkpoints.
+        timeout_ms: how long after the alignment of its barrier a checkpoint is aborted; the epoch before it
+            may take any time. The default is Flink's, 10 minutes.
+        tolerable_failures: how many checkpoints in a row may fail before the job fails.
         num_retained: how many completed checkpoints are kept.
-        min_pause_ms: from the completion of one checkpoint to the trigger of the next, at least.
-        max_concurrent: how many may be pending at once.
-        incremental: checkpoints after the first write what changed since the last completed one.
-        materialization_interval: each so many incremental checkpoints all state is written anew, in the
+        min_pause_ms: the least time from the completion of one checkpoint to the trigger of the next.
+        max_concurrent: how many may be pending at the same time.
+        incremental: whether checkpoints after the first write only what changed since the last completed one.
+        materialization_interval: after that many incremental checkpoints all state is written again in the
             background, so that a restore reads no more increments than that.
     """
 

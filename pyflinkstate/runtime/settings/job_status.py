@@ -1,4 +1,4 @@
-"""What a job is about, in Flink's words."""
+"""The status of a job, in Flink's terms."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import enum
 
 
 class JobStatus(enum.Enum):
-    """What a job is about (``pyflink.common.JobStatus``).
+    """The status of a job (``pyflink.common.JobStatus``).
 
-    A job here is never ``FAILING``, ``CANCELLING``, ``SUSPENDED`` or ``RECONCILING``: no master takes it over
-    from another, and what ends it is done when its status is asked for.
+    A job never reports ``FAILING``, ``CANCELLING``, ``SUSPENDED`` or ``RECONCILING``; these exist because
+    PyFlink has them.
     """
 
     CREATED = 0

@@ -1,6 +1,6 @@
 """Restart strategies: whether a failed job tries again, and when.
 
-A strategy is a value that the user chooses; each job makes a tracker of its own out of it (Flink:
+A strategy is a value that the user chooses; each job makes its own tracker from it (Flink:
 ``RestartBackoffTimeStrategy``). Defaults are Flink's.
 """
 
@@ -17,26 +17,29 @@ from pyflinkstate.errors import ConfigurationError
 
 
 class RestartTracker(ABC):
-    """What one job remembers of its failures."""
+    """Remembers the failures of one job."""
 
     @abstractmethod
     def notify_failure(self, now_ms: int) -> int | None:
-        """The job failed: return after how many milliseconds it restarts, or None if it shall not.
+        """Record a failure; return the milliseconds until the restart, or None if the job must not restart.
 
         ``now_ms`` is monotonic.
         """
 
     def notify_progress(self) -> None:
-        """A checkpoint is complete."""
+        """Record that a checkpoint is complete."""
         return
 
 
 class RestartStrategy(ABC):
-    """When a job restarts; made by :class:`RestartStrategies` (PyFlink: ``RestartStrategyConfiguration``)."""
+    """Decides when a job restarts; :class:`RestartStrategies` makes one.
+
+    PyFlink calls it ``RestartStrategyConfiguration``.
+    """
 
     @abstractmethod
     def tracker(self) -> RestartTracker:
-        """Return what one job shall remember its failures in."""
+        """Return a new tracker for one job."""
 
     @abstractmethod
     def get_description(self) -> str:
@@ -76,7 +79,7 @@ class FallbackRestart(RestartStrategy):
 def _check_not_negative(strategy: object, attribute: attrs.Attribute[int], value: int) -> None:
     if type(value) is not int or value < 0:
         raise ConfigurationError(
-            f"{type(strategy).__name__}: {attribute.name} {value!r}: a whole number, it must be 0 or more"
+            f"{type(strategy).__name__}: {attribute.name} must be a whole number, 0 or more, not {value!r}"
         )
 
 
@@ -87,10 +90,10 @@ def _at_least_0() -> int:
 
 @attrs.frozen
 class FixedDelayRestart(RestartStrategy):
-    """Up to ``attempts`` restarts, ``delay_ms`` apart.
+    """Allows up to ``attempts`` restarts, each after ``delay_ms``.
 
-    Unlike Flink's, a completed checkpoint gives all attempts back: a job that makes progress is not ended
-    by its third failure in a month.
+    Unlike in Flink, a completed checkpoint resets the count, so that the fourth failure in a month does not
+    end a job that makes progress.
     """
 
     attempts: int = _at_least_0()
@@ -128,7 +131,7 @@ class _FixedDelay(RestartTracker):
 
 @attrs.frozen
 class FailureRateRestart(RestartStrategy):
-    """Restart ``delay_ms`` after a failure, up to ``failure_rate`` times in ``interval_ms``."""
+    """Restarts ``delay_ms`` after a failure, up to ``failure_rate`` times in ``interval_ms``."""
 
     failure_rate: int = _at_least_0()
     interval_ms: int = _at_least_0()
@@ -172,16 +175,16 @@ class _FailureRate(RestartTracker):
 
 @attrs.frozen
 class ExponentialDelayRestart(RestartStrategy):
-    """Restart after a delay that grows with each failure, and is small again after a quiet time.
+    """Restarts after a delay that grows with each failure and is reset after a time without failures.
 
     Attributes:
         initial_backoff_ms: the first delay.
-        max_backoff_ms: no delay is longer.
-        backoff_multiplier: each delay is so many times the one before.
-        reset_threshold_ms: so long without failure, and the delay is the first one again.
-        jitter_factor: a delay is made longer or shorter by up to this part of it, so that jobs that failed
-            together do not come back together.
-        attempts: so many restarts without a quiet time; None is without end.
+        max_backoff_ms: the longest delay.
+        backoff_multiplier: the factor from one delay to the next.
+        reset_threshold_ms: the time without failures after which the delay is the first one again.
+        jitter_factor: the fraction by which a delay is randomly made longer or shorter, so that jobs that
+            failed together do not restart together.
+        attempts: how many restarts are allowed before the delay is reset; with None there is no limit.
     """
 
     initial_backoff_ms: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
@@ -196,12 +199,12 @@ class ExponentialDelayRestart(RestartStrategy):
     @attempts.validator
     def _check_attempts(self, _: object, value: int | None) -> None:
         if value is not None and (type(value) is not int or value < 0):
-            raise ValueError(f"attempts {value!r}: a number, 0 or more, or None")
+            raise ValueError(f"attempts must be a number, 0 or more, or None, not {value!r}")
         if self.max_backoff_ms < self.initial_backoff_ms:
-            raise ValueError(f"max_backoff {self.max_backoff_ms} is less than the initial one")
+            raise ValueError(f"max_backoff {self.max_backoff_ms} is less than the initial backoff")
 
     def tracker(self, rng: random.Random | None = None) -> RestartTracker:
-        """See :class:`RestartStrategy`; ``rng`` makes the jitter."""
+        """See :class:`RestartStrategy`; ``rng`` produces the jitter."""
         return _ExponentialDelay(self, rng or random.Random())
 
     def get_description(self) -> str:
@@ -248,7 +251,7 @@ class RestartStrategies:
 
     @staticmethod
     def no_restart() -> RestartStrategy:
-        """The job fails with the first failure. The default without checkpoints."""
+        """Let the job fail with the first failure. This is the default without checkpoints."""
         return NoRestart()
 
     @staticmethod
@@ -262,7 +265,7 @@ class RestartStrategies:
     ) -> RestartStrategy:
         """Restart up to ``restart_attempts`` times, ``delay_between_attempts`` milliseconds apart.
 
-        The default with checkpoints: 3 times, 1 second apart.
+        This is the default with checkpoints: 3 times, 1 second apart.
         """
         return FixedDelayRestart(restart_attempts, _milliseconds(delay_between_attempts))
 
@@ -284,9 +287,9 @@ class RestartStrategies:
         jitter_factor: float = 0.1,
         attempts: int | None = None,
     ) -> RestartStrategy:
-        """Restart after delays that grow, times in milliseconds; see :class:`ExponentialDelayRestart`.
+        """Restart after delays that grow, in milliseconds; see :class:`ExponentialDelayRestart`.
 
-        Defaults are those of Flink's ``restart-strategy.exponential-delay.*``.
+        The defaults are those of Flink's ``restart-strategy.exponential-delay.*``.
         """
         try:
             return ExponentialDelayRestart(

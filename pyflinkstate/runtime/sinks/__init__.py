@@ -1,4 +1,4 @@
-"""Where records go, and how that is final exactly once."""
+"""Sinks: where records go, and how output is committed exactly once."""
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
@@ -7,6 +7,7 @@ from pyflinkstate.runtime.sinks.sinks import (
     ForeachEpochSink,
     KeptRddSink,
     RddSink,
+    ReplacingSink,
     RunAwareSink,
     Sink,
     SinkWriter,
@@ -30,6 +31,7 @@ __all__ = [
     "PrintSink",
     "RddSink",
     "RecordText",
+    "ReplacingSink",
     "RollingPolicy",
     "RowFormatFileSink",
     "RunAwareSink",

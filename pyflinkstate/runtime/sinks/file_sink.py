@@ -1,4 +1,4 @@
-"""The file sink: output that is committed by epoch, and never seen by halves."""
+"""The file sink: its output is committed by epoch and is never partly visible."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open
 _log = logging.getLogger("pyflinkstate")
 
 MARKER = "_pyflinkstate.json"
-#: Records that are written at once.
+#: How many records are written at once.
 RECORDS_PER_WRITE = 4096
 
-#: Names, or a schema; None leaves it to the records.
+#: Names or a schema; with None the records decide.
 Columns: TypeAlias = ArrowObject
 
 
@@ -43,17 +43,17 @@ class _Encoder(Protocol):
 
     @property
     def columns(self) -> Columns:
-        """What the columns are, as far as is known."""
+        """The columns, as far as they are known."""
 
     def write(self, records: list[Record]) -> None:
         """Append records."""
 
     def close(self) -> None:
-        """Write what belongs at the end; the stream itself is closed by others."""
+        """Write the end of the file; the caller closes the stream."""
 
 
 class _LineEncoder:
-    """One line for each record."""
+    """Writes each record as one line."""
 
     def __init__(self, stream: ArrowObject, columns: Columns, encode: Callable[[Record], str]) -> None:
         self._stream = stream
@@ -72,7 +72,7 @@ def _encode_json(record: Record) -> str:
 
 
 class _CsvEncoder:
-    """CSV as in RFC 4180, with a header line where the columns are known."""
+    """Writes CSV as in RFC 4180, with a header line if the columns are known."""
 
     def __init__(self, stream: ArrowObject, columns: Columns) -> None:
         self._stream = stream
@@ -93,7 +93,7 @@ class _CsvEncoder:
 
 
 class _ParquetEncoder:
-    """Parquet; without a schema the first records of a file say what its columns are."""
+    """Writes Parquet; without a schema the first records of a file determine its columns."""
 
     def __init__(self, stream: ArrowObject, columns: Columns) -> None:
         self._stream = stream
@@ -110,12 +110,12 @@ class _ParquetEncoder:
         self._writer.write_table(table)
 
     def table(self, records: list[Record]) -> pa.Table:
-        """Return the records as columns; raises ``ValueError`` where a value would be cut down."""
+        """Return the records as columns; raise ``ValueError`` if a value would lose precision."""
         names = self._names
         if names is None and isinstance(records[0], dict):
             names = list(records[0])
         if not names:
-            raise ValueError("records of Parquet are dicts with fields, or the sink is given columns")
+            raise ValueError("records for Parquet must be dicts with fields, or the sink needs columns")
         rows = [_fields(record, names) for record in records]
         columns = [list(column) for column in zip(*rows, strict=True)]
         if self._schema is None:
@@ -129,7 +129,7 @@ class _ParquetEncoder:
 
 
 def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
-    """Return ``values`` as an array of ``wanted``; pyarrow itself would cut some down without a word."""
+    """Return ``values`` as an array of ``wanted``; pyarrow itself would silently truncate some of them."""
     found = pa.array(values)
     if found.type == wanted:
         return found
@@ -137,11 +137,11 @@ def _lossless(values: list[Record], wanted: pa.DataType) -> pa.Array:
         raise ValueError(f"values of {found.type} do not fit a column of {wanted}")
     if pa.types.is_nested(wanted):
         return pa.array(values, wanted)
-    return found.cast(wanted)  # raises where a value does not fit
+    return found.cast(wanted)  # raises if a value does not fit
 
 
 def _holds(wanted: pa.DataType, found: pa.DataType, nested: bool = False) -> bool:
-    """Return whether values of one type may be tried as another; inside of others nothing may be lost."""
+    """Return whether a cast of one type to another may be tried; in nested values it must lose nothing."""
     types = pa.types
     if types.is_null(found) or found == wanted:
         return True
@@ -169,13 +169,13 @@ def _holds(wanted: pa.DataType, found: pa.DataType, nested: bool = False) -> boo
 
 
 def _fields(record: Record, columns: Columns) -> list[Record]:
-    """Return a record's fields in the order of ``columns``; raises ``ValueError`` if it has others."""
+    """Return a record's fields in the order of ``columns``; raise ``ValueError`` if it has other fields."""
     if isinstance(record, dict):
         if columns is None or record.keys() != set(columns):
-            raise ValueError(f"its fields are {list(record)}, and the columns {columns}")
+            raise ValueError(f"its fields are {list(record)}, and the columns are {columns}")
         return [record[name] for name in columns]
     if not isinstance(record, (tuple, list)):
-        raise TypeError("records are dicts, tuples or lists here")
+        raise TypeError("records must be dicts, tuples or lists")
     if columns is not None and len(record) != len(columns):
         raise ValueError(f"it has {len(record)} fields, and there are {len(columns)} columns")
     return list(record)
@@ -203,7 +203,7 @@ class FileWriter:
     file_system: fs.FileSystem | None = None
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`; yields the file's name, or nothing for no records."""
+        """See :class:`SinkWriter`; yields the name of the file, or nothing if there are no records."""
         batch = list(islice(records, RECORDS_PER_WRITE))
         if not batch:
             return
@@ -217,7 +217,7 @@ class FileWriter:
             with sink_errors(f"write {path}"):
                 encoder = make_encoder(file.open(), self.columns)
             cleared.callback(_abandon, encoder)
-            # What goes wrong in getting the next records is not the sink's fault, so only writes are guarded.
+            # An error in getting the next records is not the sink's fault, so only writes are guarded.
             while batch:
                 with sink_errors(f"write {path}", partial(self._bad_record, encoder, batch)):
                     encoder.write(batch)
@@ -229,7 +229,7 @@ class FileWriter:
         yield name
 
     def _bad_record(self, encoder: _Encoder, batch: list[Record]) -> Record:
-        """Return the first record that cannot be written; the whole batch if each of them could."""
+        """Return the first record that cannot be written, or the whole batch if each record alone could."""
         for record in batch:
             try:
                 if isinstance(encoder, _ParquetEncoder):
@@ -242,7 +242,7 @@ class FileWriter:
 
 
 def _abandon(encoder: _Encoder) -> None:
-    """Close what would otherwise try to write when it is collected."""
+    """Close the encoder, which would otherwise try to write when it is garbage-collected."""
     with suppress(OSError, pa.ArrowException):
         encoder.close()
 
@@ -251,30 +251,32 @@ def _check_columns(format: str, columns: Columns) -> None:
     if columns is None:
         return
     if isinstance(columns, pa.Schema) and format != "parquet":
-        raise SinkError(f"file sink: a schema is for Parquet; {format} takes names of columns")
+        raise SinkError(f"file sink: only Parquet takes a schema; {format} takes names of columns")
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     if len(set(names)) < len(names):
-        raise SinkError(f"file sink: a column stands twice in {names}")
+        raise SinkError(f"file sink: a column occurs twice in {names}")
 
 
 class FileSink:
-    """Files below a directory, ``epoch=<n>/part-*``, each epoch visible at once or not at all.
+    """Writes files below a directory, ``epoch=<n>/part-*``; each epoch becomes visible at once or not at all.
 
-    Spark reads the directory as a table partitioned by ``epoch``; ``_runs`` is skipped by it, as all names
-    with an underscore are. What is there, and who may change it, is in ``run_area``. A job that goes back to
-    an older checkpoint finds the output as that checkpoint covers it; what came later is moved aside.
+    Spark reads the directory as a table partitioned by ``epoch``; it skips ``_runs``, like all names that
+    begin with an underscore. ``run_area`` says what is in there and who may change it. When a job goes back
+    to an older checkpoint, later output is moved aside, so that the directory matches the checkpoint.
 
-    A directory belongs to one sink of one job. Two sinks of a job on one directory are refused when the job
-    is built. Of two jobs the second is refused; while nothing is visible yet it is the first that fails.
+    A directory belongs to one sink of one job. Two sinks of a job with the same directory are refused when
+    the job is built. If two jobs use it, the second is refused; as long as nothing is visible, the first
+    fails.
 
     Args:
-        directory: a path or URI that every executor reaches.
+        directory: a path or URI that driver and executors can reach.
         format: ``"json"`` (one JSON value on each line), ``"csv"``, ``"parquet"``, or ``"text"`` (``str`` of
-            each record; a line end in it stands as it is). Records of CSV and Parquet are dicts, tuples or
-            lists.
-        columns: of CSV their names, of Parquet names or a ``pyarrow.Schema``. Without, the first record of a
-            file says them, if it is a dict; name them where files are to agree.
-        file_system: where ``directory`` is a path on it, and not a URI. It must be able to rename folders.
+            each record; a line end in it is written as it is). Records for CSV and Parquet are dicts, tuples
+            or lists.
+        columns: for CSV their names, for Parquet names or a ``pyarrow.Schema``. By default the first record
+            of each file determines them, if it is a dict; set them if all files must have the same.
+        file_system: the file system of ``directory``, if that is not a URI. It must be able to rename
+            folders.
     """
 
     #: What :meth:`for_row_format` returns.
@@ -288,7 +290,7 @@ class FileSink:
         file_system: fs.FileSystem | None = None,
     ) -> None:
         if format not in _ENCODERS:
-            raise SinkError(f"file sink: no format {format!r}; choose one of {', '.join(_ENCODERS)}")
+            raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
         self._format = format
         self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
@@ -307,21 +309,21 @@ class FileSink:
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> _RowFormatBuilder:
-        """Begin to make a sink for lines of text, with PyFlink's folders and names.
+        """Return a builder for a sink of text lines, with PyFlink's folders and names.
 
         Args:
-            base_path: a path or URI that driver and executors reach; several jobs may write below it.
-            encoder: ``Encoder.simple_string_encoder()``: a record's line is what ``print()`` shows.
+            base_path: a path or URI that driver and executors can reach; several jobs may write below it.
+            encoder: ``Encoder.simple_string_encoder()``, which writes each record as ``print()`` shows it.
         """
         return _RowFormatBuilder(base_path, encoder)
 
     @property
     def owned_folder(self) -> str:
-        """The folder that no other sink may write to, the same however its path was written."""
+        """The canonical name of the folder to which no other sink may write."""
         return real_folder(self.directory, self._fs, self._root)
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Begin where nobody knows the job's runs: a further one, behind what the directory has noted.
+        """Open the sink if the job's runs are not known: begin a new run after the recorded ones.
 
         Raises:
             SinkError: see :meth:`open_run`.
@@ -331,20 +333,20 @@ class FileSink:
         self.open_run(job_id, history, restored_epoch)
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """Take the directory for a run of a job, and bring what is visible to its history.
+        """Take the directory for a run of a job, and make the visible output match its history.
 
-        Epochs that do not belong to it are moved aside; those that it needs and that were moved aside, or
-        were prepared, are made visible.
+        Epochs that do not belong to the history are moved aside. Epochs that it needs and that were moved
+        aside or prepared are made visible.
 
         Raises:
             JobSupersededError: a newer run of the job has it.
             SinkError: the directory holds the output of another job, or output that the restored checkpoint
-                covers was moved aside, and is there no more.
+                covers was moved aside and no longer exists.
         """
         restored = restored_epoch or 0
         with sink_errors(f"use {self.directory}"):
             make_folder(self._fs, self._root)
-            self._area.sync(self._root.rpartition("/")[0])  # an earlier try may not have come so far
+            self._area.sync(self._root.rpartition("/")[0])  # an earlier try may have failed before this
             self._check_owner(job_id, restored_epoch)
             self._area.claim(job_id, history.runs[-1][0])
         with self._area.guarded(f"use {self.directory}"):
@@ -362,7 +364,7 @@ class FileSink:
         owner = self._owner()
         if self._visible() and (owner != job_id or restored_epoch is None):
             raise SinkError(
-                f"file sink: {self.directory} holds output of another run (job {owner}): give an "
+                f"file sink: {self.directory} holds output of another run (job {owner}): choose an "
                 f"empty directory, or restore that run's checkpoint",
                 directory=self.directory,
             )
@@ -374,7 +376,7 @@ class FileSink:
         self._area.write_file(f"{self._root}/{MARKER}", json.dumps({"job_id": job_id}).encode())
 
     def _retract(self, change: Change) -> None:
-        """Move aside what is not in the new history, and make visible what is prepared and in it."""
+        """Move aside epochs that are not in the new history, and publish prepared ones that are."""
         for epoch in self._visible():
             if not change.stays(epoch):
                 self._put_aside(f"{self._root}/epoch={epoch}", maker_of(change.before, epoch), epoch)
@@ -409,7 +411,7 @@ class FileSink:
         return FileWriter(folder, self._format, self._columns, self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """Set the epoch aside: just the files of those task attempts that Spark counted."""
+        """Prepare the epoch: keep only the files of the task attempts that Spark accepted."""
         pending = self._area.path("pending", f"epoch={epoch}")
         with self._area.guarded(f"prepare epoch {epoch}"):
             if results:
@@ -421,7 +423,7 @@ class FileSink:
                 self._fs.delete_dir(pending)
 
     def commit(self, epoch: int) -> None:
-        """See :class:`Sink`. A commit that was interrupted is carried on by the next."""
+        """See :class:`Sink`. The next commit completes one that was interrupted."""
         with self._area.guarded(f"commit epoch {epoch}"):
             for number, name in self._area.epochs("prepared"):
                 if number <= epoch:
@@ -429,7 +431,7 @@ class FileSink:
             self._area.sync(self._root, self._area.path("prepared"))
 
     def rewind(self, epoch: int) -> None:
-        """Throw away what was prepared after an epoch, and move aside what was even committed."""
+        """Delete what was prepared after an epoch, and move aside what was already committed."""
         with self._area.guarded(f"rewind to epoch {epoch}"):
             for number, name in self._area.epochs("prepared"):
                 if number > epoch:
@@ -448,7 +450,7 @@ class FileSink:
             self._area.note(history.continued(epoch, self._area.owner.run))
 
     def _owner(self) -> str | None:
-        """Return the job that the directory belongs to, by its mark."""
+        """Return the job that owns the directory, according to its marker file."""
         if not self._area.exists(f"{self._root}/{MARKER}"):
             return None
         with self._fs.open_input_stream(f"{self._root}/{MARKER}") as stream:
@@ -456,7 +458,7 @@ class FileSink:
         try:
             return str(json.loads(data)["job_id"])
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("file sink: %s/%s is damaged, and passed over: %s", self._root, MARKER, error)
+            _log.warning("file sink: %s/%s is damaged and is ignored: %s", self._root, MARKER, error)
             found = self._area.found()
             return None if found is None else found.job_id
 

@@ -1,7 +1,8 @@
-"""What a record looks like in print, and in files of text: as in PyFlink.
+"""The text of a record for ``print()`` and for text files, as in PyFlink.
 
-A record without a declared type is shown by Python, ``('a', True)``. One of a ``ROW`` is shown as a change,
-``+I[a, ...]``, its fields by Python. Every other declared type is shown by Java: ``(a,true,1.0E10)``.
+A record without a declared type is printed as in Python, ``('a', True)``. A ``ROW`` is printed as a change,
+``+I[a, ...]``, with its fields as in Python. Every other declared type is printed as in Java:
+``(a,true,1.0E10)``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.wire import shorten
 
-#: Makes the text of a value.
+#: Returns the text of a value.
 _Show = Callable[[Record], str]
 
 
 @attrs.frozen
 class RecordText:
-    """Makes the text of the records of a stream.
+    """Returns the text of records of a stream.
 
     Args:
-        operator: whose results they are.
-        type_info: of the stream.
+        operator: the operator whose results they are.
+        type_info: the type of the stream.
     """
 
     operator: str
@@ -64,8 +65,8 @@ class PrintSink(DriverSink):
     """Prints texts in the driver as Flink's print sink does.
 
     Args:
-        identifier: leads each line, if there is one.
-        parallelism: of the sink; from 2 on lines say from which subtask they come, counted from 1.
+        identifier: put before each line, if there is one.
+        parallelism: the parallelism of the sink; from 2 on, each line shows its subtask, counted from 1.
     """
 
     def __init__(self, identifier: str | None, parallelism: int) -> None:

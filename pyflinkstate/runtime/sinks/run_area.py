@@ -1,23 +1,24 @@
-"""The part of an output directory that belongs to one run: what is not seen yet, and what is seen no more.
+"""The part of an output directory that belongs to one run: output that is not yet, or no longer, visible.
 
 ::
 
     <parent>/_runs/<job id>.<run>/
-        run.json              whose epochs are visible: the job and its history of runs, and what lies aside
+        run.json              the job and the history of runs whose epochs are visible, and what is aside
         pending/epoch=<n>/    what tasks write
         prepared/...          what the next checkpoint makes visible
-        aside/<run>/...       output of epochs that a restored job went back behind, by the run that made them
-        dropped/...           on the way to being deleted
+        aside/<run>/...       output that a restored job went back behind, by the run that made it
+        dropped/...           about to be deleted
 
-There is one such folder. **A new run takes it over by renaming it to its own name.** From that moment on
-the path of the older run is no more, and whatever an older driver could still do to the output is a rename
-into that path or out of it. It fails, even if the driver was frozen in the middle and goes on much later. For
-the same reason nothing makes that folder anew on its way: tasks write into folders that are there, or fail.
+There is only one such folder. **A new run takes it over by renaming it to its own name.** From then on the
+path of the older run does not exist, and everything that an older driver could still do to the output is a
+rename into that path or out of it. Such a rename fails, even if the driver was frozen in the middle and
+resumes much later. For the same reason nothing creates that folder implicitly: tasks write into existing
+folders, or fail.
 
-Visible epochs always belong to the history in ``run.json``. A restored run brings the output to its own
-history in three steps, each of which may be cut short and be done again: what does not belong is moved aside
-(the old history still holds), ``run.json`` is replaced, what belongs and lies aside is brought back (the new
-one holds).
+Visible epochs always belong to the history in ``run.json``. A restored run makes the output match its
+own history in three steps, each of which can be interrupted and repeated: epochs that do not belong are moved
+aside (the old history is still valid), ``run.json`` is replaced, and epochs that belong but are aside are
+brought back (the new history is valid).
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ _log = logging.getLogger("pyflinkstate")
 
 RUNS_FOLDER = "_runs"
 NOTE = "run.json"
-#: The run of epochs whose run nobody noted: an older version made them.
+#: Stands for the unknown run of epochs that an older version made.
 UNNAMED = "000000-00000000"
-#: So often a folder is tried to be had while others take it away.
+#: How often to try to take the folder while others take it as well.
 CLAIM_ATTEMPTS = 20
 _EPOCH = re.compile(r"epoch=(\d+)(?:-[0-9a-f]+)?")
 
 
 def epoch_of(name: str) -> int | None:
-    """Return the epoch that a file or folder is of, by its name; None if it is of none."""
+    """Return the epoch in the name of a file or folder, or None if there is none."""
     match = _EPOCH.fullmatch(name)
     return None if match is None else int(match[1])
 
@@ -67,29 +68,29 @@ def maker_of(history: RunHistory, epoch: int) -> str:
 
 @attrs.frozen
 class Change:
-    """From what is visible to what shall be: two histories, of which the second counts up to an epoch."""
+    """The change from the visible history to a new one, which is valid up to an epoch."""
 
     before: RunHistory
     after: RunHistory
     restored: int
 
     def stays(self, epoch: int) -> bool:
-        """Return whether an epoch is the same in both."""
+        """Return whether an epoch is the same in both histories."""
         return self.is_wanted(maker_of(self.before, epoch), epoch)
 
     def is_wanted(self, run: str, epoch: int) -> bool:
-        """Return whether ``run``'s output of an epoch shall be visible."""
+        """Return whether ``run``'s output of an epoch belongs to the new history."""
         return epoch <= self.restored and maker_of(self.after, epoch) == run
 
 
 @attrs.frozen
 class Note:
-    """What ``run.json`` says.
+    """The content of ``run.json``.
 
     Attributes:
-        job_id: of the job that the output belongs to.
-        history: of the visible epochs.
-        aside: what lay aside when it was written, as ``<run>/<name>``.
+        job_id: the id of the job that owns the output.
+        history: the history of the visible epochs.
+        aside: what was aside when the file was written, as ``<run>/<name>``.
     """
 
     job_id: str
@@ -103,7 +104,7 @@ class Note:
 
     @staticmethod
     def decode(data: bytes) -> Note:
-        """Read it; raises ``ValueError``, ``KeyError`` or ``TypeError`` where it is damaged."""
+        """Read it from JSON; raise ``ValueError``, ``KeyError`` or ``TypeError`` if it is damaged."""
         said = json.loads(data)
         runs = tuple((str(run), int(began)) for run, began in said["runs"])
         return Note(str(said["job_id"]), RunHistory(runs), tuple(map(str, said["aside"])))
@@ -111,7 +112,7 @@ class Note:
 
 @attrs.frozen
 class Owner:
-    """Who has the folder, which is named so."""
+    """The owner of the folder, after whom it is named."""
 
     job_id: str
     run: str
@@ -123,7 +124,7 @@ class Owner:
 
     @staticmethod
     def of(folder: str) -> Owner | None:
-        """Return whose folder it is; None where it is nobody's."""
+        """Return the owner of a folder, or None if it has none."""
         job_id, _, run = folder.rpartition(".")
         return Owner(job_id, run) if is_run_id(run) else None
 
@@ -136,9 +137,9 @@ class RunArea:
     """The folder of a run below ``parent``; see the top of the file.
 
     Args:
-        file_system: where it is.
-        parent: the path of the folder above ``_runs``, which has to be there.
-        folders: those that the sink needs inside, each with the path where an older version had it.
+        file_system: the file system.
+        parent: the path of the folder above ``_runs``, which must exist.
+        folders: the folders that the sink needs inside, each with the path that it had in an older version.
     """
 
     def __init__(self, file_system: fs.FileSystem, parent: str, folders: dict[str, str]) -> None:
@@ -148,23 +149,23 @@ class RunArea:
         self._folders = folders
         self._owner: Owner | None = None
 
-    # --- whose it is -------------------------------------------------------------------------------
+    # --- ownership -------------------------------------------------------------------------------
 
     @property
     def owner(self) -> Owner:
-        """The run that this sink is of."""
+        """The run to which this sink belongs."""
         if self._owner is None:
-            raise SinkError(f"file sink: {self._parent}: it is not open: only a job can write to it")
+            raise SinkError(f"file sink: {self._parent}: the sink is not open; only a job can open it")
         return self._owner
 
     def found(self) -> Owner | None:
-        """Return who has the folder now."""
+        """Return the present owner of the folder."""
         infos = self._fs.get_file_info(fs.FileSelector(self._runs, allow_not_found=True))
         owners = filter(None, (Owner.of(info.base_name) for info in infos))
         return max(owners, key=lambda owner: owner.run, default=None)
 
     def claim(self, job_id: str, run: str) -> None:
-        """Take the folder for a run, from whoever had it.
+        """Take the folder for a run from its owner.
 
         Raises:
             JobSupersededError: a newer run of the job has it.
@@ -179,10 +180,10 @@ class RunArea:
             if found is not None and found.is_newer_than(wanted):
                 raise self._superseded(found)
             self._found_it(wanted) if found is None else self._take_over(found, wanted)
-        raise SinkError(f"file sink: {self._runs}: others take it again and again: stop them")
+        raise SinkError(f"file sink: {self._runs}: other programs take it again and again: stop them")
 
     def _found_it(self, owner: Owner) -> None:
-        """Make the folder, unless somebody else is first: of two renames to one name the second fails."""
+        """Create the folder unless another program is first: of two renames to one name the second fails."""
         unfinished = f"{self._runs}.{uuid.uuid4().hex}"
         self._fs.create_dir(f"{unfinished}/{owner.folder}", recursive=True)
         self.sync(unfinished)
@@ -213,11 +214,11 @@ class RunArea:
                 self.drop(legacy)
 
     def check(self) -> None:
-        """Check that the folder is still this run's.
+        """Check that the folder still belongs to this run.
 
         Raises:
             JobSupersededError: a newer run of the job has it.
-            SinkError: another job has it, or it is gone.
+            SinkError: another job has it, or it no longer exists.
         """
         if not self.exists(self.path()):
             raise self._superseded(self.found())
@@ -225,20 +226,20 @@ class RunArea:
     def _superseded(self, found: Owner | None) -> SinkError | JobSupersededError:
         own = self.owner
         if found is None:
-            return SinkError(f"file sink: {self.path()} is gone: somebody has deleted it", run=own.run)
+            return SinkError(f"file sink: {self.path()} is gone: it was deleted", run=own.run)
         is_same_job = found.job_id == own.job_id
         who = f"the newer run {found.run}" if is_same_job else f"job {found.job_id}"
         error = JobSupersededError if is_same_job else SinkError
         return error(
             f"file sink: {self._parent} belongs to {who} now, so run {own.run} of job {own.job_id} publishes "
-            f"nothing there any more, and ends. Let one program at a time write there",
+            f"nothing there any more, and ends. Let only one program at a time write there",
             run=own.run,
             owner=found.folder,
         )
 
     @contextmanager
     def guarded(self, what: str) -> Iterator[None]:
-        """Do something only while the folder is this run's, and say so where it is not."""
+        """Run a block; if it fails because the folder no longer belongs to this run, say so in the error."""
         with sink_errors(what):
             self.check()
             try:
@@ -247,28 +248,28 @@ class RunArea:
                 self.check()
                 raise
 
-    # --- what is in it -------------------------------------------------------------------------------
+    # --- contents -------------------------------------------------------------------------------
 
     def path(self, *names: str) -> str:
         """Return the path of something in the folder."""
         return "/".join([self._runs, self.owner.folder, *names])
 
     def below_parent(self, *names: str) -> str:
-        """Return the path as from ``parent`` on, for a URI."""
+        """Return the path relative to ``parent``, for a URI."""
         return "/".join([RUNS_FOLDER, self.owner.folder, *names])
 
     def exists(self, path: str) -> bool:
-        """Return whether there is something at a path."""
+        """Return whether a path exists."""
         return bool(self._fs.get_file_info(path).type != fs.FileType.NotFound)
 
     def make(self, *names: str) -> str:
-        """Make a folder in it, if it is not there; what is above it has to be there."""
+        """Create a folder in it if there is none; the folder above must exist."""
         path = self.path(*names)
         self._fs.create_dir(path, recursive=False)
         return path
 
     def names_in(self, path: str) -> list[str]:
-        """Return the names in a folder; none where it is not there."""
+        """Return the names in a folder, or none if it does not exist."""
         infos = self._fs.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(info.base_name for info in infos)
 
@@ -279,7 +280,7 @@ class RunArea:
         return sorted((epoch, name) for epoch, name in found if epoch is not None)
 
     def drop(self, path: str) -> None:
-        """Take a file or folder out of sight at once; :meth:`sweep` deletes it, perhaps in several tries."""
+        """Remove a file or folder from view at once; :meth:`sweep` deletes it later."""
         self.make("dropped")
         self._fs.move(path, self.path("dropped", uuid.uuid4().hex))
 
@@ -289,7 +290,7 @@ class RunArea:
             self._fs.delete_dir(self.path("dropped"))
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Write a file anywhere, whole or not at all."""
+        """Write a file anywhere, completely or not at all."""
         unfinished = self.path(uuid.uuid4().hex)
         with self._fs.open_output_stream(unfinished) as stream:
             stream.write(data)
@@ -298,19 +299,19 @@ class RunArea:
         self.sync(path.rpartition("/")[0])
 
     def sync(self, *folders: str) -> None:
-        """Make durable what was renamed in these folders."""
+        """Make renames in these folders durable."""
         for folder in folders:
             flush_folder(self._fs, folder)
 
     # --- the history -----------------------------------------------------------------------------------
 
     def note(self, history: RunHistory) -> None:
-        """From now on all visible epochs are of ``history``."""
+        """Write down that all visible epochs belong to ``history`` from now on."""
         aside = [f"{run}/{name}" for run in self.runs_aside() for _, name in self.epochs("aside", run)]
         self.write_file(self.path(NOTE), Note(self.owner.job_id, history, tuple(aside)).encode())
 
     def noted(self) -> Note | None:
-        """Return what ``run.json`` says; None where there is none, or none that can be read."""
+        """Return the content of ``run.json``, or None if it does not exist or cannot be read."""
         if not self.exists(self.path(NOTE)):
             return None
         with self._fs.open_input_stream(self.path(NOTE)) as stream:
@@ -322,7 +323,7 @@ class RunArea:
             return None
 
     def next_history(self, job_id: str, restored: int) -> RunHistory:
-        """Return the history of a further run behind an epoch, going by what is noted here alone."""
+        """Return the history of a new run after an epoch, based only on ``run.json``."""
         self._owner = found = self.found()
         noted = None if found is None else self.noted()
         known = noted.history if noted is not None and noted.job_id == job_id else RunHistory()
@@ -330,12 +331,13 @@ class RunArea:
         return known.continued(restored, run_id_after(runs, uuid.uuid4().hex[:8]))
 
     def change_to(self, history: RunHistory, restored: int) -> Change:
-        """Return what is to be done so that the output is that of ``history`` up to an epoch.
+        """Return the change that makes the output that of ``history`` up to an epoch.
 
-        Where nobody noted whose the visible epochs are, those up to ``restored`` are taken for the history's.
+        If it is not recorded which run made the visible epochs, those up to ``restored`` count as the
+        history's.
 
         Raises:
-            SinkError: output that the history needs was moved aside, and is not there any more.
+            SinkError: output that the history needs was moved aside and no longer exists.
         """
         noted = self.noted()
         if noted is None or noted.job_id != self.owner.job_id:
@@ -352,21 +354,21 @@ class RunArea:
             path = self.path("aside", run, name)
             if is_needed and not self.exists(path):
                 raise SinkError(
-                    f"file sink: the checkpoint covers epoch {epoch} as run {run} made it. Its output was "
-                    f"moved to {path}, and somebody has deleted it there: put it back, restore another "
-                    f"checkpoint, or give an empty directory",
+                    f"file sink: the checkpoint covers epoch {epoch} of run {run}. Its output was "
+                    f"moved to {path} and has been deleted there: put it back, restore another "
+                    f"checkpoint, or choose an empty directory",
                     file=path,
                 )
 
     def runs_aside(self) -> list[str]:
-        """Return the runs of which something lies aside."""
+        """Return the runs whose output is aside."""
         return [name for name in self.names_in(self.path("aside")) if is_run_id(name)]
 
     def free_name_aside(self, run: str, name: str) -> str:
-        """Return the path that something of a run gets when it is moved aside.
+        """Return the path for output of a run that is moved aside.
 
-        A run that went back within itself may have made an epoch twice; the second gets another name, which
-        nobody brings back.
+        A run that restarted may have made an epoch twice; the second output gets another name and is never
+        brought back.
         """
         self.make("aside", run)
         self.sync(self.path("aside"))
@@ -374,7 +376,7 @@ class RunArea:
         return path if not self.exists(path) else f"{path}.{uuid.uuid4().hex}"
 
     def bring_back(self, change: Change, take: Callable[[str, str], None]) -> None:
-        """Call ``take(run, name)`` for all that lies aside and shall be visible."""
+        """Call ``take(run, name)`` for all output that is aside and should be visible."""
         for run in self.runs_aside():
             for epoch, name in self.epochs("aside", run):
                 if change.is_wanted(run, epoch):

@@ -1,4 +1,4 @@
-"""What goes wrong in a file sink: its own error, or that of the record that cannot be written."""
+"""The errors of a file sink: its own, or that of a record that cannot be written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
 from pyflinkstate.runtime.wire import shorten
 
-#: What encoding a record may raise.
+#: The errors that encoding a record may raise.
 ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 @contextmanager
 def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Iterator[None]:
-    """Turn what goes wrong into the sink's error, or, where records are encoded, into the record's."""
+    """Turn an error into the sink's error or, while records are encoded, into an error of the record."""
     try:
         yield
     except PyFlinkStateError:

@@ -1,4 +1,4 @@
-"""Files and folders of the file sinks: a file that a task writes, and which folder a path really means."""
+"""Files and folders of the file sinks: a file that a task writes, and the real folder behind a path."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pyflinkstate.runtime.storage import flush_file
 
 
 class OutputFile:
-    """A file that a task writes into a folder that is there.
+    """A file that a task writes into an existing folder.
 
     Args:
-        file_system: where it is.
-        path: of the file, which nobody else has.
+        file_system: the file system.
+        path: the path of the file, which nobody else uses.
     """
 
     def __init__(self, file_system: fs.FileSystem, path: str) -> None:
@@ -28,17 +28,17 @@ class OutputFile:
         self._stream: ArrowObject = None
 
     def open(self) -> ArrowObject:
-        """Make the file and return what is written to."""
+        """Create the file and return the stream to write to."""
         self._stream = self._fs.open_output_stream(self._path)
         return self._stream
 
     def close(self) -> None:
-        """Finish it; on a local file system it is durable then."""
+        """Finish the file, which makes it durable on a local file system."""
         self._stream.close()
         flush_file(self._fs, self._path)
 
     def abandon(self) -> None:
-        """Delete it: it will not be finished, and another attempt may need the room."""
+        """Delete the file, which will not be finished; another attempt may need the space."""
         if self._stream is None:
             return
         with suppress(OSError, pa.ArrowException):
@@ -48,9 +48,9 @@ class OutputFile:
 
 
 def real_folder(uri: str, file_system: fs.FileSystem, path: str) -> str:
-    """Return the one name of a folder, however its path was written.
+    """Return the canonical name of a folder.
 
-    Local paths are without links and ``..``; URIs of other file systems name the host in small letters.
+    Local paths have no links and no ``..``; URIs of other file systems have the host in lower case.
     """
     if isinstance(file_system, fs.LocalFileSystem):
         return os.path.realpath(path)

@@ -1,10 +1,10 @@
-"""Sinks: where records go, and when they count.
+"""Sinks: where records go, and when their output is final.
 
-A sink has two halves. Its *writer* runs in Spark tasks and hands results to the driver. The sink itself
-lives in the driver and sees epochs: one is *prepared* when its Spark job has ended, and *committed* when
-a checkpoint that covers it is complete (Flink: two-phase commit). After a failure the job goes back to a
-checkpoint and the sink *rewinds* with it, so a replayed epoch takes the place of its first run, and no
-reader sees half of one.
+A sink has two halves. Its *writer* runs in Spark tasks and passes results to the driver. The sink itself
+lives in the driver and handles epochs: an epoch is *prepared* when its Spark job has ended, and *committed*
+when a checkpoint that covers it is complete (Flink: two-phase commit). After a failure the job goes back to a
+checkpoint and the sink *rewinds* with it, so that a replayed epoch replaces its first run and no reader sees
+half of an epoch.
 """
 
 from __future__ import annotations
@@ -24,52 +24,67 @@ class SinkWriter(Protocol):
     """The half of a sink that runs in tasks; it is pickled."""
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
-        """Take one partition's records and yield what the sink's ``prepare`` shall get."""
+        """Write one partition's records and yield the results for the sink's ``prepare``."""
 
 
 class Sink(Protocol):
     """The half of a sink that runs in the driver."""
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Begin: nothing was restored (None), or epochs up to ``restored_epoch`` are final."""
+        """Open the sink. Epochs up to ``restored_epoch`` are final; None means that nothing was restored.
+
+        Some of these epochs may be prepared and not yet committed, if the last run was killed in between.
+        """
 
     def writer(self, epoch: int) -> SinkWriter:
         """Return the writer for an epoch's tasks."""
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """The epoch's job has ended; ``results`` is what its writers yielded, one run of each."""
+        """Prepare an epoch whose job has ended; ``results`` come from one successful run of each writer.
+
+        The epoch's checkpoint completes after this call. Whatever ``commit`` needs must be durable when this
+        method returns, so that the next run can commit the epoch if this driver is killed.
+        """
 
     def commit(self, epoch: int) -> None:
-        """Epochs up to ``epoch`` are final."""
+        """Commit all prepared epochs up to ``epoch``."""
 
     def rewind(self, epoch: int) -> None:
-        """Epochs after ``epoch`` will be run again."""
+        """Take back epochs after ``epoch``, which will be run again."""
 
 
 @runtime_checkable
 class RunAwareSink(Sink, Protocol):
-    """A sink that knows which run made which epoch, so that it can go back to any of them."""
+    """A sink that knows which run made each epoch, so that it can go back to any run."""
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """Begin, in the place of ``open``.
+        """Open the sink, in place of ``open``.
 
         Args:
-            job_id: of the job.
-            history: which run made which epoch; its last run is the one that begins.
-            restored_epoch: epochs up to it, as ``history`` has them, are final; None: nothing was restored.
+            job_id: the id of the job.
+            history: the runs that made the epochs; its last run is the one that begins now.
+            restored_epoch: epochs of ``history`` up to this one are final; None if nothing was restored.
         """
 
 
 def open_sink(sink: Sink, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-    """Begin to use a sink in the run that ``history`` ends with."""
+    """Open a sink for the last run of ``history``."""
     if isinstance(sink, RunAwareSink):
         sink.open_run(job_id, history, restored_epoch)
     else:
         sink.open(job_id, restored_epoch)
 
 
+class ReplacingSink:
+    """A sink that writes an epoch in ``prepare``, and replaces what stands there under the epoch's number.
+
+    An epoch that is run again must then have the same records as before, also after the driver was killed.
+    So a job with such a sink writes down how it cuts its epochs before it runs them.
+    """
+
+
 class SeveralStreams:
-    """A sink that may be given to several streams, and may share its folder with others."""
+    """A sink that several streams may use, and that may share its folder with other sinks."""
 
 
 @runtime_checkable
@@ -78,11 +93,11 @@ class FolderSink(Protocol):
 
     @property
     def owned_folder(self) -> str:
-        """The folder, under the one name that it has however its path was written."""
+        """The canonical name of the folder, which does not depend on how its path was written."""
 
 
 def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
-    """Check that no two sinks of a job, which have names, would overwrite each other's output.
+    """Check that no two sinks of a job, given with their names, would overwrite each other's output.
 
     Raises:
         ConfigurationError: one object is the sink of two streams, or two sinks have one folder.
@@ -92,16 +107,16 @@ def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
     for name, sink in sinks:
         if id(sink) in objects and not isinstance(sink, SeveralStreams):
             raise ConfigurationError(
-                f"sink {name!r}: one object is the sink of two streams, and one's output would replace the "
-                f"other's: make a sink for each stream, or unite the streams by union()",
+                f"sink {name!r}: one object is the sink of two streams, and the output of one would replace "
+                f"that of the other: make a sink for each stream, or combine the streams with union()",
                 sink=name,
             )
         objects.add(id(sink))
         folder = sink.owned_folder if isinstance(sink, FolderSink) else None
         if folder in folders:
             raise ConfigurationError(
-                f"sink {name!r}: another sink of the job writes to {folder} too: give each a directory of "
-                f"its own, or unite the streams by union()",
+                f"sink {name!r}: another sink of the job writes to {folder} too: give each its own "
+                f"directory, or combine the streams with union()",
                 sink=name,
                 directory=folder,
             )
@@ -113,7 +128,7 @@ def check_sinks(sinks: Iterable[tuple[str, Sink]]) -> None:
 
 @attrs.frozen
 class FrameWriter:
-    """Sends records to the driver, in frames, with the partition they came from."""
+    """Sends records to the driver in frames, with the number of their partition."""
 
     def write(self, partition: int, records: Iterator[Record]) -> Iterator[Reported]:
         """See :class:`SinkWriter`."""
@@ -122,7 +137,7 @@ class FrameWriter:
 
 
 class DriverSink:
-    """Gives committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
+    """Passes committed records to ``consume(partition, values)`` in the driver, in the order of epochs."""
 
     def __init__(self, consume: Callable[[int, Iterable[Record]], None]) -> None:
         self._consume = consume
@@ -153,14 +168,14 @@ class DriverSink:
 class KeptRddSink:
     """Gets each epoch's output as an RDD of frames that is kept on the cluster.
 
-    It is computed once, however many actions run on it; ``runtime.spark`` sees to that.
+    ``runtime.spark`` ensures that it is computed once, no matter how many actions run on it.
     """
 
 
-class ForeachEpochSink(KeptRddSink):
+class ForeachEpochSink(KeptRddSink, ReplacingSink):
     """Calls ``write(frames, epoch)`` for each epoch, before the epoch's checkpoint.
 
-    After a failure an epoch comes again, with the same number; what was written before is to be replaced.
+    After a failure an epoch comes again with the same number; ``write`` must replace what was written before.
     """
 
     def __init__(self, write: Callable[[SparkObject, int], None]) -> None:
@@ -194,7 +209,7 @@ class ForeachEpochSink(KeptRddSink):
 
 
 class RddSink(KeptRddSink):
-    """Keeps each epoch's output on the cluster, as an RDD of frames; ``committed`` are the final ones."""
+    """Keeps each epoch's output on the cluster as an RDD of frames; ``committed`` has the final ones."""
 
     def __init__(self) -> None:
         self.committed: list[SparkObject] = []

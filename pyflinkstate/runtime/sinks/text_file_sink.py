@@ -1,20 +1,21 @@
-"""PyFlink's file sink for lines of text: files in buckets, named as the user says, committed by epoch.
+"""PyFlink's file sink for text lines: files in buckets, with names that the user chooses, committed by epoch.
 
 ::
 
-    <base path>/<bucket>/<prefix>-<id>-<n><suffix>               what is committed
+    <base path>/<bucket>/<prefix>-<id>-<n><suffix>               committed files
     <base path>/_pyflinkstate/<job id>/_runs/<job id>.<run>/     the run's area, see ``run_area``
         pending/epoch=<n>/<prefix>-<id>-<n><suffix>              what tasks write
         prepared/epoch=<n>-<id>                                  a list of files that a commit moves
-        committed/epoch=<n>-<id>                                 the same list, for a job that goes back
-        aside/<run>/epoch=<n>-<id>, epoch=<n>-<id>.files/        list and files, when it has gone back
+        committed/epoch=<n>-<id>                                 the same list, in case the job goes back
+        aside/<run>/epoch=<n>-<id>, epoch=<n>-<id>.files/        list and files, after the job has gone back
 
-A job touches none of another's files, so several may write below one path. All sinks of a job below one path
-share its area: each prepares lists of its own, and a commit takes all of them. Readers skip names that begin
-with an underscore. A commit moves an epoch's files one by one: each appears whole, all of them not at once.
+A job does not touch the files of another, so several jobs may write below one path. All sinks of a job below
+one path share its area: each prepares its own lists, and a commit processes all of them. Readers skip names
+that begin with an underscore. A commit moves the files of an epoch one by one: each file appears complete,
+but not all at once.
 
-A list, in JSON, says where its files belong. Where moving them is cut short, the list stays, and the next
-commit, or the next run, finds the files on both sides and carries on.
+A list, in JSON, says where its files belong. If moving them is interrupted, the list stays, and the next
+commit or the next run finds the files in either place and continues.
 """
 
 from __future__ import annotations
@@ -42,17 +43,18 @@ from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open
 from pyflinkstate.runtime.wire import SystemClock
 
 OWN_FOLDER = "_pyflinkstate"
-#: What Java's letters of a date are to ``strftime``.
+#: The ``strftime`` codes for the letters of Java's date formats.
 _DATE_LETTERS = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 
 
 @attrs.frozen
 class BucketAssigner:
-    """Which folder a record goes to (``pyflink.datastream.connectors.file_system.BucketAssigner``).
+    """Chooses the folder for a record (``pyflink.datastream.connectors.file_system.BucketAssigner``).
 
     Attributes:
-        format: what ``strftime`` makes the folder's name with, of the time of writing; empty for no folder.
-        timezone_id: of which time zone the time is; None for that of the machine.
+        format: the ``strftime`` format that makes the folder's name from the time of writing; empty for no
+            folder.
+        timezone_id: the time zone of the time; None for that of the machine.
     """
 
     format: str = "%Y-%m-%d--%H"
@@ -67,11 +69,12 @@ class BucketAssigner:
     def date_time_bucket_assigner(
         format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None
     ) -> BucketAssigner:
-        """Name folders by the time of writing: one for each hour, unless ``format_str`` says otherwise.
+        """Name folders by the time of writing: by default one folder for each hour.
 
         Args:
-            format_str: ``yyyy``, ``yy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss``, quoted text, and signs.
-            timezone_id: such as ``"Europe/Berlin"``; the machine's without it.
+            format_str: a format of ``yyyy``, ``yy``, ``MM``, ``dd``, ``HH``, ``mm``, ``ss``, quoted text and
+                signs.
+            timezone_id: a time zone such as ``"Europe/Berlin"``. Default: that of the machine.
 
         Raises:
             ConfigurationError: the format has other letters, or there is no such time zone.
@@ -81,7 +84,7 @@ class BucketAssigner:
         return bucket
 
     def bucket_of(self, now_ms: int) -> str:
-        """Return the folder of what is written at ``now_ms``; empty for the base path."""
+        """Return the folder for records that are written at ``now_ms``; empty for the base path."""
         moment = datetime.fromtimestamp(now_ms / 1000, timezone.utc).astimezone(self._zone())
         return moment.strftime(self.format)
 
@@ -89,17 +92,17 @@ class BucketAssigner:
         try:
             return None if self.timezone_id is None else ZoneInfo(self.timezone_id)
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise ConfigurationError(f"BucketAssigner: no time zone {self.timezone_id!r}") from error
+            raise ConfigurationError(f"BucketAssigner: there is no time zone {self.timezone_id!r}") from error
 
 
 def _strftime_of(format_str: str) -> str:
-    """Return a date format of Java's as ``strftime`` takes it."""
+    """Return a Java date format as a ``strftime`` format."""
     made = ""
     for match in re.finditer(r"'(?P<text>[^']*)'|(?P<letters>([A-Za-z])\3*)|(?P<sign>.)", format_str):
         letters = match["letters"]
         if letters and letters not in _DATE_LETTERS:
             raise ConfigurationError(
-                f"BucketAssigner: {letters!r} in {format_str!r}: choose of {', '.join(_DATE_LETTERS)}"
+                f"BucketAssigner: {letters!r} in {format_str!r} is not known: use {', '.join(_DATE_LETTERS)}"
             )
         plain = match["text"] or match["sign"] or ""
         made += _DATE_LETTERS[letters] if letters else plain.replace("%", "%%")
@@ -110,11 +113,11 @@ class OutputFileConfig:
     """How files are named (``pyflink.datastream.connectors.file_system.OutputFileConfig``).
 
     Args:
-        part_prefix: what names begin with.
-        part_suffix: what they end with, such as ``".txt"``.
+        part_prefix: the beginning of file names.
+        part_suffix: the end of file names, such as ``".txt"``.
 
     Raises:
-        ConfigurationError: one of them holds a ``/``, or the prefix begins like a hidden file.
+        ConfigurationError: one of them contains a ``/``, or the prefix begins like that of a hidden file.
     """
 
     def __init__(self, part_prefix: str = "part", part_suffix: str = "") -> None:
@@ -129,11 +132,11 @@ class OutputFileConfig:
         self._part_suffix = part_suffix
 
     def get_part_prefix(self) -> str:
-        """Return what names begin with."""
+        """Return the beginning of file names."""
         return self._part_prefix
 
     def get_part_suffix(self) -> str:
-        """Return what names end with."""
+        """Return the end of file names."""
         return self._part_suffix
 
     @staticmethod
@@ -169,7 +172,7 @@ class RollingPolicy:
     A file ends with its epoch in any case.
 
     Attributes:
-        part_size: so many bytes end it; None for no bound.
+        part_size: the number of bytes after which a file ends; None for no bound.
     """
 
     part_size: int | None = attrs.field(default=None)
@@ -177,7 +180,9 @@ class RollingPolicy:
     @part_size.validator
     def _check_part_size(self, _: object, value: int | None) -> None:
         if value is not None and (type(value) is not int or value < 1):
-            raise ConfigurationError(f"RollingPolicy: a part has some bytes, not {value!r}")
+            raise ConfigurationError(
+                f"RollingPolicy: the size of a part must be a positive number of bytes, not {value!r}"
+            )
 
     @staticmethod
     def default_rolling_policy(
@@ -185,18 +190,18 @@ class RollingPolicy:
         rollover_interval: int = 60_000,
         inactivity_interval: int = 60_000,
     ) -> RollingPolicy:
-        """End files at ``part_size`` bytes; the intervals say nothing here, as files end with their epoch."""
+        """End files at ``part_size`` bytes. The intervals have no effect, as files end with their epoch."""
         return RollingPolicy(part_size)
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> RollingPolicy:
-        """End files with their epoch alone."""
+        """End files only with their epoch."""
         return RollingPolicy()
 
 
 @attrs.frozen
 class RowFormatWriter:
-    """Writes one partition's texts into files of its own."""
+    """Writes the texts of one partition into files of their own."""
 
     pending_uri: str
     settings: RowFormatSettings
@@ -204,7 +209,7 @@ class RowFormatWriter:
     file_system: fs.FileSystem | None = None
 
     def write(self, partition: int, records: Iterator[str]) -> Iterator[Reported]:
-        """See :class:`SinkWriter`; yields what each file is to be called below the base path."""
+        """See :class:`SinkWriter`; yields the final path of each file below the base path."""
         file_system, folder = _opened(self.pending_uri, self.file_system)
         own_id, count, part = uuid.uuid4(), 0, None
         with ExitStack() as cleared:
@@ -261,7 +266,7 @@ def _base_name(path: str) -> str:
 
 @attrs.frozen
 class RowFormatSettings:
-    """What a file sink for lines of text was told."""
+    """The settings of a file sink for text lines."""
 
     encoder: Encoder = attrs.Factory(Encoder)
     bucket_assigner: BucketAssigner = attrs.Factory(BucketAssigner)
@@ -269,7 +274,7 @@ class RowFormatSettings:
     file_config: OutputFileConfig = attrs.Factory(OutputFileConfig)
 
     def encoded(self, text: str) -> bytes:
-        """Return the line of a record; raises ``SinkError`` where the charset has not its letters."""
+        """Return the line of a record; raise ``SinkError`` if the charset lacks one of its characters."""
         with sink_errors("encode a record", lambda: text):
             return f"{text}\n".encode(self.encoder.charset_name)
 
@@ -282,14 +287,14 @@ class RowFormatSettings:
 
 
 class RowFormatFileSink(SeveralStreams):
-    """Lines of text in files below a path; made by ``FileSink.for_row_format(...).build()``.
+    """Writes text lines into files below a path; ``FileSink.for_row_format(...).build()`` makes one.
 
-    Several may write below one path: sinks of one job and of several, and one sink for several streams.
+    Several sinks of one or more jobs may write below one path, and one sink may serve several streams.
 
     Args:
-        base_path: a path or URI that driver and executors reach, on a file system that can rename.
-        settings: names, folders, charset.
-        file_system: where ``base_path`` is a path on it, and not a URI.
+        base_path: a path or URI that driver and executors can reach, on a file system that can rename.
+        settings: the names, folders and charset.
+        file_system: the file system of ``base_path``, if that is not a URI.
     """
 
     def __init__(
@@ -315,17 +320,17 @@ class RowFormatFileSink(SeveralStreams):
         return RunArea(self._fs, own, {**legacy, "aside": f"{own}/aside"})
 
     def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Begin where nobody knows the job's runs: a further one, behind what the folder has noted."""
+        """Open the sink if the job's runs are not known: begin a new run after the recorded ones."""
         with sink_errors(f"use {self._base_uri}"):
             history = self._area_of(job_id).next_history(job_id, restored_epoch or 0)
         self.open_run(job_id, history, restored_epoch)
 
     def open_run(self, job_id: str, history: RunHistory, restored_epoch: int | None) -> None:
-        """Take over what earlier runs of the job left, and bring what is visible to the run's history.
+        """Take over the area of earlier runs of the job, and make the visible output match the run's history.
 
         Raises:
             JobSupersededError: a newer run of the job has it.
-            SinkError: output that the restored checkpoint covers was moved aside, and is there no more.
+            SinkError: output that the restored checkpoint covers was moved aside and no longer exists.
         """
         restored = restored_epoch or 0
         self._job_id, self._area = job_id, self._area_of(job_id)
@@ -365,7 +370,7 @@ class RowFormatFileSink(SeveralStreams):
         return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
-        """Write down the epoch's files: just those of the task attempts that Spark counted."""
+        """Write the list of the epoch's files: only those of the task attempts that Spark accepted."""
         with self._area.guarded(f"prepare epoch {epoch}"):
             if results:
                 self._area.sync(self._area.path("pending", f"epoch={epoch}"), self._area.path("pending"))
@@ -373,7 +378,7 @@ class RowFormatFileSink(SeveralStreams):
                 self._area.write_file(self._area.path("prepared", name), json.dumps(sorted(results)).encode())
 
     def commit(self, epoch: int) -> None:
-        """Commit what is prepared; an interrupted commit is carried on by the next one."""
+        """Commit what is prepared; the next commit completes one that was interrupted."""
         with self._area.guarded(f"commit epoch {epoch}"):
             for number, name in self._area.epochs("prepared"):
                 if number <= epoch:
@@ -381,7 +386,7 @@ class RowFormatFileSink(SeveralStreams):
             self._clear(epoch)
 
     def rewind(self, epoch: int) -> None:
-        """Throw away what was prepared after an epoch, and move aside what was even committed."""
+        """Delete what was prepared after an epoch, and move aside what was already committed."""
         with self._area.guarded(f"rewind to epoch {epoch}"):
             for number, name in self._area.epochs("prepared"):
                 if number > epoch:
@@ -399,7 +404,7 @@ class RowFormatFileSink(SeveralStreams):
             self._area.note(history.continued(epoch, self._area.owner.run))
 
     def _clear(self, up_to: int | None) -> None:
-        """Delete what tasks wrote in epochs up to one, or in any, but what a list speaks of."""
+        """Delete what tasks wrote in all epochs, or up to one, except files that a list names."""
         kept = {epoch for epoch, _ in self._area.epochs("prepared")}
         for epoch, name in self._area.epochs("pending"):
             if epoch not in kept and (up_to is None or epoch <= up_to):
@@ -409,14 +414,14 @@ class RowFormatFileSink(SeveralStreams):
     # --- a list and its files --------------------------------------------------------------------------
 
     def _publish(self, epoch: int, name: str) -> None:
-        """Move a prepared list's files to where they are seen, and then the list."""
+        """Move the files of a prepared list to their visible place, and then the list."""
         names = self._read_list(self._area.path("prepared", name))
         self._move_to_base(names, self._pending_of(epoch))
         self._fs.move(self._area.path("prepared", name), self._area.path("committed", name))
         self._area.sync(self._area.path("prepared"), self._area.path("committed"))
 
     def _pending_of(self, epoch: int) -> Callable[[str], list[str]]:
-        """Return where a file of an epoch may be before it is committed; an older version kept the bucket."""
+        """Return where a file may be before its commit; an older version used the bucket's folder."""
         folder = self._area.path("pending", f"epoch={epoch}")
         return lambda file: [f"{folder}/{_base_name(file)}", f"{folder}/{file}"]
 
@@ -430,7 +435,7 @@ class RowFormatFileSink(SeveralStreams):
         self._area.sync(*sorted(left))
 
     def _move_from(self, places: list[str], target: str) -> set[str]:
-        """Move a file from the first place where it is, and return the folder that it has left."""
+        """Move a file from the first place where it exists, and return the folder that it was in."""
         for place in places:
             if self._area.exists(place):
                 self._fs.move(place, target)
@@ -438,7 +443,7 @@ class RowFormatFileSink(SeveralStreams):
         return set()
 
     def _put_aside(self, folder: str, name: str, run: str) -> None:
-        """Move a list's files aside, wherever they are, and then the list."""
+        """Move the files of a list aside, wherever they are, and then the list."""
         epoch = int(name.partition("=")[2].partition("-")[0])
         self._area.make("aside", run)
         self._area.sync(self._area.path("aside"))
@@ -454,7 +459,7 @@ class RowFormatFileSink(SeveralStreams):
         self._area.sync(self._area.path("aside", run), self._area.path(folder))
 
     def _bring_back(self, run: str, name: str) -> None:
-        """Move a list back first: should the rest be cut short, its files are known to belong here."""
+        """Move a list back first, so that its files are known to belong here if the rest is interrupted."""
         self._fs.move(self._area.path("aside", run, name), self._area.path("committed", name))
 
     def _finish_bringing_back(self, change: Change, name: str) -> None:
@@ -466,7 +471,7 @@ class RowFormatFileSink(SeveralStreams):
             self._area.drop(files)
 
     def _drop(self, epoch: int, name: str) -> None:
-        """Throw away a prepared list, and what an interrupted commit has moved of its files."""
+        """Delete a prepared list, and those of its files that an interrupted commit has moved."""
         path = self._area.path("prepared", name)
         for file in self._read_list(path):
             if self._area.exists(f"{self._base}/{file}"):
@@ -482,14 +487,14 @@ class RowFormatFileSink(SeveralStreams):
             return [_checked(name) for name in json.loads(data)]
         except (ValueError, TypeError) as error:
             raise SinkError(
-                f"file sink: {path} is damaged, and it alone says which files an epoch has: {error}; "
-                f"restore a checkpoint of before that epoch and delete the list, or give another path",
+                f"file sink: {path} is damaged, and only this list says which files an epoch has: {error}; "
+                f"restore a checkpoint from before that epoch and delete the list, or choose another path",
                 file=path,
             ) from error
 
 
 def _folders_of(names: list[str]) -> list[str]:
-    """Return the folders that files lie in, and those above, down to the base path, which is empty."""
+    """Return the folders of files and all folders above, up to the base path, which is empty."""
     folders = {""}
     for name in names:
         while name := name.rpartition("/")[0]:
@@ -498,9 +503,9 @@ def _folders_of(names: list[str]) -> list[str]:
 
 
 def _checked(name: object) -> str:
-    """Return the name of a file below the base path; raises ``ValueError`` for what leads elsewhere."""
+    """Return the name of a file below the base path; raise ``ValueError`` if it leads elsewhere."""
     if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"no file below the path can be called {name!r}")
+        raise ValueError(f"no file below the path can have the name {name!r}")
     return name
 
 
@@ -514,11 +519,11 @@ class RowFormatBuilder:
         self._settings = RowFormatSettings(encoder)
 
     def with_bucket_check_interval(self, interval: int) -> RowFormatBuilder:
-        """Accept it: files end with their epoch."""
+        """Accept it without effect: files end with their epoch."""
         return self
 
     def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
-        """Set which folders files go to. Default: one for each hour of the machine's local time."""
+        """Set the folders for files. Default: one for each hour of the machine's local time."""
         return self._with(BucketAssigner, "bucket_assigner", bucket_assigner)
 
     def with_rolling_policy(self, policy: RollingPolicy) -> RowFormatBuilder:
@@ -537,12 +542,14 @@ class RowFormatBuilder:
         return self
 
     def enable_compact(self, strategy: object, compactor: object) -> RowFormatBuilder:
-        """Refuse: small files are not put together.
+        """Refuse it: small files are not merged.
 
         Raises:
             ConfigurationError: always.
         """
-        raise ConfigurationError("enable_compact() is not there: set a lower parallelism, or fewer epochs")
+        raise ConfigurationError(
+            "enable_compact() is not supported: set a lower parallelism, or larger epochs"
+        )
 
     def build(self) -> RowFormatFileSink:
         """Return the sink."""

@@ -1,7 +1,7 @@
-"""The driver's side of the control connections: where tasks ask for slots and slots report.
+"""The driver's side of the control connections, on which tasks ask for slots and slots report.
 
-:class:`SlotRegistry` decides who starts a slot; it does no I/O but sending on connections it was given.
-:class:`ControlServer` reads the connections and turns what happens on them into events for the job.
+:class:`SlotRegistry` decides which task starts a slot; its only I/O is to send on connections that it was
+given. :class:`ControlServer` reads the connections and turns what happens on them into events for the job.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from pyflinkstate.runtime.wire import (
 
 
 class Deploys(Protocol):
-    """Says what slots shall run; asked from any thread."""
+    """Decides what slots run; it is called from any thread."""
 
     def of(self, slot: SlotId) -> DeploySlot:
-        """Return what ``slot`` shall run."""
+        """Return the deployment of ``slot``."""
 
 
 class Control(Protocol):
@@ -55,21 +55,21 @@ class Control(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where tasks and slots connect to."""
+        """The address to which tasks and slots connect."""
 
     def new_attempt(self, attempt: int) -> SlotRegistry:
-        """End the slots of the attempt before, and begin a registry for the new one."""
+        """End the slots of the previous attempt, and return a registry for the new one."""
 
     def is_alive(self) -> bool:
         """Return whether tasks and slots can still connect."""
 
     def close(self) -> None:
-        """End all slots and listen no more."""
+        """End all slots and stop listening."""
 
 
 @attrs.frozen
 class Endpoint:
-    """Where the driver listens (``bind_host``, ``port``; 0 is any), and as what others know it."""
+    """Where the driver listens (``bind_host``, ``port``; 0 is any), and the host name that others use."""
 
     host: str = "127.0.0.1"
     bind_host: str = "127.0.0.1"
@@ -87,7 +87,7 @@ class SlotLost:
 
 @attrs.define
 class _Slot:
-    """What the registry knows of one slot: ``starter`` is starting it, ``address`` is set when it runs."""
+    """What the registry knows about one slot: ``starter`` is starting it; ``address`` is set when it runs."""
 
     starter: Channel | None = None
     waiting: list[Channel] = attrs.Factory(list)
@@ -95,7 +95,7 @@ class _Slot:
     pid: int | None = None
     address: Address | None = None
     error: PyFlinkStateError | None = None
-    #: When it was heard last, by the clock of heartbeats.
+    #: When its last message came, by the clock of heartbeats.
     heard_s: float = 0.0
     closed: threading.Event = attrs.Factory(threading.Event)
 
@@ -115,7 +115,7 @@ class SlotRegistry:
         self._ended = False
 
     def addresses(self) -> dict[SlotId, Address]:
-        """Return where the running slots listen."""
+        """Return the addresses of the running slots."""
         with self._lock:
             return {
                 slot_id: slot.address for slot_id, slot in self._slots.items() if slot.address is not None
@@ -127,7 +127,7 @@ class SlotRegistry:
             return {slot_id: slot.pid for slot_id, slot in self._slots.items() if slot.pid is not None}
 
     def acquire(self, slot_id: SlotId, task: Channel) -> None:
-        """Answer a task now, or when the slot runs."""
+        """Answer a task's request for a slot, now or when the slot runs."""
         with self._lock:
             slot = self._slots.setdefault(slot_id, _Slot())
             if self._ended:
@@ -143,7 +143,7 @@ class SlotRegistry:
                 _send(task, StartSlot())
 
     def task_left(self, slot_id: SlotId, task: Channel) -> None:
-        """A task's connection broke: if it was starting the slot, another one shall."""
+        """Handle the end of a task's connection: if it was starting the slot, let another task start it."""
         with self._lock:
             slot = self._slots[slot_id]
             if task in slot.waiting:
@@ -154,7 +154,7 @@ class SlotRegistry:
                     _send(slot.starter, StartSlot())
 
     def register(self, message: RegisterSlot, connection: Channel) -> bool:
-        """Note a slot that has started; False when it is not wanted."""
+        """Register a slot that has started; return False if it is not wanted."""
         with self._lock:
             slot = self._slots.setdefault(message.slot, _Slot())
             if self._ended or slot.connection is not None:
@@ -165,11 +165,11 @@ class SlotRegistry:
             return True
 
     def heard(self, slot_id: SlotId) -> None:
-        """The slot has said something."""
+        """Record that the slot is alive, as a message from it came."""
         self._slots[slot_id].heard_s = self._now_s()
 
     def beat(self, timeout_s: float) -> list[SlotId]:
-        """Send a heartbeat to every slot that runs; returns those that were silent for too long, cut off."""
+        """Send a heartbeat to every running slot; cut off and return those that were silent for too long."""
         silent = []
         with self._lock:
             for slot_id, slot in self._slots.items():
@@ -182,20 +182,20 @@ class SlotRegistry:
         return silent
 
     def cut_off(self, slot_id: SlotId) -> None:
-        """End the connection of a slot; the thread that reads it will find out."""
+        """End the connection of a slot; the thread that reads it will notice."""
         connection = self._slots[slot_id].connection
         if connection is not None:
             connection.shut_down()
 
     def ready(self, slot_id: SlotId, address: Address) -> None:
-        """The slot runs: tell all who wait."""
+        """Record that the slot runs, and tell all waiting tasks."""
         with self._lock:
             slot = self._slots[slot_id]
             slot.address = address
             self._answer_waiting(slot, SlotAvailable(address))
 
     def failed(self, slot_id: SlotId, error: PyFlinkStateError) -> None:
-        """The slot could not start, or is lost: tell all who wait."""
+        """Record that the slot could not start or is lost, and tell all waiting tasks."""
         with self._lock:
             slot = self._slots[slot_id]
             slot.error = slot.error or error
@@ -209,18 +209,18 @@ class SlotRegistry:
         slot.starter, slot.waiting = None, []
 
     def send(self, slot_id: SlotId, message: object) -> None:
-        """Send a message to a running slot; one that is gone is not told."""
+        """Send a message to a slot if it is running."""
         with self._lock:
             slot = self._slots.get(slot_id)
             if slot is not None and slot.connection is not None:
                 _send(slot.connection, message)
 
     def slot_closed(self, slot_id: SlotId) -> None:
-        """The slot has answered ``CloseSlot``, or its connection ended."""
+        """Record that the slot has answered ``CloseSlot`` or its connection has ended."""
         self._slots[slot_id].closed.set()
 
     def close(self, timeout_s: float) -> None:
-        """Ask every slot to close its function and wait for the answers, then end."""
+        """Ask every slot to close its function, wait for the answers, then end."""
         with self._lock:
             self._ended = True
             open_slots = [slot for slot in self._slots.values() if slot.connection is not None]
@@ -233,7 +233,7 @@ class SlotRegistry:
         self.end()
 
     def end(self) -> None:
-        """Cut every connection: slots exit, tasks that wait fail. Idempotent."""
+        """Cut every connection, so that slots exit and waiting tasks fail. Idempotent."""
         with self._lock:
             self._ended = True
             for slot in self._slots.values():
@@ -243,7 +243,7 @@ class SlotRegistry:
 
 
 def _send(connection: Channel, message: object) -> None:
-    """Send; if the other end is gone, the thread that reads the connection will find out."""
+    """Send a message; if the peer is gone, the thread that reads the connection will notice."""
     with contextlib.suppress(OSError):
         connection.send(message)
 
@@ -256,7 +256,7 @@ def _try_send(connection: Channel, message: object) -> None:
 class ControlServer:
     """Listens for tasks and slots, and puts events into ``events``.
 
-    Events are ``TaskReport``, :class:`SlotLost`, and what slots tell of checkpoints and of their output.
+    Events are ``TaskReport``, :class:`SlotLost`, and the messages of slots about checkpoints and output.
     """
 
     def __init__(
@@ -307,14 +307,14 @@ class ControlServer:
         self._server.close()
 
     def _beat(self) -> None:
-        """Send heartbeats, and give up the slots that do not answer them."""
+        """Send heartbeats, and drop the slots that do not answer."""
         timeout_ms = self._heartbeat.timeout_ms
         while not self._closed.wait(self._heartbeat.interval_ms / 1000):
             registry = self._registry
             for slot_id in registry.beat(timeout_ms / 1000):
                 error = SlotLostError(
                     f"state slot {slot_id} has not answered a heartbeat for {timeout_ms} ms: its process or "
-                    f"its host is stopped, or a function never gives the interpreter lock back",
+                    f"its host is stopped, or a function never releases the interpreter lock",
                     pid=registry.pids().get(slot_id),
                 )
                 self._slot_failed(registry, slot_id, error)
@@ -336,7 +336,7 @@ class ControlServer:
             return
         registry.acquire(message.slot, task)
         try:
-            task.recv()  # a task says nothing more: this returns when it has left
+            task.recv()  # a task sends nothing more, so this returns when it has left
         finally:
             registry.task_left(message.slot, task)
 
@@ -375,7 +375,7 @@ class ControlServer:
         self._events.put(SlotLost(registry.attempt, slot_id, error))
 
     def _heard_from_slot(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
-        """Handle one message; returns whether more may come."""
+        """Handle one message of a slot; return whether more may come."""
         registry.heard(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)

@@ -1,4 +1,4 @@
-"""Watches how much memory a slot has, so that it ends with a clear error before the machine swaps."""
+"""Watches the memory of a slot, so that it ends with a clear error before the machine swaps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pyflinkstate.errors import SlotMemoryError
 
-#: Looking costs some ten microseconds; so often is soon enough.
+#: How often to look; one look takes some ten microseconds.
 CHECK_INTERVAL_S = 0.1
-#: The host, or the container, must have so much left: this part, and no less than that many bytes.
+#: The host or container must have this fraction of its memory left, and at least this many bytes.
 RESERVE_SHARE = 0.02
 RESERVE_BYTES = 64 * 1024 * 1024
 
@@ -19,7 +19,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process; 0 where the system does not tell."""
+    """Return the memory of this process in bytes, or 0 if the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -28,7 +28,7 @@ def resident_bytes() -> int:
 
 
 def available_bytes() -> tuple[int, int] | None:
-    """Return how much the host or its container has left, and how much it has in all; None if unknown."""
+    """Return the free and the total memory of the host or its container in bytes, or None if unknown."""
     found = [room for room in (_of_host(), _of_cgroup()) if room is not None]
     return min(found, default=None)
 
@@ -53,13 +53,13 @@ def _of_cgroup() -> tuple[int, int] | None:
 
 
 class MemoryGuard:
-    """Raises when a limit is passed, or the machine has hardly anything left.
+    """Raises an error when a limit is passed, or when the machine has hardly any memory left.
 
     Args:
-        who: whose memory it is, for the message.
-        limit_bytes: what the process may have; None leaves it to the machine.
-        used: gives what it has.
-        room: gives what the machine has left, and in all.
+        who: the owner of the memory, for the message.
+        limit_bytes: how much the process may use; with None only the machine limits it.
+        used: returns how much it uses.
+        room: returns the free and the total memory of the machine.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class MemoryGuard:
         self._next_s = 0.0
 
     def check(self) -> None:
-        """Look, if it is time to.
+        """Check the memory, if it is time to.
 
         Raises:
-            SlotMemoryError: there is too little left.
+            SlotMemoryError: the limit is passed, or too little memory is left.
         """
         now = self._clock_s()
         if now < self._next_s:
@@ -95,7 +95,7 @@ class MemoryGuard:
 
     def _error(self, reason: str) -> SlotMemoryError:
         return SlotMemoryError(
-            f"{self._who} holds {_mebibytes(self._used())}, and {reason}: use more hosts or memory, let "
+            f"{self._who} uses {_mebibytes(self._used())}, and {reason}: use more hosts or memory, let "
             f"state expire (StateTtlConfig), or raise the limit (set_slot_memory_limit)"
         )
 

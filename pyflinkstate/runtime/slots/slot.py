@@ -1,15 +1,15 @@
 """The state slot: a long-lived process that holds one subtask's state and runs its function.
 
-PySpark gives a task any idle worker and closes idle ones after a minute, so state cannot live in a
-worker. A slot is started by the first task that needs it and ends with the application: it keeps a
-control connection to the driver, and exits when that breaks, however the driver ended. When the driver is
-silent for too long the watchdog ends the process, also while user code keeps every thread waiting.
+PySpark gives a task any idle worker and closes idle workers after a minute, so state cannot live in a
+worker. The first task that needs a slot starts it, and it ends with the application: it keeps a control
+connection to the driver, and exits when that breaks, no matter how the driver ended. If the driver is silent
+for too long, the watchdog ends the process, even while user code blocks every thread.
 
-Threads: one does nothing but listen to the driver, so that its end is noticed whatever user code is
-doing; the main one restores, opens and at last closes the function; each task that feeds an epoch is
-served by one of its own, and only one epoch can be open at a time; so is each snapshot written.
+Threads: one only listens to the driver, so that its end is noticed no matter what user code is doing. The
+main thread restores, opens and finally closes the function. Each task that feeds an epoch has a thread of its
+own, and only one epoch can be open at a time. Each snapshot is written on a thread of its own as well.
 
-What it does beside connections and threads is in ``slot_service``.
+Everything except connections and threads is in ``slot_service``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pyflinkstate.runtime.wire import (
     listen_on_unix,
 )
 
-#: A slot that nobody tells what to run ends after so long.
+#: How long a slot waits for its deployment before it ends.
 DEPLOYMENT_TIMEOUT_S = 60
 #: Restored state never becomes garbage in bulk, so a full collection is rarely worth its pause.
 GC_THRESHOLDS = (50_000, 50, 100)
@@ -63,7 +63,7 @@ GC_THRESHOLDS = (50_000, 50, 100)
 
 @attrs.frozen
 class SlotBootstrap:
-    """What a new slot process reads from its standard input, as JSON."""
+    """The parameters that a new slot process reads from its standard input, as JSON."""
 
     driver: Address
     secret: bytes = attrs.field(repr=False)
@@ -104,7 +104,7 @@ class StateSlot:
         self._unix_path: str | None = None
 
     def run(self) -> None:
-        """Register, deploy, and serve until the driver says so or is gone."""
+        """Register, deploy, and serve until the driver ends the slot or is gone."""
         try:
             server = self._listen()
             deployment = self._await_deployment()
@@ -124,7 +124,7 @@ class StateSlot:
                 self._tell_driver(closed)
         except (EOFError, OSError):
             pass  # the driver is gone, and so is the job
-        except BaseException:  # noqa: BLE001 - the process ends, and says why where its output goes
+        except BaseException:  # noqa: BLE001 - the process ends, and prints the reason
             traceback.print_exc()
         finally:
             self._exit()
@@ -143,7 +143,7 @@ class StateSlot:
     def _listen(self) -> Server:
         own_host = self._driver.host()
         listeners = [listen_on_tcp(own_host)]
-        with contextlib.suppress(OSError):  # a temp folder with a long name, or of somebody else
+        with contextlib.suppress(OSError):  # the temp folder has a long name, or belongs to another user
             unix, self._unix_path = listen_on_unix()
             listeners.append(unix)
         address = Address(own_host, listeners[0].getsockname()[1], self._unix_path)
@@ -154,7 +154,7 @@ class StateSlot:
 
     def _await_deployment(self) -> DeploySlot:
         if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
-            raise EOFError("the driver does not say what to run")
+            raise EOFError("the driver did not send a deployment")
         deployment = self._driver.recv()
         assert isinstance(deployment, DeploySlot)
         self._heartbeat_timeout_ms = deployment.heartbeat_timeout_ms
@@ -169,16 +169,16 @@ class StateSlot:
                 if isinstance(message, Heartbeat):
                     self._tell_driver(message)
                 else:
-                    # Heard elsewhere: user code may take its time, and the driver's end must be noticed.
+                    # Handled on another thread: user code may be slow, and the driver's end must be noticed.
                     self._mail.put(message)
         finally:
-            self._exit()  # whatever ended this: nobody would notice the driver's end any more
+            self._exit()  # always: without this thread, nobody would notice the driver's end
 
     def _tell_driver(self, message: object) -> None:
         self._driver.send(message)
 
     def _exit(self) -> NoReturn:
-        """End at once: user code may be busy, or have left threads that would keep the process."""
+        """End at once: user code may be busy, or may have left threads that keep the process alive."""
         if self._unix_path is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._unix_path)
@@ -200,7 +200,7 @@ class StateSlot:
             _drain(task)
 
     def _feed(self, task: Channel) -> EpochDone | EpochFailed:
-        """Process all frames. When this returns the next epoch may begin: its task hears of it only then."""
+        """Process all frames. The task is told only after this returns, when the next epoch may begin."""
         try:
             while data := task.recv_bytes():
                 for results in self._service.process(data):
@@ -221,15 +221,15 @@ def _in_a_thread(run: Callable[[], None]) -> None:
 
 
 def _drain(task: Channel) -> None:
-    """Read what still comes: closing over unread bytes would reset TCP, and lose the answer."""
+    """Read what still comes: closing a socket with unread bytes would reset TCP and lose the answer."""
     with contextlib.suppress(EOFError, OSError):
         while task.recv_bytes():
             pass
 
 
 def main() -> None:
-    """Run a slot; the bootstrap comes on standard input, so that no secret is seen by ``ps``."""
+    """Run a slot; the bootstrap comes on standard input, so that ``ps`` shows no secret."""
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
-    # The end of a slot flushes nothing, and what user code prints shall not wait for a full buffer.
+    # A slot does not flush at its end, and prints of user code must not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     StateSlot(bootstrap).run()

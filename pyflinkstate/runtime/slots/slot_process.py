@@ -1,4 +1,4 @@
-"""What ``python -m`` runs as a slot's process. Nothing imports it, else it would be loaded twice."""
+"""The module that ``python -m`` runs in a slot's process. Nothing imports it, or it would be loaded twice."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a state slot does: versions, epochs, snapshots, notifications. No sockets and no processes.
+"""The service of a state slot: versions, epochs, snapshots, notifications. No sockets and no processes.
 
-The slot has a *version*, the last epoch that it applied. An epoch is accepted only on top of the one
-before it; from the first frame until its end the slot has no version, so if the task dies half-way
-nobody can take the state for whole.
+The slot has a *version*, the last epoch that it applied. It accepts only the epoch after that one. From the
+first frame until the end of an epoch the slot has no version, so if the task dies half-way, the state cannot
+be mistaken for complete.
 
-Calls may come from several threads: one feeds an epoch, one hears the driver, some write snapshots. The
-function itself runs on one at a time.
+Calls may come from several threads: one feeds an epoch, one listens to the driver, others write snapshots.
+The user function runs on one thread at a time.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ Spawn = Callable[[Callable[[], None]], None]
 
 @attrs.frozen
 class SlotHost:
-    """What a slot is given by whoever hosts it.
+    """What the host of a slot provides.
 
     Attributes:
-        tell: sends a message to the driver; ``OSError`` when it is gone.
-        spawn: runs something beside everything else.
-        now_ms: the time since 1970.
+        tell: sends a message to the driver; raises ``OSError`` if the driver is gone.
+        spawn: runs a function concurrently.
+        now_ms: returns the time in ms since 1970.
         open_storage: opens the checkpoint storage.
         open_checkpoint: opens a checkpoint's folder.
         perf_s: a clock for durations, in seconds.
@@ -100,7 +100,7 @@ class SlotService:
         self._epoch: BeginEpoch | None = None
         self._counts = [0, 0]
         self._steps = OutputSteps()
-        #: Where event time stood when the epoch began, and what was said of it last.
+        #: The watermark at the beginning of the epoch, and the one that was sent last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
         self._merger = WatermarkMerger()
@@ -110,7 +110,7 @@ class SlotService:
     # --- beginning and end ---------------------------------------------------------------------------
 
     def deploy(self, deployment: DeploySlot) -> PyFlinkStateError | None:
-        """Restore the state and open the function; returns what is to be reported if that fails."""
+        """Restore the state and open the function; return the error to report if that fails."""
         try:
             self._deployment = deployment
             self._memory = MemoryGuard(f"slot {self._slot}", deployment.memory_bytes)
@@ -120,7 +120,7 @@ class SlotService:
             self._subtask.open()
             if deployment.incremental:
                 self._subtask.state.track_changes()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the driver must hear of it
+        except BaseException as error:  # noqa: BLE001 - the driver must be told of any error
             return user_failure(error, deployment.name, "none: while starting")
         self._version = deployment.epoch
         return None
@@ -151,7 +151,7 @@ class SlotService:
         return KeyedSubtask(loads(deployment.function), context, state, deployment.watermark)
 
     def close(self) -> SlotClosed:
-        """Close the function; returns what to tell the driver."""
+        """Close the function; return the message for the driver."""
         with self._user_code:
             try:
                 self._tell_function()
@@ -163,7 +163,10 @@ class SlotService:
     # --- epochs --------------------------------------------------------------------------------------
 
     def begin(self, begin: BeginEpoch) -> EpochAccepted | EpochRefused:
-        """A task wants to feed an epoch. If it is accepted, ``end`` or ``abandon`` must follow."""
+        """Accept or refuse a task that wants to feed an epoch.
+
+        If accepted, ``end`` or ``abandon`` must follow.
+        """
         with self._lock:
             if self._epoch is not None:
                 return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
@@ -211,7 +214,7 @@ class SlotService:
         yield from self._encoded(output)
 
     def finish_input(self) -> Iterator[bytes]:
-        """There are no more frames: fire the timers that are due; see :meth:`process`."""
+        """Fire the timers that are due after the last frame; see :meth:`process`."""
         assert self._epoch is not None
         output = Output()
         with self._user_code:
@@ -221,7 +224,7 @@ class SlotService:
         yield from self._encoded(output, is_last=True)
 
     def _encoded(self, output: Output, is_last: bool = False) -> Iterator[bytes]:
-        """Yield frames of the results, or of a watermark that is news; none if there is neither."""
+        """Yield frames with the results or a new watermark; there are none if there is neither."""
         assert self._epoch is not None
         self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
         has_results = bool(output.values or output.side)
@@ -252,7 +255,7 @@ class SlotService:
             ) from error
 
     def end(self) -> EpochDone | EpochFailed:
-        """The epoch's last frame is processed: take the snapshot if there is a barrier."""
+        """End the epoch after its last frame, and take the snapshot if there is a barrier."""
         begin = self._epoch
         assert begin is not None
         try:
@@ -270,14 +273,14 @@ class SlotService:
         return done
 
     def abandon(self) -> None:
-        """The epoch ended half-way: nobody can use the slot any more."""
+        """Give up an epoch half-way; the slot cannot be used any more."""
         with self._lock:
             self._epoch = None
 
     # --- the driver ----------------------------------------------------------------------------------
 
     def hear(self, message: object) -> None:
-        """The driver says what became of a checkpoint."""
+        """Handle the driver's message about the end of a checkpoint."""
         if isinstance(message, AbortCheckpoint):
             snapshot = self._snapshots.get(message.checkpoint_id)
             if snapshot is not None:
@@ -287,7 +290,7 @@ class SlotService:
             self._tell_function_soon()
 
     def _tell_function_soon(self) -> None:
-        """Tell the function now, unless an epoch is being fed: its end does it then."""
+        """Notify the function now or, if an epoch is being fed, at its end."""
         if self._epoch is not None:
             return
         with self._user_code:
@@ -307,7 +310,7 @@ class SlotService:
                 self._subtask.checkpoint_aborted(notice.checkpoint_id)
 
     def _tell(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # the driver is gone, and the slot is about to hear of it
+        with contextlib.suppress(OSError):  # the driver is gone, which the slot is about to notice
             self._host.tell(message)
 
     # --- snapshots -----------------------------------------------------------------------------------
@@ -317,7 +320,7 @@ class SlotService:
         try:
             streams, shared = self._streams(trigger)
             snapshot = self._subtask.snapshot(trigger, streams, shared)
-        except BaseException as error:  # noqa: BLE001 - also sys.exit() in a value's own code
+        except BaseException as error:  # noqa: BLE001 - including sys.exit() in a value's own code
             self._decline(trigger, error)
             return
         sync_ms = (self._host.perf_s() - started) * 1000
@@ -359,13 +362,13 @@ class SlotService:
             self._snapshots.pop(trigger.checkpoint_id, None)
 
     def _materialize(self, trigger: CheckpointTrigger, snapshot: SubtaskSnapshot) -> None:
-        """Write all state after the increment. If that fails, increments go on as before."""
+        """Write all state after the increment. If that fails, later increments continue the old chain."""
         if snapshot.full is None:
             return
         snapshot.full.run()
         try:
             handle = snapshot.full.result()
-        except Exception:  # noqa: BLE001 - nothing depends on it, and the next time may go well
+        except Exception:  # noqa: BLE001 - nothing depends on it, and the next attempt may succeed
             return
         if handle is not None:
             written = attrs.evolve(handle, checkpoint_id=trigger.checkpoint_id)

@@ -1,4 +1,4 @@
-"""Carries what user code in a slot prints and logs to the driver, line by line."""
+"""Sends what user code prints and logs in a slot to the driver, line by line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
-#: Lines wait so long for others to go with them.
+#: How long lines wait so that others can be sent with them.
 INTERVAL_S = 0.2
-#: So many lines wait at most; if the driver is slower than that, the oldest are dropped, and counted.
+#: How many lines may wait; if the driver is too slow, the oldest are dropped and counted.
 MAX_WAITING = 10_000
-#: What is longer than so many characters is handed out in pieces: a progress bar may never end its line.
+#: Longer lines are sent in pieces of so many characters: a progress bar may never end its line.
 MAX_LINE = 10_000
 
 Lines = tuple[tuple[int, str], ...]
@@ -23,7 +23,7 @@ Lines = tuple[tuple[int, str], ...]
 class OutputForwarder:
     """Sends lines in the background, in order.
 
-    ``send`` takes lines with their levels; ``OSError`` when the driver is gone.
+    ``send`` takes lines with their levels, and raises ``OSError`` if the driver is gone.
     """
 
     def __init__(self, send: Callable[[Lines], None]) -> None:
@@ -36,7 +36,7 @@ class OutputForwarder:
         self._tees: tuple[_Tee, ...] = ()
 
     def install(self) -> None:
-        """Take hold of ``sys.stdout``, ``sys.stderr`` and the root logger; what they did, they still do."""
+        """Forward ``sys.stdout``, ``sys.stderr`` and the root logger, which go on writing as before."""
         stderr = sys.stderr
         sys.stdout = out = _Tee(sys.stdout, lambda line: self.add(logging.INFO, line))
         sys.stderr = err = _Tee(stderr, lambda line: self.add(logging.WARNING, line))
@@ -48,11 +48,11 @@ class OutputForwarder:
         self.start()
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         threading.Thread(target=self._run, daemon=True).start()
 
     def add(self, level: int, line: str) -> None:
-        """Send a line soon."""
+        """Queue a line to be sent soon."""
         with self._lock:
             if len(self._lines) == MAX_WAITING:
                 self._lines.popleft()
@@ -61,7 +61,7 @@ class OutputForwarder:
         self._something.set()
 
     def flush(self) -> None:
-        """Send all there is, also a line that nobody ended."""
+        """Send all lines, including one without an end."""
         for tee in self._tees:
             tee.end_line()
         self._send_waiting()
@@ -89,24 +89,24 @@ class OutputForwarder:
             return  # the driver is gone, and the slot is about to hear of it
 
     def _send_or_count(self) -> None:
-        """Send; what cannot be sent is counted as dropped, and the lines after it still come."""
+        """Send the lines; count those that cannot be sent as dropped, and go on with later ones."""
         try:
             self._send_waiting()
         except OSError:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, output must not end with it
+        except Exception:  # noqa: BLE001 - no error may end the output
             with self._lock:
                 self._dropped += 1
 
 
 class _Tee(io.TextIOBase):
-    """A text stream that also hands out whole lines, and of one that does not end its pieces. Thread-safe."""
+    """A text stream that also passes on each line, or pieces of an endless line. Thread-safe."""
 
     def __init__(self, stream: TextIO, add: Callable[[str], None]) -> None:
         self._stream = stream
         self._add = add
         self._rest = ""
-        #: May be taken again by the same thread: a signal handler may print in the middle of a print.
+        #: Reentrant, because a signal handler may print in the middle of a print.
         self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
@@ -130,11 +130,11 @@ class _Tee(io.TextIOBase):
 
     @property
     def buffer(self) -> Any:
-        """What takes bytes; they are not handed out as lines."""
+        """The stream of bytes, which are not passed on as lines."""
         return self._stream.buffer
 
     def end_line(self) -> None:
-        """Hand out what is there of a line."""
+        """Pass on an incomplete line."""
         with self._lock:
             rest, self._rest = self._rest, ""
             if rest:
@@ -160,7 +160,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-        except Exception:  # noqa: BLE001 - as the handlers of ``logging`` do
+        except Exception:  # noqa: BLE001 - like the handlers of ``logging``
             self.handleError(record)
             return
         self._stream.write(line + "\n")

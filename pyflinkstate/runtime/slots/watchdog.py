@@ -1,12 +1,12 @@
-"""Ends this process when it has not been fed for a while, whatever its threads are doing.
+"""Ends this process when it has not been fed for a while, no matter what its threads are doing.
 
-A thread cannot do that: a function that never gives the interpreter lock back (a regular expression that
-backtracks for ever) keeps every other thread from running, and a process that is stopped runs none. So on
-Linux the kernel does it: a timer of this process (``timer_create``), set anew with each feeding, whose signal
-is ``SIGKILL``. It needs no interpreter, fires also in a process that is stopped, takes no signal away from
-user code (``setitimer`` would take ``SIGALRM``), and is not inherited by what user code forks.
+A thread cannot do that: a function that never releases the interpreter lock (a regular expression that
+backtracks for ever) blocks every other thread, and a stopped process runs none. So on Linux the kernel does
+it, with a timer of this process (``timer_create``) that is reset by each feeding and whose signal is
+``SIGKILL``. It needs no interpreter, fires even in a stopped process, takes no signal away from user code
+(``setitimer`` would take ``SIGALRM``), and is not inherited by processes that user code forks.
 
-Elsewhere a thread does what a thread can.
+On other systems a thread does what a thread can.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 
 class Watchdog(Protocol):
-    """Ends the process when it is not fed again in time."""
+    """Ends the process if it is not fed again in time."""
 
     def feed(self, timeout_ms: int) -> None:
-        """Let the process live for so long from now on."""
+        """Let the process live for ``timeout_ms`` from now on."""
 
 
 class _Value(ctypes.Union):
@@ -55,7 +55,7 @@ _SEND_SIGNAL = 0
 
 
 class KernelWatchdog:
-    """A timer of the kernel. ``OSError`` or ``AttributeError`` where the system has none such."""
+    """A timer of the kernel. Raises ``OSError`` or ``AttributeError`` if the system has no such timer."""
 
     def __init__(self) -> None:
         self._set_time, self._timer = _make_timer()
@@ -80,7 +80,7 @@ def _make_timer() -> tuple[Callable[..., int], Any]:
 
 
 class ThreadWatchdog:
-    """A thread: it cannot end a process that is stopped, or whose interpreter lock is never given back."""
+    """A thread, which cannot end a process that is stopped or whose interpreter lock is never released."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ThreadWatchdog:
 
 
 def watchdog() -> Watchdog:
-    """Return the best watchdog that this system has."""
+    """Return the best watchdog that this system offers."""
     if sys.platform == "linux" and ctypes.sizeof(ctypes.c_long) == 8:
         try:
             return KernelWatchdog()

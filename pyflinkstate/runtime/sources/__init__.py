@@ -1,4 +1,4 @@
-"""Where records come from: collections, files, RDDs, DataFrames, streaming queries."""
+"""Sources, where records come from: collections, files, RDDs, DataFrames, streaming queries."""
 
 from pyflinkstate.runtime.sources.cached_source import CachedRecords, CachedSource
 from pyflinkstate.runtime.sources.connectors import (

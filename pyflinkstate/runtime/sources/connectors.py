@@ -1,4 +1,4 @@
-"""Sources as PyFlink's programs make them (``pyflink.datastream.connectors``)."""
+"""Sources as PyFlink programs make them (``pyflink.datastream.connectors``)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_
 
 
 class StreamFormat:
-    """How a file becomes records (``pyflink.datastream.connectors.file_system.StreamFormat``)."""
+    """The format of records in a file (``pyflink.datastream.connectors.file_system.StreamFormat``)."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> TextLines:
-        """Return a format of lines of text, without their ends.
+        """Return a format of text lines, without their line ends.
 
         Raises:
-            ConfigurationError: there is no charset of that name.
+            ConfigurationError: no charset has that name.
         """
         try:
             return TextLines(charset_name)
@@ -43,7 +43,9 @@ class StreamFormat:
 
 @attrs.frozen
 class FileSource(DirectorySource):
-    """Files, and all files below folders, in the order of their paths. See :meth:`for_record_stream_format`.
+    """Reads files, and all files below folders, in the order of their paths.
+
+    See :meth:`for_record_stream_format`.
 
     Files and folders whose names begin with ``.`` or ``_`` are skipped, as in Flink.
     """
@@ -54,10 +56,10 @@ class FileSource(DirectorySource):
 
     @staticmethod
     def for_record_stream_format(stream_format: TextLines, *paths: str) -> FileSourceBuilder:
-        """Begin to make a source of the files of ``paths``, or below them.
+        """Return a builder for a source of the files at or below ``paths``.
 
         Raises:
-            ConfigurationError: no path, or a format that is none.
+            ConfigurationError: there is no path, or the format is not supported.
         """
         return FileSourceBuilder(stream_format, paths)
 
@@ -93,7 +95,7 @@ class FileSourceBuilder:
     def __init__(self, stream_format: TextLines, paths: tuple[str, ...]) -> None:
         if not isinstance(stream_format, TextLines):
             raise ConfigurationError(
-                f"StreamFormat.text_line_format() is the format there is, not {stream_format!r}"
+                f"StreamFormat.text_line_format() is the only format, not {stream_format!r}"
             )
         if not paths:
             raise ConfigurationError("for_record_stream_format() takes at least one path")
@@ -102,12 +104,12 @@ class FileSourceBuilder:
         self._growing = False
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that there are, and end. The default."""
+        """Read the present files, and end. This is the default."""
         self._growing = False
         return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
-        """Go on with files that appear, without end."""
+        """Go on with files that appear later, without end."""
         self._growing = True
         return self
 
@@ -122,9 +124,9 @@ class NumberSequenceSource(Source):
     """The whole numbers from ``start`` to ``end``, both included, in order.
 
     Args:
-        start: the first.
-        end: the last; not before the first.
-        records_per_epoch: with checkpoints, so many at a time.
+        start: the first number.
+        end: the last number, which must not be less than the first.
+        records_per_epoch: with checkpoints, the number of records in one epoch.
     """
 
     start: int
@@ -136,8 +138,8 @@ class NumberSequenceSource(Source):
     def __attrs_post_init__(self) -> None:
         if type(self.start) is not int or type(self.end) is not int or self.start > self.end:
             raise ConfigurationError(
-                f"NumberSequenceSource: from a whole number to one that is not less, not {self.start!r} to "
-                f"{self.end!r}"
+                f"NumberSequenceSource: the end must be a whole number that is not less than the start, not "
+                f"{self.start!r} to {self.end!r}"
             )
 
     def initial_offset(self) -> Offset:
@@ -164,6 +166,6 @@ def _read_numbers(split: tuple[int, int], _: Reject) -> Iterable[Record]:
 
 
 def type_of_source(source: Source, type_info: TypeInformation | None) -> TypeInformation | None:
-    """Return the type of a source's records: what the caller says, else what the source says."""
+    """Return the type of a source's records, which the caller or the source declares."""
     own: TypeInformation | None = getattr(source, "type_info", None)
     return own if type_info is None else type_info

@@ -1,7 +1,7 @@
-"""Record formats: how a file becomes records, and what happens to rows that cannot be parsed.
+"""Record formats: how files are parsed into records, and what happens to malformed rows.
 
-Paths go through ``pyarrow.fs``, so a file may be local or in an object store; ``.gz`` and other
-compressions are told by the name.
+Paths go through ``pyarrow.fs``, so a file may be local or in an object store; The extension of a
+name tells the compression, such as ``.gz``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class OnMalformed(enum.Enum):
 
 @attrs.frozen
 class RejectedRecord:
-    """A row that could not be parsed: where it stood, what it said, what was wrong.
+    """A row that could not be parsed: its place, its text, and the reason.
 
-    ``keep`` is False under the policy ``drop``: the row is counted, and forgotten.
+    ``keep`` is False under the policy ``drop``: the row is only counted.
     """
 
     file: str
@@ -45,7 +45,7 @@ class RejectedRecord:
     keep: bool = True
 
 
-#: Called with each record that the malformed-record policy takes out.
+#: A function that is called with each record that the policy for malformed records removes.
 Reject = Callable[[RejectedRecord], None]
 
 
@@ -57,7 +57,7 @@ class RecordFormat(Protocol):
         """``csv``, ``json`` or ``parquet``."""
 
     def read(self, path: str, reject: Reject) -> Iterator[Record]:
-        """Yield the file's records in order; hand rejected ones to ``reject``."""
+        """Yield the records of a file in order; pass rejected ones to ``reject``."""
 
 
 def _open_text(path: str) -> io.TextIOWrapper:
@@ -67,7 +67,7 @@ def _open_text(path: str) -> io.TextIOWrapper:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether the text was valid UTF-8: bytes that were not are surrogates now."""
+    """Return whether the text was valid UTF-8: invalid bytes are surrogates now."""
     if text.isascii():
         return True
     try:
@@ -86,7 +86,7 @@ def _check_delimiter(_: object, __: object, delimiter: object) -> None:
 class CsvFormat:
     """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
 
-    A row is malformed when it has not as many fields as the header, or its quotes do not close.
+    A row is malformed if the number of its fields differs from the header, or its quotes do not close.
     """
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
@@ -121,7 +121,7 @@ class CsvFormat:
 
 
 def _header(rows: Iterator[list[str]], path: str) -> list[str]:
-    """Return the first row; without it no row means anything, whatever the policy."""
+    """Return the first row. Without it no row can be read, whatever the policy."""
     try:
         return next(rows, [])
     except csv.Error as error:
@@ -132,7 +132,7 @@ def _header(rows: Iterator[list[str]], path: str) -> list[str]:
 
 @attrs.frozen
 class JsonFormat:
-    """One JSON value on each line."""
+    """JSON lines: one JSON value on each line."""
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
 
@@ -162,12 +162,12 @@ def _check_charset(_: object, __: object, charset_name: str) -> None:
     try:
         codecs.lookup(charset_name)
     except (LookupError, TypeError):
-        raise ValueError(f"no charset {charset_name!r}") from None
+        raise ValueError(f"there is no charset {charset_name!r}") from None
 
 
 @attrs.frozen
 class TextLines:
-    """Lines of text without their ends; bytes that are no text are replaced by U+FFFD, as in Flink."""
+    """Text lines without line ends; bytes that are not valid text are replaced by U+FFFD, as in Flink."""
 
     charset_name: str = attrs.field(default="UTF-8", validator=_check_charset)
 
@@ -187,7 +187,7 @@ class TextLines:
 
 @attrs.frozen
 class ParquetFormat:
-    """Parquet; a record is a dict. A file that is no Parquet fails whatever the policy."""
+    """Parquet; a record is a dict. A file that is not Parquet fails whatever the policy."""
 
     @property
     def name(self) -> str:
@@ -203,7 +203,7 @@ class ParquetFormat:
                     yield from batch.to_pylist()
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the file cannot be read; without a number, its content makes no sense
+                raise  # with an error number the file cannot be read; without one its content is malformed
             raise MalformedRecordError(
                 f"{path} is not a readable Parquet file: {error}", file=path
             ) from error
@@ -213,7 +213,7 @@ def _refuse(policy: OnMalformed, rejected: RejectedRecord, reject: Reject) -> No
     if policy is OnMalformed.FAIL:
         raise MalformedRecordError(
             f"{rejected.file}, line {rejected.line}: malformed row ({rejected.reason}): "
-            f"{rejected.text!r}; on_malformed='drop' or 'collect' goes on without it",
+            f"{rejected.text!r}; set on_malformed='drop' or 'collect' to go on without it",
             file=rejected.file,
             line=rejected.line,
         )

@@ -1,4 +1,4 @@
-"""A user's source, whose errors say which source it was."""
+"""A wrapper of a user's source, whose errors name the source."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
 
 
 class GuardedSource(Source):
-    """A source around a user's: what that raises becomes a ``SourceError``, after which a job may restart.
+    """Wraps a user's source: its errors become a ``SourceError``, after which a job may restart.
 
     Args:
-        inner: the source.
-        name: what the plan calls it.
+        inner: the user's source.
+        name: its name in the plan.
     """
 
     def __init__(self, inner: Source, name: str) -> None:
@@ -31,7 +31,7 @@ class GuardedSource(Source):
             self._inner.open(wake_up)
 
     def close(self, error: BaseException | None) -> None:
-        """See :class:`Source`. Nobody may restart any more: what it raises is raised as it is."""
+        """See :class:`Source`. Errors are not converted, as the job cannot restart any more."""
         self._inner.close(error)
 
     def initial_offset(self) -> Offset:

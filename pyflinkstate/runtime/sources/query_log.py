@@ -1,9 +1,9 @@
-"""What Spark has noted of a streaming query in its checkpoint location.
+"""Reads what Spark has recorded about a streaming query in its checkpoint location.
 
-Spark writes ``offsets/<n>`` when it has cut batch ``n``, before it runs it, and ``commits/<n>`` when the
-batch is done. So these files tell with which batch a query will go on before it is started, and whether that
-batch has been cut already: if it has, Spark runs it again with the same records; if not, it may have other
-ones than a batch of that number ever had. ``metadata`` holds the query's id.
+Spark writes ``offsets/<n>`` when it has planned batch ``n``, before it runs it, and ``commits/<n>`` when the
+batch is done. So these files tell, before a query is started, with which batch it will continue and whether
+that batch is already planned. If it is, Spark runs it again with the same records; if not, it may have other
+records than an earlier batch with that number. ``metadata`` holds the query's id.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ METADATA = "metadata"
 
 
 class QueryFiles(Protocol):
-    """Reads a checkpoint location the way Spark does; ``runtime.spark`` implements it."""
+    """Reads a checkpoint location like Spark does; ``runtime.spark`` implements it."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder of the location; none where there is no such folder."""
+        """Return the names in a folder of the location, or none if there is no such folder."""
 
     def read(self, name: str) -> bytes | None:
-        """Return a file of the location; None where there is none."""
+        """Return the content of a file in the location, or None if it does not exist."""
 
 
 @attrs.frozen
 class NextBatch:
-    """The batch with which a query goes on.
+    """The batch with which a query continues.
 
     Attributes:
-        number: of the batch.
-        identity: tells it from others of that number; None where Spark has not cut it yet.
+        number: the number of the batch.
+        identity: tells it from other batches with that number; None if Spark has not planned it yet.
     """
 
     number: int
@@ -52,7 +52,7 @@ class QueryLog:
         self._files = files
 
     def query_id(self) -> str | None:
-        """Return the id that the query has over all its runs; None where it never ran."""
+        """Return the id of the query, which all its runs share, or None if it never ran."""
         data = self._files.read(METADATA)
         if data is None:
             return None
@@ -65,7 +65,7 @@ class QueryLog:
             ) from error
 
     def next_batch(self) -> NextBatch:
-        """Return the batch that a query started now begins with."""
+        """Return the batch with which the query would continue if it were started now."""
         cut = self._newest(OFFSETS)
         done = self._newest(COMMITS)
         if cut is None or cut <= (-1 if done is None else done):
@@ -73,10 +73,10 @@ class QueryLog:
         return NextBatch(cut, self.identity(cut))
 
     def identity(self, batch: int) -> str | None:
-        """Return what tells a batch from any other of that number; None where Spark has not cut it.
+        """Return what tells a batch from any other with that number, or None if Spark has not planned it.
 
-        It is a digest of all that Spark noted. Offsets alone would not do: those of a source of files are
-        just numbers. With them Spark notes when it cut the batch.
+        It is a digest of all that Spark recorded. Offsets alone are not enough, as those of a file source are
+        only numbers, but Spark also records when it planned the batch.
         """
         noted = self._files.read(f"{OFFSETS}/{batch}")
         return None if noted is None else hashlib.sha256(noted).hexdigest()
@@ -86,6 +86,6 @@ class QueryLog:
 
 
 def position_of(batch: int, query_id: str, identity: str | None) -> JsonObject:
-    """Return the source position after a batch: what checkpoints keep."""
+    """Return the source position after a batch, which checkpoints keep."""
     position = {"batch": batch, "query": query_id}
     return position if identity is None else {**position, "identity": identity}

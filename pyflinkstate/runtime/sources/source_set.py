@@ -10,21 +10,21 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, Rdd
 
 
 class SourceSet(Source):
-    """An epoch has what is next of each source; the offset is a JSON object of theirs, by name.
+    """An epoch has the next epoch of each source; the offset is a JSON object of their offsets by name.
 
     Args:
-        sources: by names that stay as they are from one run of the program to the next.
+        sources: the sources by name; names must stay the same from one run of the program to the next.
     """
 
     def __init__(self, sources: dict[str, Source]) -> None:
         self._sources = sources
         self.poll_s = min(source.poll_s for source in sources.values())
-        #: Where each source ends, as far as that is known.
+        #: The last offset of each source, as far as it is known.
         self._ends: dict[str, Offset] = {}
         self._hold_back: Callable[[frozenset[str]], frozenset[str]] = lambda ended: frozenset()
 
     def align(self, hold_back: Callable[[frozenset[str]], frozenset[str]]) -> None:
-        """Have sources wait for others: ``hold_back`` names them, given those that have ended."""
+        """Let sources wait for others: ``hold_back`` returns which, given those that have ended."""
         self._hold_back = hold_back
 
     def open(self, wake_up: Callable[[], None]) -> None:
@@ -64,12 +64,12 @@ class SourceSet(Source):
         epochs: dict[str, SplitEpoch | RddEpoch | None] = {}
         for name, source in self._sources.items():
             epoch = None if start[name] == end[name] else source.plan(start[name], end[name])
-            assert not isinstance(epoch, EpochSet), "a set of sources is none of another one"
+            assert not isinstance(epoch, EpochSet), "a SourceSet cannot contain another SourceSet"
             epochs[name] = epoch
         return EpochSet(epochs, self.ended(end))
 
     def ended(self, end: Offset) -> frozenset[str]:
-        """Return the names of the sources that have nothing after ``end``, and never will."""
+        """Return the names of the sources that end at ``end`` or before."""
         return frozenset(name for name, last in self._ends.items() if last == end[name])
 
     def commit(self, end: Offset) -> None:

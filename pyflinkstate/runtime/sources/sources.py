@@ -1,8 +1,8 @@
 """Sources: what they read, and how they cut it into epochs that can be replayed.
 
-An epoch is what lies between two *offsets*: JSON values that a checkpoint keeps. As with Spark's
-``DataSourceStreamReader``, a source says how far it could go and plans what lies between; the same two
-offsets must give the same records again, in the same order. That is what makes a restart exact.
+An epoch is the input between two *offsets*, JSON values that a checkpoint keeps. As with Spark's
+``DataSourceStreamReader``, a source says how far it could go and plans what lies between. The same two
+offsets must give the same records again, in the same order, which makes a restart exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyflinkstate.runtime.wire import shorten
 
 _log = logging.getLogger("pyflinkstate")
 
-#: Records of a collection in an epoch, unless the user says otherwise.
+#: The default number of records of a collection in one epoch.
 RECORDS_PER_EPOCH = 10_000
 
 
@@ -34,10 +34,10 @@ class SplitEpoch:
     """An epoch of splits, each read by one Spark task with ``read``.
 
     Attributes:
-        splits: what is read.
-        read: called with a split and a function that takes rejected records; gives the split's records.
-        is_fresh: each record is made anew, and nothing of it that can change is used for another. Else what
-            can change is copied as it is read.
+        splits: the splits to read.
+        read: called with a split and a function for rejected records, returns the records of the split.
+        is_fresh: whether each record is new and shares no mutable part with another. Otherwise mutable parts
+            are copied as they are read.
     """
 
     splits: Sequence[Split]
@@ -47,9 +47,9 @@ class SplitEpoch:
 
 @attrs.frozen
 class RddEpoch:
-    """An epoch of some partitions of an RDD; of all of them where ``partitions`` is None.
+    """An epoch of some partitions of an RDD, or of all if ``partitions`` is None.
 
-    ``is_fresh`` is as for :class:`SplitEpoch`; of an RDD that Python has made nothing is known.
+    ``is_fresh`` is as for :class:`SplitEpoch`; it is not known for an RDD that Python has made.
     """
 
     rdd: SparkObject
@@ -59,10 +59,10 @@ class RddEpoch:
 
 @attrs.frozen
 class EpochSet:
-    """What is next of each of several sources: None where that is nothing.
+    """The next epoch of each of several sources; None for a source that has nothing.
 
     Attributes:
-        epochs: by the names of the sources.
+        epochs: the epochs by the names of the sources.
         ended: the sources that end with this epoch, or have ended before.
     """
 
@@ -78,8 +78,8 @@ class Available:
     """How far the next epoch could go.
 
     Attributes:
-        end: its end; the start itself where there is nothing now.
-        is_last: nothing will ever come after ``end``.
+        end: the end of the epoch; the start itself if there is nothing now.
+        is_last: whether the source ends at ``end``.
     """
 
     end: Offset
@@ -89,23 +89,23 @@ class Available:
 class Source(ABC):
     """A replayable source; subclass it for ``StreamExecutionEnvironment.from_source``."""
 
-    #: Each epoch must be durable before more is asked for, as with Structured Streaming.
+    #: Whether each epoch must be durable before the next one is asked for, as with Structured Streaming.
     commits_every_epoch = False
-    #: It can go back further than to its last commit, as where a damaged checkpoint is passed over.
+    #: Whether it can go back to before its last commit, as it must if a damaged checkpoint is skipped.
     is_rewindable = True
-    #: It ends by itself.
+    #: Whether it ends by itself.
     is_bounded = False
-    #: An epoch may have more than one split.
+    #: Whether an epoch may have more than one split.
     is_parallel = True
-    #: How long a job that has nothing to do waits before it asks again, in seconds.
+    #: How many seconds an idle job waits before it asks again.
     poll_s = 0.1
 
     def open(self, wake_up: Callable[[], None]) -> None:
-        """The job begins. ``wake_up``, from any thread, has it ask again at once."""
+        """Start with the job. Call ``wake_up``, from any thread, to make the job ask again at once."""
         return
 
     def close(self, error: BaseException | None) -> None:
-        """The job has ended, with ``error`` if it failed."""
+        """Close the source after the job has ended, with ``error`` if it failed."""
         return
 
     @abstractmethod
@@ -118,26 +118,28 @@ class Source(ABC):
 
         Args:
             start: an offset of this source, or one that a checkpoint had kept.
-            whole: no barriers are wanted: a bounded source may give all that is left as one epoch.
+            whole: whether a bounded source may return all that is left as one epoch, as there are no
+                barriers.
 
         Raises:
-            IncompatibleCheckpointError: ``start`` is an offset of other input.
+            IncompatibleCheckpointError: ``start`` is an offset of another input.
         """
 
     @abstractmethod
     def plan(self, start: Offset, end: Offset) -> Epoch:
-        """Return what lies between two offsets."""
+        """Return the epoch between two offsets."""
 
     def commit(self, end: Offset) -> None:
-        """Everything before ``end`` is in a completed checkpoint, and will never be asked for again.
+        """Forget what is before ``end``: it is in a completed checkpoint and is never asked for again.
 
-        Called once a checkpoint is complete and sinks have committed, and when an attempt begins with one.
+        The job calls this after a checkpoint is complete and sinks have committed, and when an attempt begins
+        from a checkpoint.
         """
         return
 
 
 def check_position(position: Offset, expected: dict[str, object], source: str) -> None:
-    """Raise ``IncompatibleCheckpointError`` unless an offset has the entries that it must have."""
+    """Raise ``IncompatibleCheckpointError`` unless an offset has the expected entries."""
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
         raise IncompatibleCheckpointError(
@@ -148,7 +150,7 @@ def check_position(position: Offset, expected: dict[str, object], source: str) -
 
 @attrs.frozen
 class CollectionSource(Source):
-    """A list of records, in its order; ``is_fresh`` says that they share nothing that can change."""
+    """Reads a list of records in order; ``is_fresh`` says that they share no mutable part."""
 
     records: Sequence[Record]
     records_per_epoch: int = RECORDS_PER_EPOCH
@@ -181,7 +183,7 @@ def _read_list(split: Sequence[Record], _: Reject) -> Iterable[Record]:
 
 @attrs.frozen
 class RddSource(Source):
-    """The partitions of an RDD, in order. Evaluating a partition twice must give the same records."""
+    """Reads the partitions of an RDD in order. Evaluating a partition twice must give the same records."""
 
     rdd: SparkObject
     partitions: int
@@ -211,10 +213,10 @@ class RddSource(Source):
 
 @attrs.frozen
 class RateSource(Source):
-    """Numbers from 0 on, so many in a second: for trying out a job that never ends.
+    """Generates numbers from 0 at a fixed rate per second, to try out a job that never ends.
 
-    A record is a dict of ``timestamp_ms`` (when it was due) and ``value``. What is due is told by the
-    clock; which records lie between two offsets is not.
+    A record is a dict of ``timestamp_ms`` (when it was due) and ``value``. The clock decides how many records
+    are due, but not which records are between two offsets.
     """
 
     rows_per_second: int
@@ -251,13 +253,13 @@ def _read_rate(split: tuple[int, int, int, int], _: Reject) -> Iterable[Record]:
 
 @attrs.frozen
 class DirectorySource(Source):
-    """The files of a directory in the order of their names, ``files_per_epoch`` at a time.
+    """Reads the files of a directory in the order of their names, ``files_per_epoch`` at a time.
 
-    Files whose names begin with ``.`` or ``_`` are not data, as everywhere on Spark. The offset knows
-    which files were read (:class:`SeenFiles`), so files may be added while the job is down, whatever their
-    names; of a ``growing`` directory also while it runs, and then the source never ends. A file that appears
-    must be whole: write it under another name and rename it. One that was read may go; if its size changes
-    that is logged once, and it is not read again.
+    Files whose names begin with ``.`` or ``_`` are skipped, as everywhere in Spark. The offset records which
+    files were read (:class:`SeenFiles`), so files with any name may be added while the job is down. If the
+    directory is ``growing``, they may also be added while it runs, and the source never ends. A file must be
+    complete when it appears: write it under another name and rename it. A file that was read may be deleted;
+    if its size changes, that is logged once and the file is not read again.
     """
 
     directory: str = attrs.field(converter=absolute)
@@ -268,13 +270,13 @@ class DirectorySource(Source):
     poll_s = 1.0
 
     @property
-    def is_bounded(self) -> bool:  # type: ignore[override]  # elsewhere it is the same for all of a class
-        """It ends by itself."""
+    def is_bounded(self) -> bool:  # type: ignore[override]  # an attribute of the class elsewhere
+        """Whether it ends by itself."""
         return not self.growing
 
-    #: The files whose change has been told.
+    #: The files whose change was logged.
     _told: set[str] = attrs.field(factory=set, init=False, eq=False, repr=False)
-    #: What an offset of an earlier version was taken for, by its last name.
+    #: The files that an offset of an earlier version stands for, by its last name.
     _converted: dict[str, tuple[int, SeenFiles]] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     def initial_offset(self) -> Offset:
@@ -305,7 +307,7 @@ class DirectorySource(Source):
         return SplitEpoch(splits, self.record_format.read, is_fresh)
 
     def _offset(self, count: int, files: dict[str, int], seen: SeenFiles) -> Offset:
-        """Return an offset: how many files were read, those of the epoch that ends there, and all."""
+        """Return an offset: the number of files read, those of the epoch that ends there, and all of them."""
         return {
             "format": self.record_format.name,
             "count": count,
@@ -314,20 +316,20 @@ class DirectorySource(Source):
         }
 
     def _seen_at(self, start: Offset, listing: dict[str, int]) -> tuple[int, SeenFiles]:
-        """Return how many files were read at an offset, and which."""
+        """Return how many files, and which, were read up to an offset."""
         if "last" in start:
             return self._seen_up_to(start["last"], start.get("count"), listing)
         if self.max_files is not None and start["count"] > self.max_files:
             raise IncompatibleCheckpointError(
                 f"the checkpoint was taken after {start['count']} files, the last of them "
-                f"{start['files'][-1][0]!r}, and max_files is {self.max_files}"
+                f"{start['files'][-1][0]!r}, but max_files is {self.max_files}"
             )
         return start["count"], SeenFiles.decode(start["seen"])
 
     def _seen_up_to(self, last: str, count: int | None, listing: dict[str, int]) -> tuple[int, SeenFiles]:
-        """Return the files up to the last name that was read: all that earlier versions kept.
+        """Return the files up to the last name that was read, which is all that earlier versions kept.
 
-        What is there at the first look counts as read; later ones are new, whatever their names.
+        Files that exist at the first look count as read; later ones are new, whatever their names.
         """
         if last in self._converted:
             return self._converted[last]
@@ -335,7 +337,7 @@ class DirectorySource(Source):
         if count is not None and len(read) > count:
             raise IncompatibleCheckpointError(
                 f"{self.directory} has {len(read)} files up to {last!r}, and had {count} when that was read; "
-                f"the checkpoint is of an earlier version and does not tell which: move the new ones away, "
+                f"the checkpoint of an earlier version does not say which: move the new ones away, "
                 f"restore, and move them back when the job has taken a checkpoint"
             )
         self._converted[last] = max(len(read), count or 0), SeenFiles().plus(read, listing)
@@ -349,8 +351,8 @@ class DirectorySource(Source):
             if name not in self._told:
                 self._told.add(name)
                 _log.warning(
-                    "file %r of %s had %d bytes when it was read, and has %d: it is not read again; a file "
-                    "must be whole when it appears",
+                    "file %r of %s had %d bytes when it was read, and has %d now: it is not read again; a "
+                    "file must be complete when it appears",
                     name,
                     self.directory,
                     was,
@@ -362,14 +364,14 @@ class DirectorySource(Source):
             has = "is gone" if now is None else f"has {now}"
             raise SourceError(
                 f"file {name!r} of {self.directory} had {size} bytes when its epoch was planned, and {has}: "
-                f"files of an epoch must stay as they are until it is committed"
+                f"the files of an epoch must not change until it is committed"
             )
 
     def _path_of(self, name: str) -> str:
         return child_uri(self.directory, quote(name) if is_uri(self.directory) else name)
 
     def check(self) -> None:
-        """Raise ``ConfigurationError`` if there is nothing to read, or no directory."""
+        """Raise ``ConfigurationError`` if there is no directory, or nothing to read in it."""
         try:
             listing = self._listing()
         except SourceError as error:
@@ -378,7 +380,7 @@ class DirectorySource(Source):
             raise ConfigurationError(f"{self.directory} holds no files to read")
 
     def _listing(self) -> dict[str, int]:
-        """Return the files that there are, in the order of their names, with their sizes in bytes."""
+        """Return the existing files in the order of their names, with their sizes in bytes."""
         try:
             file_system, path = open_file_system(self.directory)
             infos = file_system.get_file_info(fs.FileSelector(path))

@@ -1,6 +1,6 @@
 """Sources that read through Spark: a batch reader with offsets, and Structured Streaming.
 
-No PySpark is imported here: sessions and DataFrames come from the user.
+This module does not import PySpark: sessions and DataFrames come from the user.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from pyflinkstate.runtime.sources.sources import Available, Epoch, RddEpoch, Sou
 
 # --- batch readers -------------------------------------------------------------------------------
 
-#: An offset before everything, as Kafka's reader calls it.
+#: The offset before everything, under the name that Kafka's reader uses.
 EARLIEST = "earliest"
 LATEST = "latest"
 
 
 @attrs.frozen
 class BatchReaderSource(Source):
-    """What Spark's batch reader gives between two offsets, epoch by epoch, without end.
+    """Reads with Spark's batch reader from offset to offset, epoch by epoch, without end.
 
     Args:
-        load: ``load(start, end)`` returns a DataFrame; offsets are JSON texts, as of Kafka's options
+        load: ``load(start, end)`` returns a DataFrame; offsets are JSON texts, as in Kafka's options
             ``startingOffsets`` and ``endingOffsets``.
         latest: ``latest(start)`` returns the newest offsets, a JSON value.
     """
@@ -71,7 +71,7 @@ def _reader_errors(what: str) -> Iterator[None]:
 
 
 def as_option(offset: Offset) -> str:
-    """Return an offset as the reader's option: words as they are, else JSON."""
+    """Return an offset as the reader's option: a word as it is, anything else as JSON."""
     return offset if isinstance(offset, str) else json.dumps(offset)
 
 
@@ -79,14 +79,14 @@ def as_option(offset: Offset) -> str:
 class PartitionOffsets:
     """Finds the newest offsets by reading: the greatest ``offset`` of each ``topic`` and ``partition``.
 
-    For readers with those columns, as Kafka's. ``max_records`` bounds an epoch, all partitions together.
+    It needs a reader with those columns, like Kafka's. ``max_records`` bounds an epoch over all partitions.
     """
 
     load: Callable[[str, str], SparkObject]
     max_records: int | None = None
 
     def __call__(self, start: Offset) -> Offset:
-        """Return ``{topic: {partition: offset}}``, the first offset that is not there yet."""
+        """Return ``{topic: {partition: offset}}``, with the first offset that does not exist yet."""
         partitions = self.load(as_option(start), LATEST).groupBy("topic", "partition")
         ends = partitions.agg({"offset": "max"}).collect()
         firsts: dict[tuple[str, int], int] = {}
@@ -120,17 +120,18 @@ class _Batch:
 
 
 class StreamingSource(Source):
-    """The batches of a streaming query, one epoch each, handed over by ``foreachBatch``.
+    """Reads the batches of a streaming query through ``foreachBatch``, one epoch per batch.
 
-    Spark replays its newest batch only, so a batch's state must be durable before Spark hears that the batch
-    is done: each epoch takes a checkpoint, and :meth:`process_batch` returns when it is complete.
+    Spark replays only its newest batch, so the state after a batch must be durable before Spark learns that
+    the batch is done: each epoch takes a checkpoint, and :meth:`process_batch` returns when it is complete.
 
-    The query's log says what to restore before the query is started (:meth:`choose`). The first batch must
-    be the one that the restored state waits for, else the job ends: nothing is lost without a word.
+    Before the query is started, its log says what to restore (:meth:`choose`). The first batch must be the
+    one that the restored state expects; otherwise the job ends with an error, so that nothing is lost
+    silently.
 
     Args:
         start_query: starts the query with a function for ``foreachBatch`` and returns it.
-        open_log: opens what Spark has noted of the query.
+        open_log: opens Spark's log of the query.
     """
 
     commits_every_epoch = True
@@ -147,10 +148,11 @@ class StreamingSource(Source):
         self._log: QueryLog | None = None
         self._query: SparkObject = None
         self._batch: _Batch | None = None
-        #: Batches up to this one are in a completed checkpoint, if the first one is what it seems to be.
+        #: Batches up to this one are in a completed checkpoint, provided that the first batch is the expected
+        #: one.
         self._durable = NO_BATCH
         self._is_checked = False
-        #: Where the job stands, once it knows.
+        #: The position of the job, once it is known.
         self._position: Offset = None
         self._closed = False
         self._error: BaseException | None = None
@@ -159,7 +161,7 @@ class StreamingSource(Source):
     # --- Spark's side ------------------------------------------------------------------------------
 
     def process_batch(self, frame: SparkObject, batch_id: int) -> None:
-        """Hand a batch to the job, and return when it is durable. Called on a thread of Spark's."""
+        """Pass a batch to the job, and return when it is durable. Spark calls this on a thread of its own."""
         batch = _Batch(batch_id, frame, self.log.identity(batch_id))
         with self._changed:
             self._batch = batch
@@ -179,12 +181,12 @@ class StreamingSource(Source):
     # --- the job's side ----------------------------------------------------------------------------
 
     def locate(self) -> None:
-        """Find the query's log; raises ``ConfigurationError`` where it has no place."""
+        """Find the query's log; raise ``ConfigurationError`` if there is no place for it."""
         self._log = self._open_log()
 
     @property
     def log(self) -> QueryLog:
-        """What Spark has noted of the query."""
+        """Spark's log of the query."""
         if self._log is None:
             self.locate()
         assert self._log is not None
@@ -196,16 +198,16 @@ class StreamingSource(Source):
 
     @property
     def query_id(self) -> str:
-        """The query's id, the same over restarts from its checkpoint location."""
+        """The id of the query, which stays the same over restarts from its checkpoint location."""
         return str(self._query.id)
 
     def open(self, wake_up: Callable[[], None]) -> None:
-        """See :class:`Source`. Starts the query; batches come when they come."""
+        """See :class:`Source`. Starts the query, which delivers batches later."""
         self._wake_up = wake_up
         self._query = self._start_query(self.process_batch)
 
     def close(self, error: BaseException | None) -> None:
-        """See :class:`Source`. The query ends as well; with an error of its own if the job failed."""
+        """See :class:`Source`. Ends the query as well, with an error if the job failed."""
         with self._changed:
             self._closed, self._error = True, error
             self._changed.notify_all()
@@ -223,7 +225,7 @@ class StreamingSource(Source):
         """See :class:`Source`.
 
         Raises:
-            IncompatibleCheckpointError: the first batch is not the one that ``start`` waits for.
+            IncompatibleCheckpointError: the first batch is not the one that ``start`` expects.
         """
         with self._changed:
             batch = self._batch
@@ -234,13 +236,13 @@ class StreamingSource(Source):
         if not is_accepted:
             raise self._misfit(start, batch)
         if batch.number <= start["batch"]:
-            return Available(start)  # it is on its way, or was durable before the restart
+            return Available(start)  # the batch is not here yet, or was durable before the restart
         return Available(position_of(batch.number, self.query_id, batch.identity))
 
     def _accept_first(self, start: Offset) -> None:
-        """See whether the first batch is the one that ``start`` waits for, on whatever thread that is known.
+        """Check that the first batch is the one that ``start`` expects, on the first thread that knows both.
 
-        Spark's thread need not wait for the job's then, which may itself be waiting for Spark.
+        So Spark's thread does not wait for that of the job, which may itself be waiting for Spark.
         """
         batch = self._batch
         if self._is_checked or start is None or batch is None:
@@ -254,7 +256,7 @@ class StreamingSource(Source):
         return IncompatibleCheckpointError(
             f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
             f"state is that of {start!r}, although the query's log fitted when the job was started: does "
-            f"another program run the same query? Run the job again, alone",
+            f"another program run the same query? Stop it, and run the job again",
             batch=batch.number,
         )
 
@@ -269,7 +271,7 @@ class StreamingSource(Source):
         failure = self._query.exception()
         if failure is not None:
             raise StreamingQueryError(
-                f"the streaming query failed: {failure}; mend what it says, and run the program again: "
+                f"the streaming query failed: {failure}; fix the cause, and run the program again: "
                 f"it goes on where it was"
             )
 
@@ -289,7 +291,7 @@ class StreamingSource(Source):
 
 
 def _is_same(position: Offset, batch: NextBatch | _Batch) -> bool:
-    """Return whether a position's batch is this one: of that number, and cut at the same time."""
+    """Return whether a position is after this batch: the number and the time of planning are the same."""
     is_cut = batch.identity is not None
     return bool(position["batch"] == batch.number and is_cut and position.get("identity") == batch.identity)
 
@@ -297,25 +299,25 @@ def _is_same(position: Offset, batch: NextBatch | _Batch) -> bool:
 def checkpoint_before(
     batch: NextBatch, query_id: str | None, retained: Iterable[CheckpointMetadata]
 ) -> CheckpointMetadata | None:
-    """Return the checkpoint to restore when Spark's query goes on with ``batch``; None to begin anew.
+    """Return the checkpoint to restore if Spark's query continues with ``batch``, or None to start afresh.
 
-    Let N be the number of ``batch``, and M that of the batch of the newest retained checkpoint.
+    Let N be the number of ``batch``, and M the number of the batch in the newest retained checkpoint.
 
-    * M is N - 1: Spark goes on where the state is.
-    * M is N, and it is the same batch: the state was durable, and the program was killed before Spark
-      heard so. The batch is skipped.
-    * M is newer, or it is N and Spark cuts that batch anew: Spark's checkpoint location was set back. A
-      retained checkpoint of N - 1 is taken, or of that very batch N.
-    * M is older, or there is none: what lies between cannot be had any more.
+    * M is N - 1: Spark continues where the state is.
+    * M is N, and it is the same batch: the state was durable, but the program was killed before Spark knew.
+      The batch is skipped.
+    * M is greater, or it is N and Spark plans that batch again: Spark's checkpoint location was set back. A
+      retained checkpoint of N - 1, or of exactly that batch N, is restored.
+    * M is less, or there is no checkpoint: the batches in between cannot be read any more.
 
     Args:
-        batch: that of the query.
-        query_id: which query it is.
-        retained: checkpoints, the newest first. None is taken that is older than the one that fits.
+        batch: the next batch of the query.
+        query_id: the id of the query.
+        retained: the retained checkpoints, newest first. Those older than the fitting one are not read.
 
     Raises:
         IncompatibleCheckpointError: no retained checkpoint fits.
-        CheckpointNotFoundError: there is none, and the query is not at its beginning.
+        CheckpointNotFoundError: there is no checkpoint, and the query is not at its beginning.
     """
     number = batch.number
     batches: list[int] = []
@@ -335,12 +337,12 @@ def checkpoint_before(
     if not batches:
         raise CheckpointNotFoundError(
             f"the streaming query goes on with batch {number}, and there is no checkpoint of the state "
-            f"before it: begin anew with another checkpoint location, or restore the job's checkpoints"
+            f"before it: start again with another checkpoint location, or restore the job's checkpoints"
         )
-    cut_anew = ", which Spark cuts anew" if number in batches else ""
+    cut_anew = ", which Spark plans again" if number in batches else ""
     raise IncompatibleCheckpointError(
         f"the streaming query goes on with batch {number}{cut_anew}, and the retained checkpoints are of "
         f"batches {', '.join(map(str, batches))}: records would be lost or counted twice. If the job was "
-        f"stopped with a savepoint, restore_from() that. Else restore Spark's checkpoint location and the "
-        f"job's checkpoints of the same time, or begin both anew"
+        f"stopped with a savepoint, restore_from() that. Otherwise restore Spark's checkpoint location and "
+        f"the job's checkpoints from the same time, or start both from scratch"
     )

@@ -1,1 +1,1 @@
-"""All that is said to PySpark: sessions, RDDs, epochs as Spark jobs. No other room imports pyspark."""
+"""Everything that uses PySpark: sessions, RDDs, epochs as Spark jobs. No other room imports pyspark."""

@@ -1,8 +1,8 @@
-"""The only room that knows PySpark: sessions, and the Spark job of one epoch.
+"""Sessions, and the Spark jobs of one epoch.
 
-An epoch is one job for each sink: source, chain, ``partitionBy`` into each keyed operator's subtasks,
-slot, chain, sink. Frames are sorted by where they came from, so a subtask's input is the same in every
-run of the epoch, whatever the order in which Spark fetched it.
+An epoch is one Spark job for each sink: source, chain, ``partitionBy`` into the subtasks of each keyed
+operator, slot, chain, sink. Frames are sorted by their origin, so the input of a subtask is the same in every
+run of the epoch, regardless of the order in which Spark fetched it.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from pyflinkstate.runtime.wire import decode_values
 
 
 def local_session() -> SparkSession:
-    """Return the active session, or make a local one that keeps quiet.
+    """Return the active session, or a new local one that logs little.
 
-    Its workers import what this process can: they get its interpreter and its ``sys.path``.
+    Its workers can import the same modules, as they get the interpreter and ``sys.path`` of this process.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     py4j = logging.getLogger("py4j")
-    if py4j.level == logging.NOTSET:  # each connection that is closed would be told of
+    if py4j.level == logging.NOTSET:  # otherwise every closed connection is logged
         py4j.setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
@@ -91,7 +91,7 @@ def context_of(session: SparkObject) -> SparkContext:
 
 
 def _let_go_of_jvm() -> None:
-    """Close what tells Spark's JVM that its driver has ended: what a driver forks must not hold it open."""
+    """Close the pipe that tells Spark's JVM of its driver's end: forked processes must not hold it open."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None and process.stdin is not None:
         with suppress(OSError):
@@ -102,9 +102,9 @@ os.register_at_fork(after_in_child=_let_go_of_jvm)
 
 
 def driver_endpoint(context: SparkContext) -> Endpoint:
-    """Return where the driver listens for executors: Spark's own settings say it.
+    """Return where the driver listens for executors, according to Spark's own settings.
 
-    ``spark.pyflinkstate.port`` is ours, for a firewall that lets just some ports through.
+    ``spark.pyflinkstate.port`` is an addition, for a firewall that lets only some ports through.
     """
     conf = context.getConf()
     port = int(conf.get("spark.pyflinkstate.port", "0") or 0)
@@ -115,7 +115,7 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
 
 
 class SparkQueryFiles:
-    """A query's checkpoint location, through Hadoop's file systems, as Spark itself reads it."""
+    """Reads a query's checkpoint location through Hadoop's file systems, like Spark itself."""
 
     def __init__(self, session: SparkObject, location: str) -> None:
         self._jvm: SparkObject = session._jvm
@@ -166,7 +166,7 @@ def rdd_source(rdd: SparkObject, partitions_per_epoch: int | None, is_fresh: boo
 
 
 def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
-    """Return an RDD of just these partitions; unlike a filter it starts no task for the others."""
+    """Return an RDD of only these partitions; unlike a filter it starts no tasks for the others."""
     if len(partitions) == rdd.getNumPartitions():
         return rdd
     jvm: SparkObject = rdd.context._jvm
@@ -193,7 +193,7 @@ class SparkRunner(EpochRunner):
         self._context = context
         self._group = group
         self._files = PythonFiles(context) if files is None else files
-        #: What the last request came with, and where Spark has it.
+        #: The description of the last request, and its place in Spark.
         self._code: CodeBook | None = None
         self._codes: SparkObject = None
         self._description = ""
@@ -213,7 +213,7 @@ class SparkRunner(EpochRunner):
         """Run ``job`` in a thread of its own.
 
         The thread is not PySpark's ``InheritableThread``, which copies the local properties before it calls
-        its target: if the JVM is gone by then, that thread ends and nobody hears of it.
+        its target: if the JVM is gone by then, that thread ends without a report.
         """
         try:
             properties = _local_properties(self._context)
@@ -233,11 +233,11 @@ class SparkRunner(EpochRunner):
             return _unavailable(self._description)
         if self._thread.is_alive():
             return None
-        return SparkJobError(f"{self._description}: the thread that ran it ended without a word")
+        return SparkJobError(f"{self._description}: the thread that ran it ended without a result")
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
-        with suppress(Exception):  # where Spark is gone there is nothing to cancel
+        with suppress(Exception):  # if Spark is gone there is nothing to cancel
             self._context.cancelJobGroup(self._group)
 
     def _run_and_tell(
@@ -261,7 +261,7 @@ class SparkRunner(EpochRunner):
                 self._context._jsc.sc().setLocalProperties(properties)
             self._context.setJobGroup(self._group, description, interruptOnCancel=True)
             return EpochEnded(job(), None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job master decides
+        except Exception as error:  # noqa: BLE001 - the job master decides about any error
             return EpochEnded(None, self._failure(description, error))
 
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
@@ -282,7 +282,7 @@ class SparkRunner(EpochRunner):
 
 
 def _local_properties(context: SparkContext) -> SparkObject:
-    """Return a copy of what this thread has set for its Spark jobs; None where all share one JVM thread."""
+    """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
     if not isinstance(SparkContext._gateway, ClientServer):
         return None
     return context._jsc.sc().getLocalProperties().clone()
@@ -296,7 +296,7 @@ def _unavailable(description: str) -> SparkUnavailableError:
 
 
 def _has_ended(context: SparkContext) -> bool:
-    """Return whether the JVM that PySpark started has ended; of another JVM nothing is known."""
+    """Return whether the JVM that PySpark started has ended; False if another program started the JVM."""
     process = getattr(context._gateway, "proc", None)
     return process is not None and process.poll() is not None
 
@@ -306,12 +306,12 @@ def _is_alive(context: SparkContext) -> bool:
         return False
     try:
         return not context._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 - a stopped context, a closed gateway, a dead JVM: each its own
+    except Exception:  # noqa: BLE001 - a stopped context, a closed gateway and a dead JVM raise different errors
         return False
 
 
 def _abridged(message: str) -> str:
-    """Return the beginning of an error and its end, where a Python traceback says what happened."""
+    """Return the beginning and the end of an error, as a Python traceback says at its end what happened."""
     lines = [line for line in message.splitlines() if not line.startswith("\tat ")]
     return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
 
@@ -329,11 +329,11 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         self._persisted: list[RDD[Record]] = []
 
     def run(self, sink: SinkNode) -> list[Reported]:
-        """Run a sink's job and return what its writers yielded."""
+        """Run a sink's job and return the results of its writers."""
         written = self.written(sink)
         if isinstance(sink.sink, KeptRddSink):
-            # Kept, so that PySpark does not fuse it with what reads it, and cut off from its lineage:
-            # if a block is lost that is an error, and never a second run through the slots.
+            # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
+            # a lost block is an error, and never a second run through the slots.
             written.persist(StorageLevel.MEMORY_AND_DISK)
             written.localCheckpoint()
             written.count()
@@ -354,7 +354,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
     def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
         made = data.mapPartitionsWithIndex(self._files.prepared(task))
         if not isinstance(task, SourceTask):
-            # What comes out is frames: PySpark would put as many into one batch as were small before.
+            # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer
         return made.setName(name)
 

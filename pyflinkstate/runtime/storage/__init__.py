@@ -1,4 +1,4 @@
-"""Where checkpoints lie: URIs, file systems, folders of a job, and writes that survive a power cut."""
+"""Checkpoint storage: URIs, file systems, the folders of a job, and writes that survive a power cut."""
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, history_of, load_checkpoint
 from pyflinkstate.runtime.storage.durable import flush_file, flush_folder, make_folder

@@ -1,10 +1,10 @@
 """Checkpoint storage on any file system that ``pyarrow.fs`` knows.
 
-Layout, as Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask
-and operator}``, and beside these folders ``shared/`` with what incremental checkpoints share, ``runs/`` with
-the claims of drivers, and ``superseded-<run>-chk-<n>/``: checkpoints that a run has set aside. These lie as
-deep as the others, so that what they share is found from there as well.
-A checkpoint exists when its ``_metadata`` does, and that appears by a rename when all else is written.
+The layout is Flink's: ``<directory>/<job id>/chk-<n>/{_metadata, up to four files per subtask and
+operator}``. Next to these folders are ``shared/`` with the files that incremental checkpoints share,
+``runs/`` with the claims of drivers, and ``superseded-<run>-chk-<n>/`` with checkpoints that a run has set
+aside. These are at the same depth as the others, so that relative paths to shared files are still valid. A
+checkpoint exists if its ``_metadata`` does, which appears by a rename after everything else is written.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHARED_FOLDER = "shared"
 OFFSETS_FOLDER = "offsets"
 HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
-#: So many random names are tried for a savepoint, as in Flink.
+#: How many random names to try for the folder of a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
@@ -92,7 +92,7 @@ class CheckpointStorage:
         return child_uri(self.uri, job_id, f"chk-{checkpoint_id}")
 
     def begin(self, job_id: str, checkpoint_id: int, shared: bool = False) -> str:
-        """Make the folder of a new checkpoint, and the ``shared`` one, and return the first one's URI."""
+        """Create the folder of a new checkpoint and, on request, the ``shared`` one; return its URI."""
         uri = self.uri_of(job_id, checkpoint_id)
         if shared:
             self._make_folder(child_uri(self.uri, job_id, SHARED_FOLDER))
@@ -105,14 +105,14 @@ class CheckpointStorage:
         return uri
 
     def _remove_empty(self, uri: str) -> None:
-        """Remove a folder that was made, but cannot be relied on, unless there is something in it."""
+        """Remove a folder that was created but may not be durable, unless it has contents."""
         file_system, folder = self._locate(uri)
         with storage_errors(f"delete {folder}"):
             if not file_system.get_file_info(fs.FileSelector(folder)):
                 file_system.delete_dir(folder)
 
     def begin_savepoint(self, directory: str, job_id: str) -> str:
-        """Make a new folder for a savepoint below ``directory``, anywhere, and return its URI."""
+        """Create a new folder for a savepoint below any ``directory``, and return its URI."""
         for _ in range(SAVEPOINT_NAME_ATTEMPTS):
             name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
             uri = child_uri(absolute(directory), name)
@@ -120,7 +120,7 @@ class CheckpointStorage:
             if not _exists(file_system, path):
                 self._make_folder(uri)
                 return uri
-        raise CheckpointStorageError(f"checkpoint storage: no free name for a savepoint in {directory}")
+        raise CheckpointStorageError(f"checkpoint storage: found no free name for a savepoint in {directory}")
 
     def _make_folder(self, uri: str) -> None:
         file_system, path = self._locate(uri)
@@ -130,20 +130,20 @@ class CheckpointStorage:
     def complete(
         self, metadata: CheckpointMetadata, uri: str | None = None, has_shared: bool = False
     ) -> None:
-        """Publish ``_metadata``: from now on the checkpoint exists, also after a power cut.
+        """Publish ``_metadata``: from now on the checkpoint exists, even after a power cut.
 
-        The subtasks have flushed their files. That these are in their folders is flushed before the rename,
-        once for all of them.
+        The subtasks have flushed their files. The folders of these files are flushed here, once for all
+        files, before the rename.
 
         Args:
-            metadata: of the checkpoint.
-            uri: of its folder, where that is not the job's own.
-            has_shared: it needs files in the job's shared folder.
+            metadata: the metadata of the checkpoint.
+            uri: the URI of its folder, if it is not in the job's own.
+            has_shared: whether it needs files in the job's shared folder.
         """
         file_system, folder = self._locate(uri or self.uri_of(metadata.job_id, metadata.checkpoint_id))
         with storage_errors(f"complete {folder}"):
             if _exists(file_system, f"{folder}/{METADATA}"):
-                raise FileExistsError(f"{folder}/{METADATA} is there already")
+                raise FileExistsError(f"{folder}/{METADATA} already exists")
             flush_folder(file_system, folder)
             if has_shared:
                 flush_folder(self._fs, f"{self._root}/{metadata.job_id}/{SHARED_FOLDER}")
@@ -151,7 +151,7 @@ class CheckpointStorage:
             flush_folder(file_system, folder)
 
     def discard(self, uri: str) -> None:
-        """Delete a checkpoint, ``_metadata`` first, so that no half of it passes for whole."""
+        """Delete a checkpoint, ``_metadata`` first, so that a half-deleted one does not count as complete."""
         file_system, folder = self._locate(uri)
         with storage_errors(f"delete {folder}"):
             self._check_own(file_system, folder)
@@ -162,18 +162,18 @@ class CheckpointStorage:
                 file_system.delete_dir(folder)
 
     def _check_own(self, file_system: fs.FileSystem, folder: str) -> None:
-        """Check that what is to be deleted is reached without links: below this storage, or a savepoint."""
+        """Check that a folder to be deleted, here or of a savepoint, is reached without symbolic links."""
         parent = posixpath.dirname(folder)
         is_below = file_system is self._fs and folder.startswith(f"{self._root}/")
         check_no_links(file_system, self._root if is_below else parent, folder)
 
     def discard_shared(self, job_id: str, paths: Iterable[str]) -> None:
-        """Delete files that incremental checkpoints shared; paths are as in their handles."""
+        """Delete files that incremental checkpoints shared; the paths are as in their handles."""
         for path in paths:
             with storage_errors(f"delete {path}"), suppress(FileNotFoundError):
                 if not (path.startswith(SHARED_PREFIX) and is_state_path(path)):
                     raise CorruptCheckpointError(
-                        f"{path} is no shared file of a job, and is not deleted", file=path
+                        f"{path} is not a shared file of a job, so it is not deleted", file=path
                     )
                 file = f"{self._root}/{job_id}/{SHARED_FOLDER}/{path.removeprefix(SHARED_PREFIX)}"
                 check_no_links(self._fs, self._root, file)
@@ -187,16 +187,16 @@ class CheckpointStorage:
         return {f"{SHARED_PREFIX}{info.base_name}" for info in infos if is_file_name(info.base_name)}
 
     def write_history(self, job_id: str, history: list[JsonObject]) -> None:
-        """Write what became of the job's checkpoints as JSON, for people and tools."""
+        """Write the statistics of the job's checkpoints as JSON, for people and tools."""
         with storage_errors(f"write {HISTORY}"):
             folder = f"{self._root}/{job_id}"
             make_folder(self._fs, folder)
             write_whole(self._fs, f"{folder}/{HISTORY}", json.dumps(history, indent=1).encode())
 
     def write_planned(self, job_id: str, epoch: int, end: Offset) -> None:
-        """Note where an epoch ends before it runs, so that it is cut the same way if it has to run again.
+        """Write down where an epoch ends before it runs, so that it is cut the same way if it must run again.
 
-        When this returns the note outlasts a power cut.
+        Once this returns, the note survives a power cut.
         """
         folder = f"{self._root}/{job_id}/{OFFSETS_FOLDER}"
         with storage_errors(f"write {folder}/{epoch}"):
@@ -205,10 +205,10 @@ class CheckpointStorage:
             flush_folder(self._fs, folder)
 
     def read_planned(self, job_id: str) -> dict[int, Offset]:
-        """Return the ends of epochs that :meth:`write_planned` was given.
+        """Return the ends of epochs that :meth:`write_planned` has written.
 
-        A note that is empty or cut short counts as absent: :meth:`write_planned` had not returned, so its
-        epoch was never run.
+        A note that is empty or truncated is ignored: :meth:`write_planned` had not returned, so its epoch was
+        never run.
         """
         planned: dict[int, Offset] = {}
         for epoch in self._planned_epochs(job_id):
@@ -218,11 +218,11 @@ class CheckpointStorage:
             try:
                 planned[epoch] = _end_of_epoch(data)
             except ValueError:
-                _log.warning("%s is cut short, and counts as absent: its epoch was never run", path)
+                _log.warning("%s is truncated and is ignored: its epoch was never run", path)
         return planned
 
     def forget_planned(self, job_id: str, epochs: Container[int]) -> None:
-        """These epochs will not be run again, or not the same way."""
+        """Delete the notes of epochs that will not be run again in the same way."""
         for number in self._planned_epochs(job_id):
             if number in epochs:
                 with storage_errors(f"delete {OFFSETS_FOLDER}/{number}"):
@@ -250,11 +250,11 @@ class CheckpointStorage:
         """Return the newest completed checkpoint of any run of ``job_name``.
 
         Args:
-            job_name: what the program calls the job.
-            fall_back: pass over checkpoints whose ``_metadata`` is damaged.
+            job_name: the name that the program gave the job.
+            fall_back: whether to skip checkpoints whose ``_metadata`` is damaged.
 
         Raises:
-            CheckpointNotFoundError: there is none.
+            CheckpointNotFoundError: there is no completed checkpoint.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
         job_ids = filter(is_job_id, self._names(self._root))
@@ -266,15 +266,15 @@ class CheckpointStorage:
         )
         if newest is None:
             raise CheckpointNotFoundError(
-                f"{self.uri} holds no completed checkpoint of job {job_name!r}: start without restore",
+                f"{self.uri} has no completed checkpoint of job {job_name!r}: start without restore_from()",
                 directory=self.uri,
             )
         return newest
 
     def load_newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
-        """Return the newest completed checkpoint of a job, if there is one, and that is its name.
+        """Return the newest completed checkpoint of a job, if there is one and the job has this name.
 
-        One that was published by a driver after another one had taken the job over is passed over.
+        A checkpoint that a driver published after another one had taken the job over is skipped.
         """
         completed = self.completed(job_id)
         line = self.line(job_id) if completed else RunHistory()
@@ -284,7 +284,7 @@ class CheckpointStorage:
             except CorruptCheckpointError as error:
                 if not fall_back:
                     raise
-                _log.warning("checkpoint %d is passed over: %s", checkpoint_id, error)
+                _log.warning("checkpoint %d is skipped: %s", checkpoint_id, error)
                 continue
             if found.job_name != job_name:
                 return None
@@ -295,7 +295,7 @@ class CheckpointStorage:
     def load_retained(self, job_name: str) -> Iterator[CheckpointMetadata]:
         """Yield the completed checkpoints of the newest run of ``job_name``, the newest first.
 
-        Each is read when it is asked for: one that is damaged is an error to who needs it.
+        Each is read only when it is asked for, so a damaged one is an error only if it is needed.
         """
         try:
             newest = self.load_latest(job_name)
@@ -314,7 +314,8 @@ class CheckpointStorage:
 
         Raises:
             CheckpointNotFoundError: there is no ``_metadata``, so no completed checkpoint.
-            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read, or belongs elsewhere.
+            CorruptCheckpointError, IncompatibleCheckpointError: it cannot be read, or belongs to another
+            folder.
         """
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
@@ -330,14 +331,16 @@ class CheckpointStorage:
             raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
-            raise CorruptCheckpointError(f"{path} is damaged: {metadata.runs!r} are no runs", file=path)
+            raise CorruptCheckpointError(
+                f"{path} is damaged: {metadata.runs!r} is not a list of runs", file=path
+            )
         _check_place(metadata, path)
         return metadata
 
     # --- runs --------------------------------------------------------------------------------------
 
     def runs(self, job_id: str) -> list[str]:
-        """Return the ids of a job's runs that have claimed it, in any order."""
+        """Return the ids of the runs that have claimed a job, in any order."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
         with storage_errors(f"list {folder}"):
             infos = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True))
@@ -346,7 +349,7 @@ class CheckpointStorage:
     def write_run(
         self, job_id: str, run: str, line: RunHistory | None = None, last_checkpoint_id: int = 0
     ) -> None:
-        """Note a run: its claim; with ``line``, that it has taken the job over, and goes on from there."""
+        """Write a run's claim or, with ``line``, that it has taken the job over with that history."""
         folder = f"{self._root}/{job_id}/{RUNS_FOLDER}"
         content = {} if line is None else {"runs": line.runs, "last_checkpoint_id": last_checkpoint_id}
         with storage_errors(f"write {folder}/{run}"):
@@ -357,7 +360,7 @@ class CheckpointStorage:
     def forget_runs(self, job_id: str, before: str) -> None:
         """Delete the claims of runs that are older than one that has taken the job over.
 
-        Its own claim may be gone already: a newer run has deleted it, whose claim has to stay.
+        Its own claim may already be deleted by a newer run, whose claim must stay.
         """
         runs = sorted_runs([*self.runs(job_id), before])
         for run in runs[: runs.index(before)]:
@@ -365,7 +368,7 @@ class CheckpointStorage:
                 self._fs.delete_file(f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}")
 
     def line(self, job_id: str) -> RunHistory:
-        """Return the history of the newest run that has taken the job over; the empty one of none."""
+        """Return the history of the newest run that has taken the job over, or an empty one."""
         return self._newest_run(job_id)[0]
 
     def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
@@ -378,15 +381,15 @@ class CheckpointStorage:
         return RunHistory(), 0
 
     def ids_in_use(self, job_id: str) -> list[int]:
-        """Return the ids that no further checkpoint of a job may have, in order."""
+        """Return the ids that no new checkpoint of a job may use, in order."""
         names = self._names(f"{self._root}/{job_id}")
         used = _ids_in(names, _CHECKPOINT_FOLDER) + _ids_in(names, _SUPERSEDED_FOLDER)
         return sorted([self._newest_run(job_id)[1], *used])
 
     def set_aside(self, job_id: str, checkpoint_id: int, run: str) -> str:
-        """Rename the folder of a checkpoint that ``run`` does not go on from, and return its new URI.
+        """Rename the folder of a checkpoint from which ``run`` does not go on, and return its new URI.
 
-        On an object store it is copied and then deleted: at each moment one of the two is whole.
+        On an object store it is copied and then deleted, so that one of the two is always complete.
         """
         name = f"superseded-{run}-chk-{checkpoint_id}"
         source, target = f"{self._root}/{job_id}/chk-{checkpoint_id}", f"{self._root}/{job_id}/{name}"
@@ -412,7 +415,7 @@ class CheckpointStorage:
         names = self._names(f"{self._root}/{job_id}")
         return [child_uri(self.uri, job_id, name) for name in names if _SUPERSEDED_FOLDER.fullmatch(name)]
 
-    # --- finding things ------------------------------------------------------------------------------
+    # --- locations ------------------------------------------------------------------------------
 
     def _names(self, folder: str) -> list[str]:
         with storage_errors(f"list {folder}"):
@@ -421,7 +424,7 @@ class CheckpointStorage:
         return [info.base_name for info in infos if info.type == fs.FileType.Directory]
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
-        """Return the file system and path of a URI, which is most often below this storage's own."""
+        """Return the file system and path of a URI, which is usually below this storage's own."""
         base, _, options = split_options(self.uri)
         path, _, other_options = split_options(uri)
         if other_options == options and (path == base or path.startswith(f"{base}/")):
@@ -432,9 +435,9 @@ class CheckpointStorage:
     # --- state files -----------------------------------------------------------------------------
 
     def streams(self, uri: str, shared_by: int | None = None) -> CheckpointFolder:
-        """Return what makes the streams of the checkpoint at ``uri``, and reads them.
+        """Return the folder that makes and reads the streams of the checkpoint at ``uri``.
 
-        With ``shared_by``, the checkpoint's id, files are made in the job's shared folder.
+        With ``shared_by``, the id of the checkpoint, files are created in the job's shared folder.
         """
         settings = self.settings
         return CheckpointFolder(
@@ -446,14 +449,14 @@ class CheckpointStorage:
 
 
 def _check_place(metadata: CheckpointMetadata, path: str) -> None:
-    """Check that a checkpoint in a job's folder is of that job, and is the one that its own folder says."""
+    """Check that a checkpoint in a job's folder belongs to that job and has the id of its own folder."""
     job_folder, folder = posixpath.split(posixpath.dirname(path))
     number, job_id = _CHECKPOINT_FOLDER.fullmatch(folder), posixpath.basename(job_folder)
     if number is None or not is_job_id(job_id):
         return
     if (job_id, int(number[1])) != (metadata.job_id, metadata.checkpoint_id):
         raise CorruptCheckpointError(
-            f"{path} is of checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, and lies in "
+            f"{path} belongs to checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, but is in "
             f"another's folder: put it back, or copy it to a folder of its own",
             file=path,
         )
@@ -469,7 +472,7 @@ def _ids_in(names: list[str], pattern: re.Pattern[str]) -> list[int]:
 
 
 def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
-    """Return what a run has noted when it took the job over; None if it has not, or is torn."""
+    """Return what a run wrote when it took the job over, or None if it did not or the file is truncated."""
     try:
         content = json.loads(data)
         runs = tuple((str(run), int(epoch)) for run, epoch in content["runs"])
@@ -480,10 +483,10 @@ def _run_from(data: bytes) -> tuple[RunHistory, int] | None:
 
 
 def _end_of_epoch(data: bytes) -> Offset:
-    """Return where an epoch ends; raises ``ValueError`` where the note is not whole."""
+    """Return where an epoch ends; raise ``ValueError`` if the note is not complete."""
     end = json.loads(data)
     if isinstance(end, (int, float)) and not data.endswith(_END_OF_PLAN):
-        raise ValueError("a number may have been cut short and be a number still")
+        raise ValueError("a truncated number may still be a number")
     return end
 
 
@@ -493,7 +496,7 @@ def _exists(file_system: fs.FileSystem, path: str) -> bool:
 
 
 def _folder_of(uri: str) -> str:
-    """Return a checkpoint's folder, of which ``uri`` may be the ``_metadata``, as in Flink."""
+    """Return a checkpoint's folder; ``uri`` may also be that of its ``_metadata``, as in Flink."""
     base, question, options = split_options(uri)
     return base.removesuffix(f"/{METADATA}") + question + options
 

@@ -1,12 +1,12 @@
-"""Files and folders that are still there, and whole, after a power cut.
+"""Files and folders that still exist and are complete after a power cut.
 
-A file system may keep what is written in memory for a while, and write a rename to the disk before the bytes
-of the renamed file. After a power cut such a file is there and empty, or cut short. So whatever counts is
-written in four steps: write the file under another name, flush it (``fsync``), rename it, flush its folder. A
-new folder is there for certain once the folder above it has been flushed, too.
+A file system may keep written data in memory for a while, and may write a rename to the disk before the bytes
+of the renamed file. After a power cut such a file exists but is empty or truncated. So every important file
+is written in four steps: write it under another name, flush it (``fsync``), rename it, flush its folder. A
+new folder is durable once the folder above it has been flushed too.
 
-This is a matter of local file systems, and of those made in Python whose handler has a method
-``fsync(path)``. An object store has an object when it says so, and HDFS is left to its own replication.
+This concerns local file systems, and file systems in Python whose handler has a method ``fsync(path)``. An
+object store has an object once it says so, and HDFS relies on its own replication.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pyarrow import fs
 
 from pyflinkstate.api.values import ArrowObject
 
-#: Of these ``pyarrow.fs`` file systems a file is there when it is whole, and renaming is copying.
+#: On these ``pyarrow.fs`` file systems a file appears only when it is complete, and a rename is a copy.
 OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
-#: What a file system answers that has nothing to flush, as some network ones do.
+#: The errors of file systems that have nothing to flush, such as some network file systems.
 _NOTHING_TO_FLUSH = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 
 
 def fsync_file(path: str) -> None:
-    """Return when the bytes of a local file are on the disk.
+    """Wait until the bytes of a local file are on the disk.
 
     Raises:
-        OSError: they are not.
+        OSError: they could not be flushed.
     """
     _fsync(path, os.O_RDONLY)
 
 
 def fsync_folder(path: str) -> None:
-    """Return when the names in a local folder are on the disk: what was made, renamed and deleted there.
+    """Wait until the names in a local folder are on the disk, after files were created, renamed or deleted.
 
     Raises:
-        OSError: they are not.
+        OSError: they could not be flushed.
     """
     _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -58,7 +58,7 @@ def _fsync(path: str, flags: int) -> None:
 
 
 def flush_file(file_system: fs.FileSystem, path: str) -> None:
-    """:func:`fsync_file` on any file system that can do it; raises ``OSError``."""
+    """Do :func:`fsync_file` on any file system that supports it; raise ``OSError`` if it fails."""
     if isinstance(file_system, fs.LocalFileSystem):
         fsync_file(path)
     elif (handler := _handler_of(file_system)) is not None:
@@ -66,7 +66,7 @@ def flush_file(file_system: fs.FileSystem, path: str) -> None:
 
 
 def flush_folder(file_system: fs.FileSystem, path: str) -> None:
-    """:func:`fsync_folder` on any file system that can do it; raises ``OSError``."""
+    """Do :func:`fsync_folder` on any file system that supports it; raise ``OSError`` if it fails."""
     if isinstance(file_system, fs.LocalFileSystem):
         fsync_folder(path or "/")
     elif (handler := _handler_of(file_system)) is not None:
@@ -79,7 +79,7 @@ def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
 
 
 def make_folder(file_system: fs.FileSystem, path: str) -> None:
-    """Make a folder and those above it, to stay; raises ``OSError``."""
+    """Create a folder and those above it durably; raise ``OSError`` if that fails."""
     missing = _missing(file_system, path.rstrip("/"))
     file_system.create_dir(path, recursive=True)
     for folder in missing:
@@ -87,7 +87,7 @@ def make_folder(file_system: fs.FileSystem, path: str) -> None:
 
 
 def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
-    """Return which folders are to be made, the lowest first; none where that does not matter."""
+    """Return which folders must be created, the lowest first; none if durability is not needed."""
     if not isinstance(file_system, fs.LocalFileSystem) and _handler_of(file_system) is None:
         return []
     missing = []
@@ -98,13 +98,13 @@ def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
 
 
 def write_whole(file_system: fs.FileSystem, path: str, data: bytes) -> None:
-    """Write a file that is there with all its bytes or not at all, whatever happens.
+    """Write a file completely or not at all, whatever happens.
 
-    What is there already is replaced. The folder is not flushed: after a power cut the file may be gone, or
-    be what it was before.
+    An existing file is replaced. The folder is not flushed: after a power cut the file may be missing, or
+    have its old content.
 
     Raises:
-        OSError, pa.ArrowException: it could not be written; nothing of it is left.
+        OSError, pa.ArrowException: the file could not be written; no part of it is left.
     """
     if file_system.type_name in OBJECT_STORES:
         _write(file_system, path, data)
@@ -117,7 +117,7 @@ def write_whole(file_system: fs.FileSystem, path: str, data: bytes) -> None:
         file_system.move(unfinished, path)
     except (OSError, pa.ArrowException):
         with suppress(OSError, pa.ArrowException):
-            file_system.delete_file(unfinished)  # it may have taken the last space that there was
+            file_system.delete_file(unfinished)  # it may have taken up the last free space
         raise
 
 

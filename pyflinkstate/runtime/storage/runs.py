@@ -1,13 +1,13 @@
-"""Runs of a job, and which of them made which epoch.
+"""The runs of a job, and which run made each epoch.
 
-A *run* is one life of a job's driver, from its start to its end. A job that is restored goes on in a new run.
-The new run agrees with the old ones up to the epoch of the checkpoint that it started from, and may differ
-behind it: the input can be cut in another way. So an epoch's output is named by run and epoch together, and
-a :class:`RunHistory` says for each epoch which run it belongs to. Checkpoints carry the history that led to
-them; whoever goes back to a checkpoint goes back to the epochs of its history.
+A *run* is one life of a job's driver, from its start to its end. A restored job continues in a new run. The
+new run agrees with the old ones up to the epoch of the checkpoint that it started from, and may differ after
+it, as the input can be cut in another way. So the output of an epoch is identified by run and epoch together,
+and a :class:`RunHistory` says for each epoch to which run it belongs. Checkpoints contain the history that
+led to them; a job that goes back to a checkpoint goes back to the epochs of its history.
 
-The ids of runs are ordered: of two, the greater one is the newer run. This is what keeps an older driver that
-is still alive from publishing anything (a fencing token).
+The ids of runs are ordered: the greater of two is the newer run. They serve as fencing tokens, which keep an
+older driver that is still alive from publishing anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run_id_after(others: list[str], token: str) -> str:
 
     Args:
         others: ids of runs of the same job.
-        token: eight hexadecimal digits, chosen at random; they tell apart two runs that begin at once.
+        token: eight random hexadecimal digits, which tell apart two runs that begin at the same time.
     """
     newest = max((int(other.partition("-")[0]) for other in others), default=0)
     return f"{newest + 1:06d}-{token}"
@@ -37,12 +37,12 @@ def is_run_id(name: str) -> bool:
 
 
 def newest_run(runs: list[str]) -> str | None:
-    """Return the newest of some runs; None of none."""
+    """Return the newest of some runs, or None if there are no runs."""
     return max(runs, key=_age, default=None)
 
 
 def sorted_runs(runs: list[str], newest_first: bool = False) -> list[str]:
-    """Return runs in their order, the oldest first unless told otherwise."""
+    """Return runs in order, by default the oldest first."""
     return sorted(runs, key=_age, reverse=newest_first)
 
 
@@ -53,7 +53,7 @@ def _age(run: str) -> tuple[int, str]:
 
 @attrs.frozen
 class RunHistory:
-    """Which run made each epoch, up to the newest.
+    """The history of a job: which run made each epoch.
 
     Attributes:
         runs: the ids of runs, oldest first, each with the epoch after which it began.
@@ -62,18 +62,19 @@ class RunHistory:
     runs: tuple[tuple[str, int], ...] = ()
 
     def continued(self, epoch: int, run: str) -> RunHistory:
-        """Return the history of a run that goes on behind ``epoch`` of this one."""
+        """Return the history of a run that continues this history after ``epoch``."""
         kept = tuple(takewhile(lambda item: item[1] < epoch, self.runs))
         return RunHistory((*kept, (run, epoch)))
 
     def run_of(self, epoch: int) -> str | None:
-        """Return the run that made ``epoch``; None where the history does not reach back to it."""
+        """Return the run that made ``epoch``, or None if the history does not reach back to it."""
         return next((run for run, began in reversed(self.runs) if began < epoch), None)
 
     def holds(self, other: RunHistory, epoch: int) -> bool:
-        """Return whether ``epoch``, as ``other`` ends with it, is an epoch of this history too.
+        """Return whether ``epoch``, the last one of ``other``, is an epoch of this history too.
 
-        A run that is newer than all of this history has gone on from it, whatever is known of that here.
+        A run that is newer than all runs of this history has continued it, even if this history does not know
+        it.
         """
         if not self.runs or (other.runs and _age(other.runs[-1][0]) > _age(self.runs[-1][0])):
             return True
@@ -81,7 +82,7 @@ class RunHistory:
         return shared is None or epoch <= shared
 
     def shared_with(self, other: RunHistory) -> int | None:
-        """Return the last epoch up to which both tell the same; None where one is the other's beginning."""
+        """Return the last epoch that both histories share, or None if one is the beginning of the other."""
         for (run, began), (other_run, other_began) in zip(self.runs, other.runs, strict=False):
             if (run, began) != (other_run, other_began):
                 return min(began, other_began)

@@ -1,4 +1,4 @@
-"""What a user sets about where checkpoints go (``pyflink.datastream.FileSystemCheckpointStorage``)."""
+"""The user's settings for checkpoint storage (``pyflink.datastream.FileSystemCheckpointStorage``)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _buffer_size(size_bytes: int) -> int:
 
 @attrs.frozen
 class FileSystemCheckpointStorage(CheckpointStorage):
-    """Where checkpoints go (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
+    """A directory for checkpoints (``pyflink.datastream.checkpoint_storage.FileSystemCheckpointStorage``).
 
     Args:
-        checkpoint_path: a path or URI that driver and executors reach.
-        file_state_size_threshold: each file of a subtask up to so many bytes travels inside ``_metadata``
-            (Flink: ``data-inline-threshold``, at most 1 mb); None or -1 for the default, 20 kb.
-        write_buffer_size: bytes collected before a file is written to (``write-buffer-size``); -1 for the
-            default, 4096.
+        checkpoint_path: a path or URI that driver and executors can reach.
+        file_state_size_threshold: a subtask's file of up to this many bytes is stored inside ``_metadata``
+            (Flink: ``data-inline-threshold``), at most 1 MiB. None and -1 stand for the default, 20 KiB.
+        write_buffer_size: the bytes that are collected before a file is written (``write-buffer-size``). -1
+            stands for the default, 4096.
 
     Raises:
         ConfigurationError: a size is out of bounds.
@@ -63,24 +63,24 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     def _check_threshold(self, _: object, value: int) -> None:
         if type(value) is not int or not 0 <= value <= MAX_INLINE_THRESHOLD_BYTES:
             raise ConfigurationError(
-                f"file_state_size_threshold {value!r}: choose 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes"
+                f"file_state_size_threshold must be 0 to {MAX_INLINE_THRESHOLD_BYTES} bytes, not {value!r}"
             )
 
     @write_buffer_size.validator
     def _check_buffer(self, _: object, value: int) -> None:
         if type(value) is not int or value < 0:
-            raise ConfigurationError(f"write_buffer_size {value!r}: it must be a number of bytes, 0 or more")
+            raise ConfigurationError(f"write_buffer_size must be a number of bytes, 0 or more, not {value!r}")
 
     def get_checkpoint_path(self) -> str:
-        """Return where checkpoints go."""
+        """Return the directory of checkpoints."""
         return self.checkpoint_path
 
     def get_min_file_size_threshold(self) -> int:
-        """Return up to how many bytes a file travels inside ``_metadata``."""
+        """Return up to how many bytes a file is stored inside ``_metadata``."""
         return self.file_state_size_threshold
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes are collected before a file is written to."""
+        """Return how many bytes are collected before a file is written."""
         return self.write_buffer_size
 
     def get_savepoint_path(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The streams of one checkpoint: where state files are made, and read from."""
+"""The streams of one checkpoint, which write and read state files."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from pyflinkstate.runtime.storage.links import check_no_links
 from pyflinkstate.runtime.storage.settings import INLINE_THRESHOLD_BYTES, WRITE_BUFFER_BYTES
 from pyflinkstate.runtime.storage.uris import open_file_system
 
-#: The file that makes a folder a checkpoint; it holds small state, too.
+#: The file that makes a folder a checkpoint; it also holds small state.
 METADATA = "_metadata"
 
 
 @contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Tell what the file system raises as ``CheckpointStorageError``."""
+    """Turn errors of the file system into ``CheckpointStorageError``."""
     try:
         yield
     except PyFlinkStateError:
@@ -47,7 +47,7 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 def open_checkpoint(uri: str) -> CheckpointFolder:
-    """Return what reads the checkpoint at a URI or path."""
+    """Return the folder that reads the checkpoint at a URI or path."""
     with storage_errors(f"open {uri}"):
         return CheckpointFolder(*open_file_system(uri))
 
@@ -60,11 +60,11 @@ class CheckpointFolder:
     folder: str
     inline_threshold_bytes: int = INLINE_THRESHOLD_BYTES
     write_buffer_bytes: int = WRITE_BUFFER_BYTES
-    #: Leads the names of new files; may lead out of the folder.
+    #: The prefix for names of new files; it may lead out of the folder.
     prefix: str = ""
 
     def create(self) -> FsCheckpointStateOutputStream:
-        """Open a stream; no file is made until the inline threshold is passed."""
+        """Open a stream; no file is created until the inline threshold is passed."""
         name = f"{self.prefix}{uuid.uuid4().hex}"
         path = self._path_of(name)
         return FsCheckpointStateOutputStream(
@@ -77,7 +77,7 @@ class CheckpointFolder:
         )
 
     def discard(self, handle: StreamStateHandle) -> None:
-        """Delete a file of the checkpoint; what is inline has none."""
+        """Delete a file of the checkpoint; inline state has none."""
         if isinstance(handle, FileStateHandle):
             with storage_errors(f"delete {self.describe(handle)}"):
                 self.file_system.delete_file(self._checked_path_of(handle.path))
@@ -86,10 +86,12 @@ class CheckpointFolder:
         return posixpath.normpath(f"{self.folder}/{name}")
 
     def _checked_path_of(self, name: str) -> str:
-        """Return the path of a state file, which is the checkpoint's own or shared by its job."""
+        """Return the path of a state file, which must be the checkpoint's own or shared in its job."""
         path = self._path_of(name)
         if not is_state_path(name):
-            raise CorruptCheckpointError(f"{path} is no file of the checkpoint in {self.folder}", file=path)
+            raise CorruptCheckpointError(
+                f"{path} is not a file of the checkpoint in {self.folder}", file=path
+            )
         shared = name.startswith(SHARED_PREFIX)
         check_no_links(self.file_system, posixpath.dirname(self.folder) if shared else self.folder, path)
         return path
@@ -110,7 +112,7 @@ class CheckpointFolder:
     def _read_file(self, handle: FileStateHandle, offset: int, length: int, what: str) -> bytes:
         try:
             with self.file_system.open_input_file(self._checked_path_of(handle.path)) as file:
-                # Arrow makes room for as many bytes as it is asked for.
+                # Arrow allocates as many bytes as it is asked for, even if the file is shorter.
                 length = max(0, min(length, file.size() - offset))
                 return bytes(file.read_at(length, offset)) if length else b""
         except FileNotFoundError:
@@ -126,10 +128,10 @@ class CheckpointFolder:
 
 
 class FsCheckpointStateOutputStream:
-    """Keeps small state in memory and writes larger to a file, through a buffer.
+    """Keeps small state in memory and writes larger state to a file, through a buffer.
 
-    Flink: ``FsCheckpointStateOutputStream``. The buffer is as large as the inline threshold, or as
-    ``write_buffer_bytes`` where that is more. No file is made before it overflows.
+    Flink: ``FsCheckpointStateOutputStream``. The size of the buffer is the inline threshold or
+    ``write_buffer_bytes``, whichever is greater. No file is created before it overflows.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class FsCheckpointStateOutputStream:
             self._buffer.clear()
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Finish, and tell where the bytes are: they outlast a power cut."""
+        """Finish the stream and return the handle; the bytes survive a power cut."""
         if self._file is None and self._size <= self._inline_threshold_bytes:
             return ByteStreamStateHandle(bytes(self._buffer))
         with storage_errors(f"close {self._name}"):
@@ -182,7 +184,7 @@ class FsCheckpointStateOutputStream:
         return FileStateHandle(self._name, self._size)
 
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard what was written."""
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):
                 self._file.close()

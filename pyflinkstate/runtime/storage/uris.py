@@ -1,4 +1,4 @@
-"""Where files are: URIs and local paths, told apart by one rule, and the file system of each.
+"""URIs and local paths: one rule that tells them apart, and the file system of each.
 
 A *URI* begins with a scheme: two or more letters, digits, ``+``, ``-`` or ``.``, the first of them a letter,
 and a colon (RFC 3986), before any slash. So ``dbfs:/out`` and ``s3://bucket/out`` are URIs. ``C:/out`` (a
@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from pyflinkstate.errors import ConfigurationError
 
-#: What ``pyarrow.fs`` knows. Whatever else there is can be mounted, and then has a local path.
+#: The schemes that ``pyarrow.fs`` knows. Other storage can be mounted, and then has a local path.
 KNOWN_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -24,29 +24,29 @@ _LOCAL_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", re.DOTALL
 
 
 def scheme_of(uri: str) -> str | None:
-    """Return the scheme of a URI in small letters; None of a local path."""
+    """Return the scheme of a URI in lower case, or None for a local path."""
     found = _SCHEME.match(uri)
     return None if found is None else found[1].lower()
 
 
 def is_uri(uri: str) -> bool:
-    """Return whether this is a URI, and no local path."""
+    """Return whether this is a URI and not a local path."""
     return scheme_of(uri) is not None
 
 
 def check_scheme(uri: str) -> str | None:
-    """Return the scheme of a URI, None of a local path.
+    """Return the scheme of a URI, or None for a local path.
 
     Raises:
-        ConfigurationError: no file system is known by that scheme.
+        ConfigurationError: no file system has that scheme.
     """
     scheme = scheme_of(uri)
     if scheme is None or scheme in KNOWN_SCHEMES:
         return scheme
     raise ConfigurationError(
-        f"{uri}: {scheme}: is a scheme that is not known here; known are "
-        f"{', '.join(f'{known}:' for known in KNOWN_SCHEMES)} and local paths. Mount the storage and name "
-        f"the path where it is mounted (a path whose first name has a colon in it is written ./{uri})",
+        f"{uri}: the scheme {scheme}: is not supported; supported are "
+        f"{', '.join(f'{known}:' for known in KNOWN_SCHEMES)} and local paths. Mount the storage and use "
+        f"the path where it is mounted (if this is a path whose first name has a colon, write ./{uri})",
         uri=uri,
     )
 
@@ -57,8 +57,8 @@ def open_file_system(uri: str) -> tuple[fs.FileSystem, str]:
     ``file:/x`` and ``file:///x`` are local paths whose ``%`` escapes are decoded.
 
     Raises:
-        ConfigurationError: no file system is known by that scheme, or a ``file:`` URI is not of this host.
-        OSError: the file system cannot be opened; the caller says what it was for.
+        ConfigurationError: no file system has that scheme, or a ``file:`` URI names another host.
+        OSError: the file system cannot be opened; the caller adds what it was for.
     """
     scheme = check_scheme(uri)
     if scheme is None:
@@ -76,41 +76,39 @@ def _local_path(uri: str) -> str:
     found = _LOCAL_URI.fullmatch(uri.partition("?")[0])
     if found is None:
         raise ConfigurationError(
-            f"{uri}: a file: URI is an absolute path of this host, file:/x or file:///x; name another host's "
-            f"files by the path where they are mounted",
+            f"{uri}: a file: URI must be an absolute path on this host, file:/x or file:///x; for another "
+            f"host's files use the path where they are mounted",
             uri=uri,
         )
     return unquote(found[1])
 
 
 def absolute(uri: str) -> str:
-    """Return a URI as it is, and a path as an absolute one: other processes work elsewhere.
+    """Return a URI unchanged, and a path as an absolute path: other processes have other working directories.
 
     Raises:
-        ConfigurationError: no file system is known by that scheme.
+        ConfigurationError: no file system has that scheme.
     """
     return str(Path(uri).absolute()) if check_scheme(uri) is None else uri
 
 
 def child_uri(uri: str, *names: str) -> str:
-    """Return what lies below a URI or path; options of a URI (``?endpoint_override=...``) stay at its end."""
+    """Return a URI or path below another; options of a URI (``?endpoint_override=...``) stay at its end."""
     base, question, options = split_options(uri)
     return "/".join([base, *names]) + question + options
 
 
 def split_options(uri: str) -> tuple[str, str, str]:
-    """Return a URI or path without a slash at its end, and a URI's ``?`` and options, empty without any."""
+    """Return a URI or path without a final slash, and a URI's ``?`` and options, which may be empty."""
     base, question, options = uri.partition("?") if is_uri(uri) else (uri, "", "")
     return base.rstrip("/"), question, options
 
 
 def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
-    """Check that Spark, too, could use a URI: options after a ``?`` and ``s3://`` are not for Hadoop.
+    """Check that Spark can use a URI too: Hadoop supports neither options after a ``?`` nor ``s3://``.
 
     Raises:
-        ConfigurationError: it could not.
+        ConfigurationError: Spark cannot use it.
     """
     if scheme_of(uri) == "s3" or (is_uri(uri) and "?" in uri):
-        raise ConfigurationError(
-            f"{what} {uri}: Spark does not reach that directory under this URI; {remedy}"
-        )
+        raise ConfigurationError(f"{what} {uri}: Spark cannot reach that directory under this URI; {remedy}")

@@ -1,4 +1,4 @@
-"""What runs inside Spark tasks: reading sources, chains without state, routing, feeding slots, writing."""
+"""Everything that runs inside Spark tasks: sources, stateless chains, routing, feeding slots, sinks."""
 
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router

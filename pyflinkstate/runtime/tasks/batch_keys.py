@@ -1,4 +1,4 @@
-"""The keys of a batch of records: checked, and with their key groups."""
+"""Checks the keys of a batch of records and finds their key groups."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pyflinkstate.api.values import Key, TypedValue
 from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.errors import InvalidKeyError
 
-#: Keys whose group a task remembers; beyond it, the memory is begun anew.
+#: How many keys a task remembers with their group; beyond that, the memory is cleared.
 REMEMBERED_KEYS = 500_000
 
-#: Types for which membership of a whole batch is told by ``type`` alone, so the check is one set.
+#: Types whose values ``type`` alone identifies, so that one set checks a whole batch.
 _EXACT_TYPES: dict[str, type] = {
     "STRING": str,
     "BYTES": bytes,
@@ -22,7 +22,7 @@ _EXACT_TYPES: dict[str, type] = {
 
 
 class KeyGroups(dict[Key, int]):
-    """Key -> key group, remembered; only keys that were found valid are in it."""
+    """Remembers the key group of each key; it contains only valid keys."""
 
     def __init__(self, key_type: TypeInformation, max_parallelism: int) -> None:
         self._hasher = KeyHasher(key_type)
@@ -31,10 +31,10 @@ class KeyGroups(dict[Key, int]):
         self._converts = not isinstance(key_type, PickledBytesTypeInfo) and self._exact_type is None
 
     def of_batch(self, keys: Sequence[Key]) -> tuple[Sequence[Key], list[int]]:
-        """Return the keys as their type keeps them, and their key groups.
+        """Return the keys in the form of their type, and their key groups.
 
         Raises:
-            InvalidKeyError: one of the keys; :meth:`check` tells which.
+            InvalidKeyError: a key is not valid; :meth:`check` tells which.
         """
         if self._converts or (self._exact_type and set(map(type, keys)) != {self._exact_type}):
             keys = [self._hasher.check(key) for key in keys]
@@ -67,12 +67,12 @@ class KeyGroups(dict[Key, int]):
         self._hasher.check(key)
 
 
-#: One memory per key type and max parallelism, for as long as the Spark worker lives.
+#: One memory for each key type and max parallelism, which lives as long as the Spark worker.
 _REMEMBERED: dict[tuple[TypeInformation, int], KeyGroups] = {}
 
 
 def key_groups_of(key_type: TypeInformation, max_parallelism: int) -> KeyGroups:
-    """Return the memory of the worker for keys of a type."""
+    """Return the worker's memory for keys of a type."""
     identity = (key_type, max_parallelism)
     if identity not in _REMEMBERED:
         _REMEMBERED[identity] = KeyGroups(*identity)

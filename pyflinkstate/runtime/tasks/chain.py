@@ -125,7 +125,7 @@ class Chain:
         return iter(records)
 
     def close(self) -> None:
-        """Close the functions that were opened. Raises what is right to report."""
+        """Close the functions that were opened. An error that it raises is ready to be reported."""
         _close_all(self._opened)
 
 

@@ -1,4 +1,4 @@
-"""Spreads records over the subtasks of the operator that reads them, in frames."""
+"""Distributes records in frames over the subtasks of the operator that reads them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from pyflinkstate.runtime.wire import (
     user_failure,
 )
 
-#: A frame that is too large becomes several, at most so many: one for each record.
+#: A frame that is too large is split into at most so many frames, one for each record.
 MAX_PARTS = 1 << 24
 
-#: How the records of a partition are spread where neither a key nor they themselves say it.
+#: The partitioners for records whose subtask neither a key nor the record itself determines.
 _SPREADS: dict[Partitioning, Callable[[Sender], Spread]] = {
     Partitioning.REBALANCE: rebalance,
     Partitioning.RESCALE: rescale,
@@ -44,12 +44,12 @@ _SPREADS: dict[Partitioning, Callable[[Sender], Spread]] = {
 
 @attrs.frozen
 class EventTimeSettings:
-    """What a task that sends watermarks along must know.
+    """What a task that sends watermarks must know.
 
     Attributes:
-        is_final: the source has ended with this epoch.
-        is_idle: the stream has been silent for longer than it may hold back others.
-        watermarks: where those of the assigners stood when the epoch began, by their ids.
+        is_final: whether the source ends with this epoch.
+        is_idle: whether the stream has had no records for longer than its idle timeout.
+        watermarks: the watermarks at the beginning of the epoch, by the ids of assigners.
     """
 
     is_final: bool = False
@@ -59,7 +59,7 @@ class EventTimeSettings:
 
 @attrs.frozen
 class Router:
-    """Spreads the records of one branch over the subtasks of an operator, in frames."""
+    """Distributes the records of one branch in frames over the subtasks of an operator."""
 
     operator: str
     select_key: SelectKey
@@ -69,9 +69,9 @@ class Router:
     partitioning: Partitioning = Partitioning.KEY
     input: int = 0
     branch: int = 0
-    #: None in a job without event time.
+    #: None if the job does not use event time.
     event_time: EventTimeSettings | None = None
-    #: Of the operator; the epoch, and how many partitions the branch has: what spreads records evenly.
+    #: The operator's id, the epoch and the number of the branch's partitions, from which partitioners start.
     operator_id: str = ""
     epoch: int = 1
     partitions: int = 1
@@ -79,15 +79,15 @@ class Router:
     def route(
         self, partition: int, records: Iterable[Record], time: TaskTime | None = None
     ) -> Iterator[tuple[FrameKey, bytes]]:
-        """Yield the frames of one partition's records.
+        """Yield the frames with one partition's records.
 
         Args:
-            partition: its number.
-            records: what it holds.
-            time: tells timestamp and watermark of the record that was taken last.
+            partition: the number of the partition.
+            records: its records.
+            time: has the timestamp and the watermark of the record that was taken last.
 
         Raises:
-            InvalidKeyError: a record's key cannot be one; names operator and record.
+            InvalidKeyError: the key of a record is not valid; the error names operator and record.
         """
         if self.event_time is not None:
             yield from self._route_timed(partition, records, TaskTime() if time is None else time)
@@ -107,7 +107,7 @@ class Router:
             number += 1
 
     def _numbered(self, frame: InputFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
-        """Yield a frame in as many as it takes; they stay in their order, and before the next one."""
+        """Yield a frame, split if it is too large; its parts stay in order and come before the next frame."""
         for number, data in enumerate(encoded_frames(frame, self.operator)):
             yield (*key[:4], key[4] * MAX_PARTS + number), data
 
@@ -152,12 +152,12 @@ class Router:
             yield (*key[:4], key[4] * MAX_PARTS), data
 
     def _key(self, subtask: int, partition: int, number: int) -> FrameKey:
-        """Openings come first, then what is broadcast, then the others side by side."""
+        """Return the sort key: openings come first, then broadcast frames, then the others interleaved."""
         is_early = self.partitioning is Partitioning.BROADCAST
         return subtask, min(number, 1) if is_early else number + (number > 0), self.branch, partition, number
 
     def splitter(self, partition: int) -> Callable[..., Iterator[tuple[int, InputFrame]]]:
-        """Return what makes frames of a batch of records, and their timestamps, each with its subtask."""
+        """Return the function that turns records and timestamps into frames with their subtasks."""
         if self.partitioning is Partitioning.KEY:
             groups_of = key_groups_of(self.key_type, self.max_parallelism)
             select_key = unshipped(self.select_key)
@@ -229,10 +229,10 @@ class Router:
         try:
             selected.extend(map(select_key, batch))
         except Exception as error:
-            # extend() keeps what came before the failure, so its length points at the record.
+            # extend() keeps the keys before the failure, so their number is the index of the record.
             raise user_failure(error, self.operator, batch[len(selected)]) from error
         if len(selected) != len(batch):
-            # extend() takes a StopIteration out of the selector for the end of the batch.
+            # extend() mistakes a StopIteration from the selector for the end of the batch.
             raise user_failure(StopIteration(), self.operator, batch[len(selected)])
         try:
             keys, groups = groups_of.of_batch(selected)
@@ -257,7 +257,7 @@ _NOTHING = InputFrame(b"", (), ())
 def timed_batch(
     records: Iterator[Record], time: TaskTime, cutter: FrameCutter
 ) -> tuple[list[Record], list[int | None]]:
-    """Take records and their timestamps: ``time`` is about the one taken last."""
+    """Take records and their timestamps; ``time`` always has that of the record taken last."""
     timestamps: list[int | None] = []
     batch = cutter.take(records, lambda _: timestamps.append(time.timestamp))
     return batch, timestamps
@@ -266,7 +266,7 @@ def timed_batch(
 def operator_index_of(
     groups: npt.NDArray[np.uint16], max_parallelism: int, parallelism: int
 ) -> npt.NDArray[np.int64]:
-    """:func:`~pyflinkstate.backends.keys.key_groups.operator_index` of many key groups at once."""
+    """Return :func:`~pyflinkstate.backends.keys.key_groups.operator_index` for many key groups at once."""
     return operator_index(max_parallelism, parallelism, groups.astype(np.int64))  # type: ignore
 
 

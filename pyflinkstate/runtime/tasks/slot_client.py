@@ -1,4 +1,4 @@
-"""The task's side of a state slot: find it, start it where there is none, feed it an epoch."""
+"""The task's side of a state slot: find it, start it if there is none, feed it an epoch."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from pyflinkstate.runtime.wire import (
     connect,
 )
 
-#: What a slot's process runs.
+#: The command that a slot's process runs.
 SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
 _POLL_S = 0.2
-#: The driver's answer may come after the end of the process that it is about.
+#: How long to wait for the driver's answer after the process that it is about has ended.
 _GRACE_S = 5
 
 
@@ -51,13 +51,13 @@ class DriverLink:
     job_parameters: dict[str, str] = attrs.field(factory=dict, hash=False)
 
     def report(self, report: TaskReport) -> None:
-        """Tell the driver; returns when it has heard."""
+        """Send a report to the driver; return when it has arrived."""
         with connect(self.address, DRIVER, self.secret) as driver:
             driver.send(report)
             driver.recv()
 
     def acquire_slot(self, slot: SlotId) -> Address:
-        """Return where ``slot`` listens, after starting it on this host if it runs nowhere."""
+        """Return the address of ``slot``, after starting it on this host if it does not run anywhere."""
         with connect(self.address, DRIVER, self.secret) as driver, contextlib.ExitStack() as stack:
             driver.send(AcquireSlot(self.attempt, slot))
             answer = _receive(driver, slot)
@@ -67,7 +67,7 @@ class DriverLink:
                 while not driver.poll(_POLL_S):
                     if process.poll() is not None and not driver.poll(_GRACE_S):
                         raise SlotLostError(
-                            f"slot {slot} ended with exit code {process.returncode} while it started; "
+                            f"slot {slot} ended with exit code {process.returncode} while it was starting; "
                             f"its output is in the executor's log"
                         )
                 answer = _receive(driver, slot)
@@ -79,7 +79,7 @@ class DriverLink:
     def _start(self, slot: SlotId) -> subprocess.Popen[bytes]:
         bootstrap = SlotBootstrap(self.address, self.secret, self.attempt, slot)
         command = [sys.executable, "-m", SLOT_MODULE, str(slot)]
-        # The slot imports what this worker can, also packages that Spark has shipped.
+        # The slot can import the same modules as this worker, including packages that Spark has shipped.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)
         assert process.stdin is not None
@@ -96,21 +96,21 @@ def _receive(driver: Channel, slot: SlotId) -> Any:
 
 
 def _reap_in_background(process: subprocess.Popen[bytes]) -> None:
-    """The worker outlives the slot or not; while it lives, no ended slot stays as a zombie."""
+    """Wait for the slot's process on a thread, so that it does not become a zombie of a living worker."""
     threading.Thread(target=process.wait, daemon=True).start()
 
 
 def run_epoch(
     address: Address, secret: bytes, slot: SlotId, begin: BeginEpoch, frames: Iterable[bytes]
 ) -> Iterator[bytes | EpochDone]:
-    """Feed ``frames`` to a slot and yield its output frames as they come, at last its ``EpochDone``.
+    """Feed ``frames`` to a slot, yield its output frames as they come, and finally its ``EpochDone``.
 
-    Frames are written by a thread of their own: if one thread wrote and read, both ends could block
-    on full buffers, each waiting for the other to read.
+    A separate thread writes the frames: if one thread both wrote and read, both ends could block on full
+    buffers, each waiting for the other to read.
 
     Raises:
         SlotLostError: the slot died.
-        PyFlinkStateError: what the slot refused or failed with.
+        PyFlinkStateError: the error with which the slot refused or failed.
     """
     writer: _FrameWriter | None = None
     connection: Channel | None = None
@@ -143,14 +143,14 @@ def run_epoch(
 
 
 def _leave(connection: Channel, writer: _FrameWriter | None) -> None:
-    """End a connection; it is closed by whoever of reader and writer leaves it last."""
+    """End a connection; the last of reader and writer to leave closes it."""
     connection.shut_down()
     if writer is None or writer.leave():
         connection.close()
 
 
 class _FrameWriter(threading.Thread):
-    """Writes all frames, then the empty one. ``input_error`` is what reading them raised."""
+    """Writes all frames, then the empty one. ``input_error`` is the error that reading them raised."""
 
     def __init__(self, connection: Channel, frames: Iterable[bytes]) -> None:
         super().__init__(daemon=True)
@@ -161,13 +161,13 @@ class _FrameWriter(threading.Thread):
         self.input_error: BaseException | None = None
 
     def leave(self) -> bool:
-        """Say that reader or writer needs the connection no more; return whether neither of them does."""
+        """Record that reader or writer no longer needs the connection; return whether neither does."""
         with self._leaving:
             self._users -= 1
             return self._users == 0
 
     def run(self) -> None:
-        """Write, and close the connection if the reader has left it: its next send fails then."""
+        """Write the frames; close the connection at the end if the reader has already left it."""
         try:
             self._write_all()
         finally:
@@ -175,13 +175,13 @@ class _FrameWriter(threading.Thread):
                 self._connection.close()
 
     def _write_all(self) -> None:
-        # A failed send needs no report: the reader finds out why the slot is gone.
+        # A failed send needs no report, as the reader finds out why the slot is gone.
         with contextlib.suppress(OSError):
             try:
                 self._write()
             except OSError:
                 raise
-            except BaseException as error:  # noqa: BLE001 - the reader would wait for ever
+            except BaseException as error:  # noqa: BLE001 - otherwise the reader would wait for ever
                 self.input_error = error
             if self.input_error is not None:
                 self._connection.shut_down()
@@ -195,6 +195,6 @@ class _FrameWriter(threading.Thread):
     def _next_frame(self) -> bytes | None:
         try:
             return next(self._frames, None)
-        except BaseException as error:  # noqa: BLE001 - the upstream of Spark may raise anything
+        except BaseException as error:  # noqa: BLE001 - Spark's upstream may raise anything
             self.input_error = error
             return None

@@ -1,8 +1,10 @@
-"""What runs inside Spark tasks. Values that Spark ships with its closures; no PySpark in here.
+"""The functions that run inside Spark tasks: values that Spark ships with its closures.
+
+Nothing here imports PySpark.
 
 Each is called with a partition index and an iterator and returns an iterator, as
-``mapPartitionsWithIndex`` wants it. Whatever goes wrong is told to the driver as the error it is, before
-Spark turns it into text.
+``mapPartitionsWithIndex`` requires. Every error is reported to the driver as it is, before Spark turns it
+into text.
 """
 
 from __future__ import annotations
@@ -50,19 +52,19 @@ from pyflinkstate.runtime.wire import (
 
 @attrs.frozen
 class TaskLink:
-    """What a task knows of its job and epoch."""
+    """What a task knows about its job and epoch."""
 
     driver: DriverLink
     epoch: int
 
     @contextmanager
     def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
-        """Report the counts of the block, and ``content``, when it ends well, else its error."""
+        """Report the counts of the block and ``content`` if it succeeds, otherwise its error."""
         counts: Counter[str] = Counter()
         try:
             yield counts
         except SlotBusyError:
-            raise  # Spark's affair: the task that feeds the slot may well succeed
+            raise  # Spark decides: the task that feeds the slot may well succeed
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
@@ -70,7 +72,7 @@ class TaskLink:
             self.report(task, counts=dict(counts), **(content or {}))
 
     def report(self, task: str, **content: Any) -> None:
-        """Tell the driver."""
+        """Send a report to the driver."""
         self.driver.report(TaskReport(self.driver.attempt, self.epoch, task, **content))
 
 
@@ -78,8 +80,9 @@ class TaskLink:
 class SourceTask:
     """Reads a partition's records and counts them.
 
-    ``read`` turns a split into records; without it the partition's items are the records. Unless they are
-    fresh, records are isolated: a pickle of many keeps what they share, and a source may refill one object.
+    ``read`` turns a split into records; without it the partition's items are the records. Records are
+    isolated unless they are fresh, because a pickle of many keeps what they share, and a source may reuse one
+    object.
     """
 
     link: TaskLink
@@ -119,27 +122,27 @@ class SourceTask:
 
 @attrs.frozen
 class ChainTask:
-    """Runs operators without state over a stage's output."""
+    """Runs stateless operators over a stage's output."""
 
     link: TaskLink
     stage: str
     operators: tuple[ChainedOperator, ...]
     parallelism: int
-    #: The stage's output is frames of values, not single records.
+    #: Whether the stage's output consists of frames of values, not of single records.
     decodes: bool
-    #: Which side output of the stage is read; None for the main one.
+    #: The side output of the stage to read; None for the main output.
     tag_id: str | None = None
-    #: None in a job without event time.
+    #: None if the job does not use event time.
     event_time: EventTimeSettings | None = None
 
     def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
-        """Return what comes out of the chain."""
+        """Return the results of the chain."""
         if not self.operators and self.tag_id is None and self.event_time is None:
             return chain.from_iterable(map(_main_values, stream)) if self.decodes else iter(stream)
         return self.start(partition, stream, counts).run()
 
     def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
-        """Return the chain, ready to run over a partition; its time is where the epoch begins."""
+        """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
         metrics = OperatorMetrics(SystemClock().now_ms)
 
         def report(values: MetricValues) -> None:
@@ -154,7 +157,7 @@ class ChainTask:
         return RunningChain(self, partition, made, records)
 
     def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Record]:
-        """Return the records of frames; ``time`` follows them, and is where the first frame says at once."""
+        """Return the records of frames; ``time`` follows them, and starts with that of the first frame."""
         first = next(frames, None)
         if first is None:
             return iter(())
@@ -190,14 +193,14 @@ class RunningChain:
     records: Iterator[Record]
 
     def run(self) -> Iterator[Record]:
-        """Yield what comes out of the chain; report the watermarks of its assigners at the end."""
+        """Yield the results of the chain; report the watermarks of its assigners at the end."""
         yield from self.chain.run(self.records)
         if self.chain.watermarks:
             task = f"{self.task.stage}[{self.partition}]"
             self.task.link.report(task, watermarks=dict(self.chain.watermarks))
 
     def end(self) -> int:
-        """Return the watermark behind the last record."""
+        """Return the watermark after the last record."""
         settings = self.task.event_time
         return MAX_WATERMARK if settings is not None and settings.is_final else self.chain.time.watermark
 
@@ -223,7 +226,7 @@ class RouteTask:
 
 @attrs.frozen
 class StageTask:
-    """A chain whose results several others read: frames, with what goes to side outputs."""
+    """A chain whose results have several readers: frames, which include side outputs."""
 
     chain: ChainTask
     stage_id: str
@@ -277,11 +280,11 @@ def _timed(records: Iterator[Record], running: RunningChain, place: str) -> Iter
 
 @attrs.frozen
 class MergeTask:
-    """The reduce side before an operator without state: frames of values, and their watermarks merged."""
+    """The reduce side before a stateless operator: frames of values, with merged watermarks."""
 
     link: TaskLink
     operator_id: str
-    #: Where those of assigners and operators stood when the epoch began; None in a job without event time.
+    #: The watermarks of assigners and operators at the beginning of the epoch; None without event time.
     watermarks: dict[str, int] | None = None
 
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
@@ -297,7 +300,7 @@ class MergeTask:
 
 
 def _merged(frames: Iterator[InputFrame], merger: WatermarkMerger) -> Iterator[ValuesFrame]:
-    """Yield frames with the watermark of all channels; the first one stands for the openings."""
+    """Yield frames with the watermark of all channels; the first frame stands for the openings."""
     is_open = False
     for frame in frames:
         assert frame.time is not None
@@ -312,7 +315,7 @@ def _merged(frames: Iterator[InputFrame], merger: WatermarkMerger) -> Iterator[V
 
 @attrs.frozen
 class StartSlotsTask:
-    """Starts slots where they do not run yet, and waits until they have restored their state."""
+    """Starts slots that do not run yet, and waits until they have restored their state."""
 
     link: TaskLink
 
@@ -325,16 +328,16 @@ class StartSlotsTask:
 
 @attrs.frozen
 class SlotTask:
-    """The reduce side: feeds the subtask's frames to its slot and passes on what comes back."""
+    """The reduce side: feeds the subtask's frames to its slot and passes on the results."""
 
     link: TaskLink
     operator_id: str
     name: str
     barrier: CheckpointTrigger | None
     addresses: dict[SlotId, Address]
-    #: Records have timestamps, and watermarks follow them.
+    #: Whether records have timestamps, and watermarks follow them.
     is_timed: bool = False
-    #: Nothing comes after this epoch.
+    #: Whether this is the last epoch.
     is_final: bool = False
 
     def __call__(self, subtask: int, frames: Iterable[tuple[FrameKey, bytes]]) -> Iterator[bytes]:
@@ -362,13 +365,13 @@ class SlotTask:
 
 @attrs.frozen
 class SinkTask:
-    """The end of a branch: chain, then the sink's writer."""
+    """The end of a branch: a chain, then the sink's writer."""
 
     chain: ChainTask
-    #: Unlike the name, no other sink of the job has it.
+    #: Unlike the name, it is unique among the sinks of the job.
     sink_id: str
     writer: SinkWriter
-    #: How many partitions of the sink are before those of this branch.
+    #: How many partitions of the sink come before those of this branch.
     first: int = 0
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:

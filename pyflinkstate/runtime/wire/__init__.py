@@ -1,4 +1,4 @@
-"""What travels between processes: frames, messages, watermarks, metrics, and the channels for them."""
+"""Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady

@@ -1,13 +1,13 @@
-"""A connection after its handshake: whole messages, each raw bytes or one pickled object.
+"""A connection after its handshake: it carries whole messages, each of raw bytes or one pickled object.
 
 A message is a head (kind and length) and a body. Over TCP each of the two is followed by a code: HMAC-SHA256
-with the direction's key, over the message's number and the bytes, cut to 128 bits. Nothing is looked at
-before its code is found right, so what was changed, left out, repeated or put in another order on the way
-ends the connection before anything is unpickled. The head has a code of its own, so that a changed length is
-found at once, and not waited for.
+with the direction's key, over the message's number and the bytes, truncated to 128 bits. Nothing is used
+before its code is verified, so a message that was changed, dropped, repeated or reordered on the way ends the
+connection before anything is unpickled. The head has a code of its own, so that a changed length is found at
+once, before its bytes are waited for.
 
-Through a unix socket there are no codes: what travels there stays in the kernel, between two processes of one
-user (``docs/adr/0010-authenticated-connections.md`` has the figures).
+Unix sockets have no codes: their data stays in the kernel, between two processes of one user
+(``docs/adr/0010-authenticated-connections.md`` has the figures).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MessageCodes:
         return self._code(b"H", head)
 
     def of_body(self, body: bytes) -> bytes:
-        """Return the code of the same message's body; what follows is of the one after."""
+        """Return the code of the same message's body, and move on to the next message."""
         code = self._code(b"B", body)
         self._number += 1
         return code
@@ -58,9 +58,9 @@ class Channel:
     """One end of a connection that both ends trust. One thread may send while another receives.
 
     Args:
-        sock: connected, and blocking.
-        sends: the codes of what is sent; None for none.
-        receives: the codes of what comes.
+        sock: a connected, blocking socket.
+        sends: the codes of sent messages, or None.
+        receives: the codes of received messages, or None.
     """
 
     def __init__(
@@ -80,29 +80,29 @@ class Channel:
         self.close()
 
     def fileno(self) -> int:
-        """Return the socket's descriptor; -1 after ``close``."""
+        """Return the socket's descriptor, or -1 after ``close``."""
         return self._sock.fileno()
 
     def host(self) -> str:
-        """Return the address of this end, of a TCP connection."""
+        """Return the address of this end of a TCP connection."""
         host: str = self._sock.getsockname()[0]
         return host
 
     def close(self) -> None:
-        """Close this end; idempotent. Not while another thread uses it: that is what ``shut_down`` is for."""
+        """Close this end. Idempotent. If another thread may be using it, call ``shut_down`` instead."""
         self._sock.close()
 
     def shut_down(self) -> None:
-        """End the connection at once for both sides, also for a thread that is blocked on it."""
+        """End the connection at once for both sides, even for a thread that is blocked on it."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def send(self, message: object) -> None:
-        """Send an object; raises ``OSError`` when the other end is gone."""
+        """Send an object; raise ``OSError`` if the peer is gone."""
         self._send(_PICKLE, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def try_send(self, message: object) -> None:
-        """Send a small object if that can be done at once; else something else is on its way already."""
+        """Send a small object if that is possible at once; otherwise another message is being sent."""
         if not self._sending.acquire(blocking=False):
             return
         try:
@@ -114,31 +114,31 @@ class Channel:
             self._sending.release()
 
     def limit_sends(self, timeout_s: float) -> None:
-        """End the connection when the other end has not taken anything of a message for so long."""
+        """From now on, end the connection if the peer accepts no bytes of a message for ``timeout_s``."""
         seconds, rest_s = divmod(max(timeout_s, 0.001), 1)
         timeout = struct.pack("ll", int(seconds), int(rest_s * 1_000_000))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are; raises ``OSError`` when the other end is gone."""
+        """Send bytes as they are; raise ``OSError`` if the peer is gone."""
         self._send(_BYTES, data)
 
     def recv(self) -> Any:
-        """Return the next message, an object.
+        """Return the next message, which is an object.
 
         Raises:
-            EOFError: the other end has closed the connection.
-            UntrustedConnectionError: the message is not what the other end sent.
+            EOFError: the peer has closed the connection.
+            UntrustedConnectionError: the message is not the one that the peer sent.
             OSError: the connection broke.
         """
         return pickle.loads(self._receive(_PICKLE))  # noqa: S301 - of the same job, and authenticated
 
     def recv_bytes(self) -> bytes:
-        """Return the next message, bytes; raises what :meth:`recv` does."""
+        """Return the next message, which is bytes; errors are those of :meth:`recv`."""
         return self._receive(_BYTES)
 
     def poll(self, timeout_s: float = 0.0) -> bool:
-        """Return whether there is something to receive, be it the end, within ``timeout_s``."""
+        """Return whether a message or the end of the connection comes within ``timeout_s``."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
@@ -155,7 +155,7 @@ class Channel:
             else:
                 self._send_all((head, self._sends.of_head(head), body, self._sends.of_body(body)))
         except OSError:
-            self.shut_down()  # a part of the message may be on its way: nothing can follow it
+            self.shut_down()  # a part of the message may have been sent, so nothing can follow it
             raise
 
     def _send_all(self, parts: tuple[bytes, ...]) -> None:
@@ -175,7 +175,7 @@ class Channel:
             self._check(self._receives.of_body(body))
         if found != kind:
             self.shut_down()
-            raise UntrustedConnectionError(f"a message of kind {kind!r} was to come, and {found!r} came")
+            raise UntrustedConnectionError(f"expected a message of kind {kind!r}, but got {found!r}")
         return body
 
     def _check(self, expected: bytes) -> None:
@@ -183,7 +183,7 @@ class Channel:
             self.shut_down()
             raise UntrustedConnectionError(
                 "a message was changed, left out, repeated or put in another order on its way: the "
-                "connection was ended, and nothing of the message was used; look for who can write to this "
+                "connection was ended, and nothing of the message was used; find out who can write to this "
                 "network"
             )
 

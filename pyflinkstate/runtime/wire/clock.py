@@ -1,8 +1,8 @@
-"""The clock that the runtime is given; tests give another.
+"""The clock that is passed to the runtime; tests pass another one.
 
-It has two readings. Wall time says when something was, for people and for files; timers and time to live by
-processing time go by it. Somebody may set it. Monotonic time says how long something took: intervals,
-timeouts and delays go by it.
+It has two readings. Wall-clock time says when something happened, for people and for files; it is also the
+processing time of timers and time to live, and can be set back or forward. Monotonic time says how long
+something took: intervals, timeouts and delays use it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pyflinkstate.api.type_variables import T
 
 
 class Clock(Protocol):
-    """Tells and passes time."""
+    """Tells the time and waits for events."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970; may jump."""
+        """Return the milliseconds since 1970; they may jump."""
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds since some moment; never set, and of no use in another process."""
+        """Return the milliseconds since some moment; they never jump, and mean nothing in another process."""
 
     def receive(self, mailbox: queue.SimpleQueue[T], timeout_ms: int) -> T | None:
-        """Return the next event of a mailbox; None when ``timeout_ms`` have passed without one."""
+        """Return the next event of a mailbox, or None if none comes within ``timeout_ms``."""
 
 
 class SystemClock:
@@ -48,6 +48,6 @@ class SystemClock:
 
 
 def steady(clock: Clock) -> Callable[[], int]:
-    """Return wall time as it is now, and as it goes on if nobody sets the clock; in milliseconds."""
+    """Return a function that tells wall-clock time in ms and ignores later changes of the clock."""
     began_ms = clock.now_ms() - clock.monotonic_ms()
     return lambda: began_ms + clock.monotonic_ms()

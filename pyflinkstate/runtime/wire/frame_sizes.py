@@ -1,11 +1,11 @@
-"""How many records go into a frame: some thousand, or as many as make some megabytes.
+"""How many records go into a frame: a few thousand, or as many as make up a few megabytes.
 
-Frames are bounded by bytes because whole frames are held in memory: by the task that makes one, by Spark,
-and by the slot. Records are taken in *chunks*, and one record of each chunk is measured, roughly: that costs
-a few nanoseconds a record. A chunk is one record at first and doubles while records are small, so that it is
-small where they are large. What a frame has when it is encoded corrects the measure for the next one, and a
-frame that has become too large all the same is cut in two. All of this depends on nothing but the records,
-so an epoch that is run again has the same frames.
+Frames are bounded in bytes because whole frames are held in memory: by the task that makes one, by Spark, and
+by the slot. Records are taken in *chunks*, and one record of each chunk is roughly measured, which costs a
+few nanoseconds per record. A chunk is one record at first and doubles while records are small, so chunks of
+large records stay small. The size of an encoded frame corrects the measure for the next one, and a frame that
+is too large all the same is cut in two. All of this depends only on the records, so an epoch that is run
+again has the same frames.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire.failures import shorten
 
-#: A frame is complete when it has about so many bytes, whatever the number of its records. PySpark sorts up
+#: A frame is complete when it has about this many bytes, whatever the number of its records. PySpark sorts up
 #: to a hundred frames at a time in a worker's memory.
 FRAME_BYTES = 2 * 1024 * 1024
 #: A frame of several records that is larger is cut in two.
 MAX_FRAME_BYTES = 2 * FRAME_BYTES
-#: One record may have so many bytes in a frame. Spark writes lengths as signed 32-bit numbers.
+#: The greatest size of one record in a frame. Spark writes lengths as signed 32-bit numbers.
 MAX_RECORD_BYTES = 1024 * 1024 * 1024
-#: Of so many records one is measured, where they are small.
+#: One of this many records is measured if they are small.
 CHUNK = 256
-#: Of a container so many items are measured.
+#: How many items of a container are measured.
 _MEASURED_ITEMS = 8
 _MAX_DEPTH = 6
 _MAX_STEP = 1 << 20
 
 
 def rough_size(value: Record, depth: int = 0) -> int:
-    """Return about how many bytes a value has in a frame; large parts of large containers may be missed."""
+    """Estimate how many bytes a value has in a frame; large parts of large containers may be missed."""
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray:
         return len(value) + 8
@@ -68,21 +68,21 @@ def _size_of_object(value: Record, depth: int) -> int:
 
 
 class FrameCutter:
-    """Takes as many of the records that come next as make a frame.
+    """Takes as many of the next records as make up a frame.
 
     Args:
-        max_records: a frame has no more.
+        max_records: the greatest number of records in a frame.
     """
 
     def __init__(self, max_records: int) -> None:
         self._max_records = max_records
         self._chunk = 1
         self._measured = 0
-        #: How much larger records are in a frame than they were measured.
+        #: The ratio of the encoded size of records to their estimated size.
         self._factor = 1.0
 
     def take(self, records: Iterator[Record], note: Callable[[Record], object] | None = None) -> list[Record]:
-        """Return the next frame's records; none at the end. ``note`` is called with each once it is taken."""
+        """Return the records of the next frame, none at the end; ``note`` is called with each."""
         batch: list[Record] = []
         self._measured = 0
         while number := self._next(len(batch)):
@@ -109,15 +109,15 @@ class FrameCutter:
         self._chunk = max(1, min(2 * self._chunk, room, CHUNK))
 
     def encoded(self, size_bytes: int) -> None:
-        """What was taken has so many bytes in its frames."""
+        """Record the encoded size of the records that were taken last."""
         if self._measured:
             self._factor = max(1.0, size_bytes / self._measured)
 
 
 class OutputSteps:
-    """How many records of a frame to process before what came out is looked at.
+    """Decides how many records of a frame to process before the results are sent.
 
-    All of a frame, where results are small. Where one record gives some megabytes, a few at a time.
+    If results are small it is the whole frame; if one record gives some megabytes, a few records at a time.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class OutputSteps:
             start = end
 
     def is_full(self, results: Sequence[Record]) -> bool:
-        """Return whether these are enough for a frame, and go by them from now on."""
+        """Return whether these results are enough for a frame, and learn from their size."""
         size = 0 if not results else rough_size(results[-1]) * len(results)
         self._step = max(1, self._step // 2) if size > FRAME_BYTES else min(2 * self._step, _MAX_STEP)
         return size >= FRAME_BYTES
@@ -142,13 +142,13 @@ def check_record(size_bytes: int, place: str, value: Record, key: Key = None) ->
     """Check that a record is not too large for a frame.
 
     Raises:
-        BadRecordError: it has more than ``MAX_RECORD_BYTES``.
+        BadRecordError: the record has more than ``MAX_RECORD_BYTES``.
     """
     if size_bytes > MAX_RECORD_BYTES:
         of_key = "" if key is None else f" of key {shorten(key)}"
         raise BadRecordError(
             f"{place}: a record{of_key}, a {type(value).__name__}, has {size_bytes} bytes when it is sent, "
-            f"and at most {MAX_RECORD_BYTES} can be: keep large objects in files and send their paths, or "
+            f"and the limit is {MAX_RECORD_BYTES}: keep large objects in files and send their paths, or "
             f"send them in pieces",
             operator=place,
             size_bytes=size_bytes,

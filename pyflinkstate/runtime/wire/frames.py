@@ -1,7 +1,7 @@
-"""Frames: how records travel. Columns, not rows, pickled once for some thousand records.
+"""Frames, in which records travel: columns, not rows, pickled once for a few thousand records.
 
-Two pickled lists cost a third of a list of pairs, and Spark moves a frame as opaque bytes, so its own
-per-record cost vanishes. A frame is pickled by one task of the job and unpickled by another.
+Two pickled lists cost a third of a list of pairs, and Spark moves a frame as opaque bytes, without any cost
+per record of its own. A frame is pickled by one task of the job and unpickled by another.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pyflinkstate.runtime.wire.pickling import dumps, loads
 from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime
 
 RECORDS_PER_FRAME = 4096
-#: (subtask, round, branch, partition that sent it, number in that partition): sorting by it makes input
-#: deterministic. Without event time all is one round; with it, each frame of a partition is in one of its
-#: own, so that partitions advance side by side. What is broadcast is in a round before them.
+#: (subtask, round, branch, sending partition, number in that partition): sorting by it makes input
+#: deterministic. Without event time there is one round; with it, each frame of a partition is in a round of
+#: its own, so that partitions advance together. Broadcast frames are in an earlier round.
 FrameKey = tuple[int, int, int, int, int]
 
 
 @attrs.frozen
 class InputFrame:
-    """Records on their way to a stateful operator, as columns of one length.
+    """Records for a stateful operator, as columns of equal length.
 
     Attributes:
-        key_groups: unsigned 16-bit numbers, little-endian; nothing where records have no keys.
-        keys: of the records; none where they have no keys.
+        key_groups: the key groups as unsigned 16-bit numbers, little-endian; empty if records have no keys.
+        keys: the keys of the records; empty if they have no keys.
         values: the records.
-        input: which of the operator's inputs they are for, from 0.
-        timestamps: of the records, in ms since 1970; None where none has one.
+        input: the number of the operator's input that they are for, from 0.
+        timestamps: the timestamps of the records, in ms since 1970; None if no record has one.
         time: what the frame says about event time.
     """
 
@@ -64,7 +64,7 @@ class InputFrame:
         return cls(groups, keys, values, number, timestamps, None if time is None else FrameTime(*time))
 
     def part(self, part: slice) -> InputFrame:
-        """Return some of the records; what the frame says about event time is left to the caller."""
+        """Return a frame of some of the records; the caller must set its event time."""
         if part.start == 0 and part.stop >= len(self.values):
             return self
         times = None if self.timestamps is None else self.timestamps[part]
@@ -74,7 +74,7 @@ class InputFrame:
         )
 
     def halves(self) -> tuple[InputFrame, InputFrame]:
-        """Return two frames for one; the first says nothing new about event time."""
+        """Split the frame in two; the first says nothing new about event time."""
         middle = len(self.values) // 2
         first, second = self.part(slice(0, middle)), self.part(slice(middle, len(self.values)))
         if self.time is not None:
@@ -87,15 +87,15 @@ class InputFrame:
 
 @attrs.frozen
 class ValuesFrame:
-    """What comes out of a stage, as columns of one length.
+    """Results of a stage, as columns of equal length.
 
     Attributes:
         values: the records of the main output.
-        timestamps: theirs; None where none has one.
-        watermark: behind them; None in a job without event time.
-        is_idle: the stage holds back no other.
+        timestamps: their timestamps; None if no record has one.
+        watermark: the watermark after them; None if the job does not use event time.
+        is_idle: whether the stage holds back no other.
         side: records and timestamps of side outputs, by the ids of their tags.
-        opening: the watermark that the epoch begins with, in the first frame of a partition.
+        opening: the watermark at the beginning of the epoch, in the first frame of a partition.
     """
 
     values: Sequence[Record]
@@ -125,7 +125,7 @@ class ValuesFrame:
         return self.side.get(tag_id, ((), None))
 
     def halves(self) -> tuple[ValuesFrame, ValuesFrame]:
-        """Return two frames for one; the first says no watermark."""
+        """Split the frame in two; the first has no watermark."""
         main = _halved((self.values, self.timestamps))
         sides = {tag_id: _halved(columns) for tag_id, columns in self.side.items()}
         first, second = ({tag_id: halves[number] for tag_id, halves in sides.items()} for number in (0, 1))
@@ -143,7 +143,7 @@ _Columns = tuple[Sequence[Record], Sequence[int | None] | None]
 
 
 def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
-    """Return the halves; of a single record the second half has it."""
+    """Return the two halves; a single record is in the second half."""
     values, timestamps = columns
     middle = len(values) // 2
     if timestamps is None:
@@ -152,10 +152,10 @@ def _halved(columns: _Columns) -> tuple[_Columns, _Columns]:
 
 
 def encoded_frames(frame: InputFrame | ValuesFrame, place: str) -> Iterator[bytes]:
-    """Yield the bytes of a frame, or of several where one would be too large.
+    """Yield the bytes of a frame, or of several if one would be too large.
 
     Args:
-        frame: with any number of records.
+        frame: a frame with any number of records.
         place: the operator's name, for errors.
 
     Raises:
@@ -189,7 +189,7 @@ def encode_values(values: Sequence[Record]) -> bytes:
 
 
 def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
-    """Yield frames of plain values; errors as of :func:`encoded_frames`."""
+    """Yield frames of plain values; the errors are those of :func:`encoded_frames`."""
     cutter = FrameCutter(RECORDS_PER_FRAME)
     while batch := cutter.take(records):
         size = 0
@@ -200,7 +200,7 @@ def frames_of(records: Iterator[Record], place: str) -> Iterator[bytes]:
 
 
 def decode_values(data: bytes) -> Sequence[Record]:
-    """Return the values that ``encode_values`` was given."""
+    """Return the values that were passed to ``encode_values``."""
     values: Sequence[Record] = loads(data)
     return values
 

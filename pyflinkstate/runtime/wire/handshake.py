@@ -1,4 +1,4 @@
-"""The handshake of two ends that know a job's secret: bytes in, bytes out, no sockets and no clock.
+"""The handshake of two peers that know a job's secret: bytes in, bytes out, no sockets and no clock.
 
 ::
 
@@ -7,14 +7,15 @@
       is the proof right?                  <------   hello: version, nonce, proof
       proof                                ------>   is it right?
 
-The *binding* is a digest of whom the client means: what the server is for, which one it is, the address that
-it was told and the path (TCP or unix socket) that it takes. A server answers only a binding that is its own,
-and both proofs are over all bytes said so far. So who passes messages on to another server gets no proof out
-of it, who sends a client its own words back has none, and who replays a handshake meets another nonce.
+The *binding* is a digest of the server that the client means: its purpose, its name, the address that the
+client was told and the path (TCP or unix socket) that it takes. A server answers only its own binding, and
+both proofs cover all bytes sent so far. So an attacker who relays messages to another server gets no proof
+from it, one who reflects a client's messages has no proof, and one who replays a handshake meets another
+nonce.
 
-Keys are derived from the secret as TLS 1.3 does it (HKDF, RFC 5869, over the transcript): one for each proof,
-and one for the messages of each direction. Every message has a fixed length: before a peer has proved itself
-nothing of what it says decides how much is read.
+Keys are derived from the secret as in TLS 1.3 (HKDF, RFC 5869, over the transcript): one for each proof, and
+one for the messages of each direction. Every message has a fixed length, so an unproven peer cannot influence
+how much is read.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ PROOF_BYTES = DIGEST_BYTES
 
 @attrs.frozen
 class Binding:
-    """Whom a client means to reach, and how.
+    """The server that a client means to reach, and the path to it.
 
     Attributes:
-        purpose: what the server is for.
-        server: which one of them it is.
-        address: where it says that it listens.
+        purpose: the purpose of the server.
+        server: its name among those with that purpose.
+        address: the address at which it says it listens.
         path: ``tcp`` or ``unix``.
     """
 
@@ -55,7 +56,7 @@ class Binding:
     path: str
 
     def digest(self) -> bytes:
-        """Return the same 32 bytes for the same binding, and others for any other."""
+        """Return 32 bytes that are the same for the same binding, and differ for any other."""
         digest = hashlib.sha256()
         for field in (self.purpose, self.server, self.address, self.path):
             data = field.encode("utf-8", "surrogatepass")
@@ -65,14 +66,14 @@ class Binding:
 
 @attrs.frozen
 class SessionKeys:
-    """The keys for what follows the handshake, one for each direction."""
+    """The keys for the messages after the handshake, one for each direction."""
 
     to_server: bytes = attrs.field(repr=False)
     to_client: bytes = attrs.field(repr=False)
 
 
 class _KeySchedule:
-    """Proofs and keys, each from the secret and all that was said before it."""
+    """Derives proofs and keys from the secret and all messages so far."""
 
     def __init__(self, secret: bytes, client_hello: bytes, server_head: bytes) -> None:
         self._key = hmac.digest(b"pyflinkstate handshake", secret, "sha256")
@@ -99,21 +100,21 @@ class _KeySchedule:
 
 
 class ClientHandshake:
-    """The side that connects."""
+    """The handshake of the side that connects."""
 
     def __init__(self, secret: bytes, binding: Binding) -> None:
         self._secret = secret
         self._hello = _HEAD.pack(_CLIENT, VERSION) + binding.digest() + secrets.token_bytes(NONCE_BYTES)
 
     def hello(self) -> bytes:
-        """Return the first message, of ``CLIENT_HELLO_BYTES``."""
+        """Return the first message, of ``CLIENT_HELLO_BYTES`` bytes."""
         return self._hello
 
     def finish(self, answer: bytes) -> tuple[bytes, SessionKeys]:
-        """Return the last message, of ``PROOF_BYTES``, and the keys; ``answer`` is the server's.
+        """Return the last message, of ``PROOF_BYTES`` bytes, and the keys; ``answer`` is the server's.
 
         Raises:
-            UntrustedConnectionError: who answers is not the server that is meant.
+            UntrustedConnectionError: the answer is not from the expected server.
         """
         _check_head(answer, _SERVER)
         head, proof = answer[:-DIGEST_BYTES], answer[-DIGEST_BYTES:]
@@ -123,7 +124,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """The side that listens; ``binding`` is what its clients must mean."""
+    """The handshake of the side that listens; ``binding`` is the one that its clients must use."""
 
     def __init__(self, secret: bytes, binding: Binding) -> None:
         self._secret = secret
@@ -131,10 +132,10 @@ class ServerHandshake:
         self._schedule: _KeySchedule | None = None
 
     def answer(self, hello: bytes) -> bytes:
-        """Return the answer to a client's hello, of ``SERVER_HELLO_BYTES``.
+        """Return the answer to a client's hello, of ``SERVER_HELLO_BYTES`` bytes.
 
         Raises:
-            UntrustedConnectionError: the client means another server, or speaks something else.
+            UntrustedConnectionError: the client means another server, or speaks another protocol.
         """
         _check_head(hello, _CLIENT)
         if not hmac.compare_digest(hello[_HEAD.size : _HEAD.size + DIGEST_BYTES], self._binding):
@@ -144,10 +145,10 @@ class ServerHandshake:
         return head + self._schedule.server_proof()
 
     def finish(self, proof: bytes) -> SessionKeys:
-        """Return the keys, when the client's last message proves that it knows the secret.
+        """Return the keys if the client's last message proves that it knows the secret.
 
         Raises:
-            UntrustedConnectionError: it does not.
+            UntrustedConnectionError: it does not prove that.
         """
         assert self._schedule is not None
         _check(self._schedule.client_proof(), proof)
@@ -157,14 +158,14 @@ class ServerHandshake:
 def _check_head(message: bytes, role: bytes) -> None:
     found, version = _HEAD.unpack_from(message)
     if found != role:
-        raise UntrustedConnectionError("the other end speaks another protocol")
+        raise UntrustedConnectionError("the peer speaks another protocol")
     if version != VERSION:
         raise UntrustedConnectionError(
-            f"the other end speaks version {version} of the protocol, and this one {VERSION}: "
+            f"the peer speaks version {version} of the protocol, and this process speaks {VERSION}: "
             f"install the same pyflinkstate on driver and executors"
         )
 
 
 def _check(expected: bytes, proof: bytes) -> None:
     if not hmac.compare_digest(expected, proof):
-        raise UntrustedConnectionError("the other end does not know the job's secret, or is not who is meant")
+        raise UntrustedConnectionError("the peer does not know the job's secret, or is not the expected one")

@@ -1,4 +1,4 @@
-"""How often driver and slots give each other a sign of life, and how long they wait for one."""
+"""How often driver and slots send each other heartbeats, and how long they wait for one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class HeartbeatSettings:
     """Flink's ``heartbeat.interval`` and ``heartbeat.timeout``, with its defaults.
 
     Attributes:
-        interval_ms: the driver sends a heartbeat to each slot so often, and the slot answers.
-        timeout_ms: who was silent for so long is given up: the driver counts the slot as lost, and a slot
-            ends its process.
+        interval_ms: the time between two heartbeats from the driver, which each slot answers.
+        timeout_ms: the time without a message after which the driver counts a slot as lost, and a slot ends
+            its process.
     """
 
     interval_ms: int = 10_000
@@ -24,5 +24,5 @@ class HeartbeatSettings:
         if not 0 < self.interval_ms <= self.timeout_ms:
             raise ConfigurationError(
                 f"heartbeat.interval is {self.interval_ms} ms and heartbeat.timeout {self.timeout_ms} ms: "
-                f"the interval must be more than 0, and the timeout no less than the interval"
+                f"the interval must be positive, and the timeout must not be less than the interval"
             )

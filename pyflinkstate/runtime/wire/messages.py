@@ -1,4 +1,4 @@
-"""What driver, Spark tasks and state slots say to each other. Values only."""
+"""The messages between driver, Spark tasks and state slots: plain values."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class SlotId:
 
 @attrs.frozen
 class CancelJob:
-    """Event: somebody wants the job to end."""
+    """Event: the job is to be cancelled."""
 
 
 @attrs.frozen
 class WakeUp:
-    """Event: the source has something new."""
+    """Event: the source has new input."""
 
 
 # --- task to driver ----------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class AcquireSlot:
 
 @attrs.frozen
 class StartSlot:
-    """No such slot runs and nobody is starting one: the task shall start it, and wait."""
+    """The slot does not run and no task is starting it: the task must start it, and wait."""
 
 
 @attrs.frozen
@@ -65,14 +65,14 @@ class SlotAvailable:
 
 @attrs.frozen
 class SlotUnavailable:
-    """There will be no such slot."""
+    """The slot could not start or is lost, for the reason in ``error``."""
 
     error: PyFlinkStateError
 
 
 @attrs.frozen
 class TaskReport:
-    """A task tells what it counted, or why it failed."""
+    """A task reports its counts, or why it failed."""
 
     attempt: int
     epoch: int
@@ -80,13 +80,13 @@ class TaskReport:
     counts: dict[str, int] = attrs.Factory(dict)
     rejected: tuple[Record, ...] = ()
     error: PyFlinkStateError | None = None
-    #: What the task's metrics stood at when it ended.
+    #: The values of the task's metrics at its end.
     metrics: MetricValues = attrs.Factory(dict)
-    #: They are all that the task ever counted, not just what it did in this run.
+    #: Whether they are totals over all runs of the task, not only of this run.
     is_slot: bool = False
-    #: When the next timer of a slot is due.
+    #: When the slot's next timer is due.
     next_timer_ms: int | None = None
-    #: Where watermarks stand now, by the ids of assigners and operators.
+    #: The present watermarks, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
 
 
@@ -105,7 +105,7 @@ class RegisterSlot:
 
 @attrs.frozen
 class DeploySlot:
-    """What a slot shall run, and from which state."""
+    """What a slot runs, and the state that it restores."""
 
     name: str
     function: bytes
@@ -123,14 +123,14 @@ class DeploySlot:
     incremental: bool = False
     memory_bytes: int | None = None
     watermark: int = NO_WATERMARK
-    #: A slot that hears nothing from the driver for so long ends its process.
+    #: The time without a message from the driver after which the slot ends its process.
     heartbeat_timeout_ms: int = 50_000
     job_parameters: dict[str, str] = attrs.Factory(dict)
 
 
 @attrs.frozen
 class Heartbeat:
-    """The driver lives; the slot answers with the same message."""
+    """The driver is alive; the slot answers with the same message."""
 
 
 @attrs.frozen
@@ -162,13 +162,13 @@ class CheckpointAck:
     state: OperatorSubtaskState
     sync_ms: float
     async_ms: float
-    #: With it, the keyed state is what changed since that checkpoint.
+    #: If set, the keyed state is an increment since that checkpoint.
     base_id: int | None = None
 
 
 @attrs.frozen
 class StateMaterialized:
-    """A slot has written all of its keyed state, as it was at a checkpoint, in the background."""
+    """A slot has written all of its keyed state as of a checkpoint, in the background."""
 
     checkpoint_id: int
     slot: SlotId
@@ -186,14 +186,14 @@ class CheckpointDecline:
 
 @attrs.frozen
 class NotifyCheckpointComplete:
-    """A checkpoint is complete, and with it all before it."""
+    """A checkpoint is complete, which also stands for all earlier ones."""
 
     checkpoint_id: int
 
 
 @attrs.frozen
 class AbortCheckpoint:
-    """The slot shall stop writing this checkpoint, and tell its function (0: none was ever complete)."""
+    """The slot must stop writing this checkpoint, and notify its function (0: none was ever complete)."""
 
     checkpoint_id: int
     latest_completed_id: int = 0
@@ -201,12 +201,12 @@ class AbortCheckpoint:
 
 @attrs.frozen
 class CloseSlot:
-    """The job is over: close the function and end. The answer is SlotClosed."""
+    """The job is over: the slot must close its function and end. The answer is SlotClosed."""
 
 
 @attrs.frozen
 class SlotClosed:
-    """The slot has closed its function; ``error`` is what ``close`` raised."""
+    """The slot has closed its function; ``error`` is the error that ``close`` raised, if any."""
 
     error: PyFlinkStateError | None = None
 
@@ -216,14 +216,14 @@ class SlotClosed:
 
 @attrs.frozen
 class CheckpointTrigger:
-    """The barrier at an epoch's end: take a snapshot and write it.
+    """The barrier at the end of an epoch: take a snapshot and write it.
 
     Attributes:
-        folder: where, as a URI or path.
-        is_incremental: keyed state goes to the job's shared folder, and later checkpoints may build on it.
-        base_id: write what changed since that checkpoint; None, or one that the slot does not know: all.
-        materialize: after that, write all of it as well.
-        savepoint: another snapshot of the same barrier, taken after this one.
+        folder: the URI or path to write to.
+        is_incremental: whether keyed state goes to the job's shared folder, for later checkpoints to extend.
+        base_id: write only what changed since that checkpoint; write everything if it is None or unknown.
+        materialize: whether to write all keyed state as well, after that.
+        savepoint: another snapshot for the same barrier, taken after this one.
     """
 
     checkpoint_id: int
@@ -235,17 +235,17 @@ class CheckpointTrigger:
     savepoint: CheckpointTrigger | None = None
 
     def all(self) -> tuple[CheckpointTrigger, ...]:
-        """Return this one, and the savepoint's if there is one."""
+        """Return this trigger, and that of the savepoint if there is one."""
         return (self,) if self.savepoint is None else (self, self.savepoint)
 
 
 @attrs.frozen
 class BeginEpoch:
-    """A task is about to feed an epoch; the slot must have applied just the epoch before it.
+    """A task is about to feed an epoch; the epoch before it must be the last one that the slot applied.
 
     Attributes:
-        is_timed: records have timestamps, and watermarks follow them.
-        is_final: nothing comes after the epoch: event time passes.
+        is_timed: whether records have timestamps, and watermarks follow them.
+        is_final: whether this is the last epoch, after which the watermark passes all timestamps.
     """
 
     attempt: int
@@ -257,12 +257,12 @@ class BeginEpoch:
 
 @attrs.frozen
 class EpochAccepted:
-    """Frames may come."""
+    """The slot accepts the epoch: the task may send frames."""
 
 
 @attrs.frozen
 class EpochRefused:
-    """The slot is not where the task expects it to be."""
+    """The slot refuses the epoch, for the reason in ``error``."""
 
     error: PyFlinkStateError
 
@@ -280,6 +280,6 @@ class EpochDone:
 
 @attrs.frozen
 class EpochFailed:
-    """The epoch failed; the slot's state is no longer of any version."""
+    """The epoch failed; the slot's state no longer has a version."""
 
     error: PyFlinkStateError

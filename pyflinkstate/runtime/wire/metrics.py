@@ -1,4 +1,4 @@
-"""The metrics of one subtask, and how the driver adds those of several up."""
+"""The metrics of one subtask, and how the driver combines those of several."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyflinkstate.errors import ConfigurationError
 
 @attrs.frozen
 class MetricValue:
-    """What a metric stood at.
+    """The value of a metric at one moment.
 
     Attributes:
         kind: ``"counter"``, ``"gauge"``, ``"meter"`` or ``"distribution"``.
-        count: of a counter; of events or values of the others.
-        rate: events in a second, of a meter.
+        count: the count of a counter, or the number of events or values of other kinds.
+        rate: the events per second of a meter.
         total: the sum of the values of a distribution.
-        minimum: the least of them, or of all subtasks' gauges; None without any.
-        maximum: the greatest.
+        minimum: the least of these values, or of all subtasks' gauges; None if there are none.
+        maximum: the greatest of them.
     """
 
     kind: str
@@ -34,11 +34,11 @@ class MetricValue:
 
     @property
     def mean(self) -> float:
-        """The mean of the values of a distribution, or of all subtasks' gauges; 0 without any."""
+        """The mean of the values of a distribution, or of all subtasks' gauges; 0 if there are none."""
         return self.total / self.count if self.count else 0.0
 
     def plus(self, other: MetricValue) -> MetricValue:
-        """Return both as one."""
+        """Return both combined."""
         return MetricValue(
             self.kind,
             self.count + other.count,
@@ -49,13 +49,13 @@ class MetricValue:
         )
 
     def then(self, later: MetricValue) -> MetricValue:
-        """Return what a task that runs again and again stands at: counts go on, the rest is the last."""
+        """Return the value over repeated runs of a task: counts are summed, the rest is the last run's."""
         if self.kind == "gauge":
             return later
         return attrs.evolve(self.plus(later), rate=later.rate)
 
 
-#: By name, ``"<group>.<name>"``.
+#: Values of metrics by name, ``"<group>.<name>"``.
 MetricValues = dict[str, MetricValue]
 
 
@@ -66,7 +66,7 @@ def _best(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
 
 
 def added_up(many: Iterable[MetricValues]) -> MetricValues:
-    """Return the metrics of several subtasks as one."""
+    """Return the combined metrics of several subtasks."""
     total: MetricValues = {}
     for values in many:
         for name, value in values.items():
@@ -96,7 +96,7 @@ class _Meter(Meter):
         self._now_ms = now_ms
         self._time_span_ms = time_span_ms
         self._count = 0
-        #: When it was looked at, and what it stood at then.
+        #: When the count was read, and its value then.
         self._seen: deque[tuple[int, int]] = deque([(now_ms(), 0)])
 
     def mark_event(self, value: int = 1) -> None:
@@ -107,7 +107,7 @@ class _Meter(Meter):
 
     def value(self) -> MetricValue:
         now = self._now_ms()
-        if now < self._seen[-1][0]:  # somebody has set the clock back
+        if now < self._seen[-1][0]:  # the clock was set back
             self._seen = deque([(now, self._count)])
         self._seen.append((now, self._count))
         while len(self._seen) > 2 and now - self._seen[1][0] >= self._time_span_ms:
@@ -130,7 +130,7 @@ class _Distribution(Distribution):
 
 @attrs.frozen
 class _Gauge:
-    """Asks the user's function."""
+    """A gauge, which calls the user's function."""
 
     name: str
     ask: Callable[[], Any]
@@ -138,7 +138,9 @@ class _Gauge:
     def value(self) -> MetricValue:
         found = self.ask()
         if not isinstance(found, (int, float)):
-            raise ConfigurationError(f"gauge {self.name}: its function gave {found!r}, which is no number")
+            raise ConfigurationError(
+                f"gauge {self.name}: its function returned {found!r}, which is not a number"
+            )
         return MetricValue("gauge", 1, 0.0, found, found, found)
 
 
@@ -179,10 +181,10 @@ class OperatorMetrics(MetricGroup):
     def _get_or_make(self, name: str, kind: type, make: Callable[[], Any]) -> Any:
         metric = self.metrics.setdefault(self._prefix + name, None) or make()
         if not isinstance(metric, kind):
-            raise ConfigurationError(f"metric {self._prefix}{name} is there already, of another kind")
+            raise ConfigurationError(f"metric {self._prefix}{name} already exists with another kind")
         self.metrics[self._prefix + name] = metric
         return metric
 
     def values(self) -> MetricValues:
-        """Return what all metrics stand at; what a gauge's function raises is the user's to see."""
+        """Return the values of all metrics; errors of a gauge's function are passed on."""
         return {name: metric.value() for name, metric in self.metrics.items()}

@@ -1,9 +1,9 @@
-"""Pickling of what crosses processes: functions by value, records the fast way where that will do.
+"""Pickles what crosses processes: functions by value, records in the fastest way that works.
 
 A class of the main script or of a notebook cannot be pickled by name, as no other process has that
-module. ``cloudpickle`` ships such a class by value, under an id by which two copies of it are known as
-one. PySpark has a ``cloudpickle`` of its own with ids of its own; where both are loaded they are made to
-share them, else a record's class and the class that a function means would be two.
+module. ``cloudpickle`` ships such a class by value, with an id that identifies two copies as the same
+class. PySpark has its own ``cloudpickle`` with its own ids. If both are loaded they are made to share the
+ids; otherwise a record's class and the class that a function refers to would differ.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _CLASS_IDS = (
 
 
 def dumps_by_value(value: object) -> bytes:
-    """Return a pickle of ``value`` that needs none of the main script's names to be loaded."""
+    """Return a pickle of ``value`` that can be loaded without the main script."""
     _share_class_ids()
     data: bytes = cloudpickle.dumps(value, protocol=PICKLE_PROTOCOL)
     return data
 
 
 def dumps(value: object) -> bytes:
-    """Return a pickle of ``value``, by name where that is possible."""
+    """Return a pickle of ``value``, by name if that is possible."""
     try:
         return pickle.dumps(value, protocol=PICKLE_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -42,7 +42,7 @@ def dumps(value: object) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Return what was pickled; only ever called on bytes of the user's own job."""
+    """Load a pickle; call it only on bytes of the user's own job."""
     _share_class_ids()
     return pickle.loads(data)  # noqa: S301 - see above
 
@@ -58,14 +58,14 @@ def _share_class_ids() -> None:
 
 @attrs.frozen
 class ShippedFunction:
-    """Stands for a function in what a task is sent."""
+    """Stands for a function in the data that is sent to a task."""
 
     digest: str
-    #: Its ``value`` maps digests to pickles; Spark has a copy of it on each executor.
+    #: Its ``value`` maps digests to pickles; Spark keeps a copy on each executor.
     codes: SparkObject = attrs.field(eq=False, repr=False)
 
     def load(self) -> Any:
-        """Return a copy of the function that is this task's own."""
+        """Return a copy of the function for this task alone."""
         return loads(self.codes.value[self.digest])
 
 
@@ -75,16 +75,16 @@ def unshipped(function: UserFunction) -> UserFunction:
 
 
 def pickled(operator: str, function: UserFunction) -> bytes:
-    """Return ``function`` by value.
+    """Return a pickle of ``function`` by value.
 
     Raises:
-        ConfigurationError: it cannot be pickled.
+        ConfigurationError: the function cannot be pickled.
     """
     try:
         return dumps_by_value(function)
     except Exception as error:
         raise ConfigurationError(
-            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to where it "
-            f"runs: {error}. Make what it needs (connections, files) in open()",
+            f"operator {operator!r}: its function cannot be pickled, so it cannot be sent to "
+            f"executors: {error}. Create what it needs (connections, files) in open()",
             operator=operator,
         ) from error

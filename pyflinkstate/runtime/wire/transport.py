@@ -1,8 +1,9 @@
 """Authenticated connections between driver, Spark tasks and state slots.
 
-Who connects names the server that it means, and both ends prove that they know the job's secret
-(:mod:`~pyflinkstate.runtime.wire.handshake`) before a byte of theirs is unpickled; what follows is a
-:class:`~pyflinkstate.runtime.wire.channel.Channel`. Nothing is encrypted, as Spark's own blocks by default.
+A client names the server that it means, and both ends prove that they know the job's secret
+(:mod:`~pyflinkstate.runtime.wire.handshake`) before any byte of theirs is unpickled. After that the
+connection is a :class:`~pyflinkstate.runtime.wire.channel.Channel`. Nothing is encrypted, like Spark's own
+blocks by default.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pyflinkstate.runtime.wire.handshake import (
 
 _log = logging.getLogger("pyflinkstate")
 
-#: Where no connection can be taken, for want of descriptors or threads, it is tried again after so long.
+#: How long to wait after a connection could not be accepted for want of descriptors or threads.
 ACCEPT_PAUSE_S = 0.1
 
 
@@ -49,14 +50,14 @@ class Address:
 
 @attrs.frozen
 class ServerName:
-    """What a server is for, and which one it is."""
+    """The purpose of a server, and its name among those with that purpose."""
 
     purpose: str
     name: str
 
     @classmethod
     def of_slot(cls, slot: object, attempt: int) -> ServerName:
-        """Return the name of a slot as tasks reach it."""
+        """Return the name under which tasks reach a slot."""
         return cls("slot", f"{slot} of attempt {attempt}")
 
     def bound_to(self, address: Address, family: socket.AddressFamily) -> Binding:
@@ -66,20 +67,19 @@ class ServerName:
         return Binding(self.purpose, self.name, f"{address.host} {address.port}", "tcp")
 
 
-#: Where tasks and slots reach the driver.
+#: The name under which tasks and slots reach the driver.
 DRIVER = ServerName("control", "driver")
 
 
 @attrs.frozen
 class HandshakeLimits:
-    """What those may take who have not proved anything yet.
+    """Limits for peers that have not proved yet that they know the secret.
 
     Attributes:
-        timeout_s: for the whole handshake, however its bytes trickle in.
-        connections: so many for each listener.
-        patience_s: if there are as many, a new one waits so long for one of them to end; then the oldest is
-            cut off.
-        now_s: a clock that is never set.
+        timeout_s: the time for the whole handshake, even if its bytes trickle in.
+        connections: how many such connections each listener may have.
+        patience_s: how long a new connection waits if there are that many; then the oldest is cut off.
+        now_s: returns monotonic time.
     """
 
     timeout_s: float = 30.0
@@ -90,7 +90,7 @@ class HandshakeLimits:
 
 LIMITS = HandshakeLimits()
 
-#: The sockets of this process. What it forks must not keep them open: the other ends would not see its end.
+#: The sockets of this process. Forked processes must not keep them open, or peers would not notice its end.
 _ours: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
@@ -104,7 +104,7 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 
 class _Wire:
-    """A socket during the handshake: each step ends by one deadline for all of them."""
+    """A socket during the handshake; all steps share one deadline."""
 
     def __init__(self, sock: socket.socket, limits: HandshakeLimits, deadline_s: float) -> None:
         self._sock = sock
@@ -121,7 +121,9 @@ class _Wire:
             self._set_timeout()
             more = self._sock.recv(length - len(data))
             if not more:
-                raise EOFError("it hung up, as a server does on a client that means another one")
+                raise EOFError(
+                    "it closed the connection, as a server does to a client that means another server"
+                )
             data += more
         return data
 
@@ -137,15 +139,15 @@ def _left_s(deadline_s: float, now_s: Callable[[], float]) -> float:
 
 
 def connect(address: Address, server: ServerName, secret: bytes, limits: HandshakeLimits = LIMITS) -> Channel:
-    """Connect and authenticate, through the unix socket where it exists on this host.
+    """Connect and authenticate, through the unix socket if it exists on this host.
 
     Args:
-        address: where to connect to.
-        server: which server is meant; another one at that address is refused.
-        secret: that of the job.
+        address: the address to connect to.
+        server: the expected server; any other at that address is refused.
+        secret: the secret of the job.
 
     Raises:
-        UntrustedConnectionError: the other end is another server, or does not know the secret.
+        UntrustedConnectionError: the peer is another server, or does not know the secret.
         OSError: nobody listens there.
     """
     deadline_s = limits.now_s() + limits.timeout_s
@@ -158,10 +160,10 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
         return _greet_server(sock, address, server, secret, _Wire(sock, limits, deadline_s))
     except UntrustedConnectionError as error:
         sock.close()
-        raise UntrustedConnectionError(f"no trust between the two ends of {address}: {error}") from error
+        raise UntrustedConnectionError(f"cannot authenticate the connection to {address}: {error}") from error
     except (EOFError, OSError) as error:
         sock.close()
-        raise ConnectionError(f"no trust between the two ends of {address}: {error}") from error
+        raise ConnectionError(f"cannot authenticate the connection to {address}: {error}") from error
 
 
 def _greet_server(
@@ -193,18 +195,18 @@ def _channel(sock: socket.socket, sends: bytes, receives: bytes) -> Channel:
 
 
 def _check_user(sock: socket.socket) -> None:
-    """Refuse a unix socket's other end if it is another user's, where the system says whose it is."""
+    """Refuse a unix socket's peer if it belongs to another user, on systems that tell its user."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return
     credentials = struct.Struct("3i")
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
     _, uid, _ = credentials.unpack(data)
     if uid != os.getuid():
-        raise UntrustedConnectionError(f"the other end of the unix socket is user {uid}'s")
+        raise UntrustedConnectionError(f"the peer on the unix socket belongs to another user, {uid}")
 
 
 def _connect_on_unix(path: str) -> socket.socket | None:
-    """Connect to a unix socket; None where it is not this host's, or nobody listens any more."""
+    """Connect to a unix socket; return None if it is on another host or nobody listens any more."""
     if not os.path.exists(path):
         return None
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -217,15 +219,15 @@ def _connect_on_unix(path: str) -> socket.socket | None:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Notice within about a minute that the other host is gone, not within the kernel's two hours."""
+    """Make the kernel notice within about a minute, not two hours, that the other host is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):  # Linux has them all
+        if hasattr(socket, name):  # Linux has all of them
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class _Strangers:
-    """The connections of one listener that have proved nothing yet, the oldest first."""
+    """The connections of one listener that are not authenticated yet, the oldest first."""
 
     def __init__(self, limits: HandshakeLimits) -> None:
         self._limits = limits
@@ -233,7 +235,7 @@ class _Strangers:
         self._changed = threading.Condition()
 
     def admit(self, sock: socket.socket) -> None:
-        """Count one more; if there are too many, the oldest is cut off."""
+        """Add a connection; if there are too many, cut off the oldest."""
         with self._changed:
             if not self._changed.wait_for(self._has_room, self._limits.patience_s):
                 oldest = next(iter(self._socks))
@@ -243,7 +245,7 @@ class _Strangers:
             self._socks[sock] = None
 
     def leave(self, sock: socket.socket) -> None:
-        """It has proved who it is, or is gone."""
+        """Remove a connection that is authenticated or gone."""
         with self._changed:
             self._socks.pop(sock, None)
             self._changed.notify_all()
@@ -257,9 +259,9 @@ class Server:
 
     Args:
         listeners: bound and listening sockets.
-        address: where those who connect are told that it listens.
-        name: which server this is.
-        secret: what a peer must know.
+        address: the address that clients are told.
+        name: the name of this server.
+        secret: the secret that a peer must know.
         serve: called with each authenticated connection; ``EOFError`` and ``OSError`` end it quietly.
     """
 
@@ -283,7 +285,7 @@ class Server:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start to accept connections."""
         self._threads = [
             threading.Thread(target=self._accept, args=(listener,), daemon=True)
             for listener in self._listeners
@@ -292,11 +294,11 @@ class Server:
             thread.start()
 
     def is_alive(self) -> bool:
-        """Return whether every listener is being listened to."""
+        """Return whether the threads of all listeners are alive."""
         return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """Accept no more; connections that are open stay open."""
+        """Stop accepting; open connections stay open."""
         self._closed.set()
         for listener in self._listeners:
             with contextlib.suppress(OSError):
@@ -311,7 +313,7 @@ class Server:
             except (OSError, RuntimeError) as error:  # no more descriptors, or no more threads
                 if self._closed.wait(ACCEPT_PAUSE_S):
                     return
-                _log.warning("a connection could not be taken, and the next one is waited for: %s", error)
+                _log.warning("a connection could not be accepted; waiting for the next one: %s", error)
 
     def _take(self, listener: socket.socket, strangers: _Strangers) -> None:
         sock, _ = listener.accept()
@@ -331,9 +333,9 @@ class Server:
             except UntrustedConnectionError as error:
                 _log.warning("a connection to the %s server was refused: %s", self._name.purpose, error)
             except (EOFError, OSError):
-                pass  # the other end is gone
-            except Exception:  # noqa: BLE001 - it ends this connection, and no other
-                _log.exception("a connection to the %s server was given up", self._name.purpose)
+                pass  # the peer is gone
+            except Exception:  # noqa: BLE001 - it ends only this connection
+                _log.exception("a connection to the %s server was dropped", self._name.purpose)
 
     def _authenticate_and_serve(self, sock: socket.socket, strangers: _Strangers) -> None:
         deadline_s = self._limits.now_s() + self._limits.timeout_s
@@ -346,12 +348,12 @@ class Server:
 
 
 def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
-    """Listen on a port of ``host``, on a free one for 0."""
+    """Listen on a port of ``host``; 0 chooses a free one."""
     return socket.create_server((host, port), backlog=128)
 
 
 def listen_on_unix() -> tuple[socket.socket, str]:
-    """Listen on a unix socket in a folder that only this user can enter; returns it and its path."""
+    """Listen on a unix socket in a folder that only this user can enter; return the socket and its path."""
     folder = _private_folder()
     _remove_orphans(folder)
     path = folder / f"{os.getpid()}-{os.urandom(4).hex()}"
@@ -367,7 +369,7 @@ def _private_folder() -> Path:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o777 != 0o700:
-        raise PermissionError(f"{folder} is not this user's own, or others can enter it; remove it")
+        raise PermissionError(f"{folder} does not belong to this user, or others can enter it; remove it")
     return folder
 
 

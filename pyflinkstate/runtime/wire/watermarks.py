@@ -1,10 +1,10 @@
-"""Event time on its way: from the tasks that make watermarks to the subtasks that merge them.
+"""How event time travels from the tasks that make watermarks to the subtasks that merge them.
 
-A watermark travels behind the records that it follows, in the frame that holds them. Each Spark partition
-that feeds a subtask is a channel; the channels that come from the same part of the plan form a *branch*.
-Every channel opens with the watermark of its branch, so a subtask knows all of its channels before the
-first record, and closes at the end of the epoch. The watermark of a branch is the least of its channels
-that had records, that of a subtask the least of its branches that are not idle; it never goes back.
+A watermark travels in the frame with the records that it follows. Each Spark partition that feeds a subtask
+is a channel; the channels that come from the same part of the plan form a *branch*. Every channel opens with
+the watermark of its branch, so a subtask knows all of its channels before the first record, and closes at the
+end of the epoch. The watermark of a branch is the least of its channels that had records, that of a subtask
+the least of its branches that are not idle; it never goes back.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Iterable
 
 import attrs
 
-#: Flink's ``Long.MIN_VALUE``: no watermark has come.
+#: Flink's ``Long.MIN_VALUE``: no watermark has arrived yet.
 NO_WATERMARK = -(2**63)
-#: Flink's ``Watermark.MAX_WATERMARK``: nothing will come any more.
+#: Flink's ``Watermark.MAX_WATERMARK``: no more records will come.
 MAX_WATERMARK = 2**63 - 1
 
 
 @attrs.define
 class TaskTime:
-    """What a task knows of the record that it is at; one object for all records.
+    """What a task knows about the present record; one object serves all records.
 
     Attributes:
-        timestamp: of the record, in ms since 1970; None without one.
-        watermark: behind the record.
-        is_idle: the stream holds back no other.
+        timestamp: the timestamp of the record, in ms since 1970, or None.
+        watermark: the watermark after the record.
+        is_idle: whether the stream holds back no other.
     """
 
     timestamp: int | None = None
@@ -36,7 +36,7 @@ class TaskTime:
 
 
 class ChannelEvent(enum.IntEnum):
-    """Where in a channel's epoch a frame is."""
+    """The place of a frame in a channel's epoch."""
 
     OPEN = 0
     RECORDS = 1
@@ -50,11 +50,11 @@ class FrameTime:
     """What a frame says about event time.
 
     Attributes:
-        branch: which part of the plan it comes from, as a number among the inputs of the operator.
+        branch: the part of the plan it comes from, as its number among the inputs of the operator.
         channel: the partition it comes from.
-        watermark: behind the frame's records.
-        event: where in the channel's epoch it is.
-        is_idle: the branch holds back no other.
+        watermark: the watermark after the frame's records.
+        event: its place in the channel's epoch.
+        is_idle: whether the branch holds back no other.
     """
 
     branch: int
@@ -70,7 +70,7 @@ class _Branch:
 
     opening: int
     is_idle: bool
-    #: Those that count: they have not closed without records.
+    #: The channels that count: those that have not closed without records.
     channels: dict[int, int] = attrs.Factory(dict)
 
     def open(self, time: FrameTime) -> None:
@@ -82,10 +82,10 @@ class _Branch:
 
 
 class WatermarkMerger:
-    """The watermark of one subtask, out of those of its channels.
+    """Computes the watermark of one subtask from those of its channels.
 
     Args:
-        watermark: where it was at the end of the epoch before.
+        watermark: its value at the end of the previous epoch.
     """
 
     def __init__(self, watermark: int = NO_WATERMARK) -> None:
@@ -102,12 +102,12 @@ class WatermarkMerger:
         self._branches.clear()
 
     def advance(self, time: FrameTime) -> bool:
-        """Take note of a frame; return whether the subtask's watermark has advanced."""
+        """Process a frame; return whether the subtask's watermark has advanced."""
         branch = self._branches.get(time.branch)
         if branch is None:
             branch = self._branches[time.branch] = _Branch(time.watermark, time.is_idle)
         branch.is_idle = branch.is_idle and time.is_idle  # until its first record
-        if time.event is ChannelEvent.OPEN:  # further branches are to open, and may be behind
+        if time.event is ChannelEvent.OPEN:  # other branches have yet to open, and may be behind
             branch.open(time)
             return False
         if time.event is ChannelEvent.CLOSE_EMPTY and time.watermark < MAX_WATERMARK:
@@ -117,7 +117,7 @@ class WatermarkMerger:
         return self.advance_to(_least(self._branches.values()))
 
     def advance_to(self, watermark: int) -> bool:
-        """Advance to ``watermark`` if it is later; return whether it is."""
+        """Advance to ``watermark`` if it is later; return whether it was."""
         if watermark <= self.watermark:
             return False
         self.watermark = watermark
@@ -130,11 +130,11 @@ def _least(branches: Iterable[_Branch]) -> int:
 
 @attrs.frozen
 class EventTimeProgress:
-    """What tasks must know when an epoch begins.
+    """What tasks must know about event time when an epoch begins.
 
     Attributes:
-        watermarks: of assigners and operators, by their ids.
-        idle: the assigners whose stream has been silent for longer than it may hold back others.
+        watermarks: the watermarks of assigners and operators, by their ids.
+        idle: the assigners whose stream has had no records for longer than its idle timeout.
     """
 
     watermarks: dict[str, int] = attrs.Factory(dict)

@@ -1,1 +1,1 @@
-"""The windows of keyed streams: their operator, merging windows, contents and contexts."""
+"""Windows on keyed streams: the operator, merging windows, contents and contexts."""

@@ -1,11 +1,12 @@
-"""Which windows of a key are in flight where windows merge, and where their contents are.
+"""For windows that merge: which windows of a key are in flight, and where their contents are.
 
-Windows merge again and again while a session grows, and moving its contents each time would cost as much as
-the session is long. So the contents stay where they are: under the *state window*, the one of the merged
-windows that was there first. A mapping from each window in flight to its state window is state of the key.
+Windows merge again and again while a session grows, and moving the contents each time would cost time in
+proportion to the length of the session. So the contents stay where they are: under the *state window*, the
+first of the windows that were merged. A mapping from each window in flight to its state window is state of
+the key.
 
 Flink picks any of the merged windows; here it is the first in the order of the assigner's merge, which for
-sessions is that of time. Contents that are put together therefore have the same order in each run.
+sessions is that of time. Merged contents therefore have the same order in each run.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pyflinkstate.api.window_assigners import MergingWindowAssigner
 from pyflinkstate.api.windows import MergeCallback, Window
 from pyflinkstate.errors import ConfigurationError
 
-#: Called with the merged window, those that it was, its state window, and the others that they had.
+#: A function that is called with the merged window, the windows that were merged into it, its state window,
+#: and the other state windows.
 MergeFunction = Callable[[Window, list[Window], Window, list[Window]], None]
 
 
 class _Merges(MergeCallback[Window]):
-    """Notes what an assigner wants merged."""
+    """Records which windows an assigner wants to merge."""
 
     def __init__(self) -> None:
         self.results: list[tuple[Window, list[Window]]] = []
@@ -33,11 +35,13 @@ class _Merges(MergeCallback[Window]):
 
 
 class MergingWindowSet:
-    """The windows in flight of the current key (Flink: ``MergingWindowSet``). Made anew for each record.
+    """The windows in flight of the current key (Flink: ``MergingWindowSet``).
+
+    It is created again for each record.
 
     Args:
-        assigner: says which windows merge.
-        state: pairs of window and state window, of the current key.
+        assigner: decides which windows to merge.
+        state: pairs of window and state window for the current key.
     """
 
     def __init__(self, assigner: MergingWindowAssigner, state: ListState) -> None:
@@ -47,13 +51,13 @@ class MergingWindowSet:
         self._stored = dict(self._mapping)
 
     def persist(self) -> None:
-        """Write the windows to state, if they have changed."""
+        """Write the windows to state if they have changed."""
         if self._mapping != self._stored:
             self._state.update(list(self._mapping.items()))
             self._stored = dict(self._mapping)
 
     def get_state_window(self, window: AnyWindow) -> Window | None:
-        """Return under which window the contents of ``window`` are; None if it is not in flight."""
+        """Return the state window of ``window``, or None if it is not in flight."""
         return self._mapping.get(window)
 
     def retire_window(self, window: Window) -> None:
@@ -61,12 +65,12 @@ class MergingWindowSet:
         del self._mapping[window]
 
     def add_window(self, new_window: Window, merge_function: MergeFunction) -> Window:
-        """Put ``new_window`` into the set and return the window that it is a part of now.
+        """Add ``new_window`` and return the window that it is now a part of.
 
         ``merge_function`` is called for each group of windows in flight that has become another window.
 
         Raises:
-            ConfigurationError: the assigner merges windows that are not there.
+            ConfigurationError: the assigner merges windows that do not exist.
         """
         merges = _Merges()
         others = [window for window in self._mapping if window != new_window]
@@ -76,7 +80,7 @@ class MergingWindowSet:
             if new_window in windows:
                 result = merged
             self._merge(merged, windows, new_window, merge_function)
-        # A window that was there keeps its state window; Flink would lose what is under it.
+        # An existing window keeps its state window; Flink would lose the contents under it.
         self._mapping.setdefault(result, result)
         return result
 
@@ -87,11 +91,11 @@ class MergingWindowSet:
         known = all(window == new_window or window in self._mapping for window in windows)
         if not in_flight or not known or (merged in self._mapping and merged not in windows):
             raise ConfigurationError(
-                f"{self._assigner!r} merges {windows!r} to {merged!r}, and in flight are "
-                f"{list(self._mapping)!r} and {new_window!r}: merge_windows() may merge just those"
+                f"{self._assigner!r} merges {windows!r} into {merged!r}, but in flight are "
+                f"{list(self._mapping)!r} and {new_window!r}: merge_windows() may merge only those"
             )
         state_windows = [self._mapping.pop(window) for window in in_flight]
         self._mapping[merged] = state_windows[0]
-        # The new window has no state yet: one window that does not grow by it stays as it is.
+        # The new window has no state yet, so a window that it does not extend stays as it is.
         if in_flight != [merged]:
             merge_function(merged, in_flight, state_windows[0], state_windows[1:])

@@ -1,4 +1,4 @@
-"""What a window keeps of its elements: all of them, or what they are reduced or aggregated to."""
+"""The contents of a window: all its elements, or the value to which they are reduced or aggregated."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WINDOW_CONTENTS = "window-contents"
 
 
 class WindowContents:
-    """The contents of windows as state.
+    """Keeps the contents of windows in state.
 
     Args:
         contents: ``list`` for all elements, a reduce function (a :class:`ReduceFunction` or a callable of
             two values) or an :class:`AggregateFunction`.
-        contents_type: the type of elements, or of the accumulator of an aggregate function; anything that
-            can be pickled, if left out.
+        contents_type: the type of elements, or of the accumulator of an aggregate function. Default: anything
+            that can be pickled.
 
     Raises:
         ConfigurationError: ``contents`` is none of these.
@@ -49,19 +49,19 @@ class WindowContents:
             self.function = reducing.reduce_function
         else:
             raise ConfigurationError(
-                f"the contents of a window are a list, or what a ReduceFunction or an AggregateFunction "
-                f"makes of it, not {contents!r}"
+                f"the contents of a window must be a list, a ReduceFunction or an AggregateFunction, "
+                f"not {contents!r}"
             )
 
     def elements(self, stored: Stored, may_change: bool) -> list[Record]:
-        """Return what the window function is given; nothing where there are no contents.
+        """Return the elements for the window function, or an empty list if there are no contents.
 
-        A list of its own: a function that changes it, or keeps it, does not change state.
+        The list is a new one, so that a function that changes or keeps it does not change state.
 
         Args:
-            stored: the contents.
-            may_change: they stay, and a function may change what it is given: what was reduced or aggregated
-                is a copy then.
+            stored: the contents in state.
+            may_change: whether the contents stay in state while a function may change its argument; if so, a
+                reduced or aggregated value is copied.
         """
         if self.is_list:
             return list(stored)
@@ -70,7 +70,7 @@ class WindowContents:
         return [isolated(stored) if may_change else stored]
 
     def merge(self, state: AnyState, target: Window, sources: list[Window]) -> None:
-        """Move what is under ``sources`` to ``target``.
+        """Merge the contents under ``sources`` into those under ``target``.
 
         Raises:
             ConfigurationError: the aggregate function cannot merge.
@@ -86,5 +86,5 @@ class WindowContents:
         name = type(self.function).__name__
         return ConfigurationError(
             f"{name}.merge() failed ({type(error).__name__}: {error}): windows that merge, "
-            f"such as sessions, need an AggregateFunction whose merge() returns one accumulator out of two"
+            f"such as sessions, need an AggregateFunction whose merge() merges two accumulators into one"
         )

@@ -1,4 +1,4 @@
-"""What assigners, triggers and window functions are given by the window operator."""
+"""The contexts that the window operator passes to assigners, triggers and window functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MERGEABLE = frozenset({StateKind.LIST, StateKind.REDUCING, StateKind.AGGREGATIN
 
 
 class NamespacedStates:
-    """Gives out state under windows; a descriptor that was seen before costs a lookup."""
+    """Provides state by window; a descriptor that was seen before costs one lookup."""
 
     def __init__(self, backend: HeapKeyedStateBackend, window_type: TypeInformation) -> None:
         self._backend = backend
@@ -31,7 +31,7 @@ class NamespacedStates:
         self._known: dict[str, tuple[StateDescriptor, AnyState]] = {}
 
     def get(self, descriptor: StateDescriptor) -> AnyState:
-        """Return the state of ``descriptor``, bound to the window that it was bound to last."""
+        """Return the state of ``descriptor``; its window stays as it was."""
         known = self._known.get(getattr(descriptor, "name", ""))
         if known is not None and known[0] is descriptor:
             return known[1]
@@ -55,7 +55,7 @@ class AssignerContext(WindowAssigner.WindowAssignerContext):
         self._now_ms: int | None = None
 
     def next_element(self) -> None:
-        """Look at the clock anew when the time is asked for next."""
+        """Read the clock again when the time is next asked for."""
         self._now_ms = None
 
     def get_current_processing_time(self) -> int:
@@ -111,8 +111,8 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         if not isinstance(state_descriptor, StateDescriptor) or state_descriptor.kind not in _MERGEABLE:
             raise ConfigurationError(
-                f"{type(self._trigger).__name__}: {state_descriptor!r} is of no state that can be merged; "
-                f"keep what must be merged in list, reducing or aggregating state"
+                f"{type(self._trigger).__name__}: {state_descriptor!r} describes state that cannot be "
+                f"merged; keep what must be merged in list, reducing or aggregating state"
             )
         if self._merged_windows:
             self._states.get(state_descriptor).merge_namespaces(self.window, self._merged_windows)
@@ -122,11 +122,11 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
         return self._checked(self._trigger.on_element(value, timestamp, self.window, self))  # type: ignore[arg-type]
 
     def on_processing_time(self, time: int) -> TriggerResult:
-        """Call the trigger for a timer by processing time."""
+        """Call the trigger for a processing-time timer."""
         return self._checked(self._trigger.on_processing_time(time, self.window, self))
 
     def on_event_time(self, time: int) -> TriggerResult:
-        """Call the trigger for a timer by event time."""
+        """Call the trigger for an event-time timer."""
         return self._checked(self._trigger.on_event_time(time, self.window, self))
 
     def on_merge(self, merged_windows: list[Window]) -> None:
@@ -142,7 +142,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def _checked(self, result: object) -> TriggerResult:
         if not isinstance(result, TriggerResult):
             raise ConfigurationError(
-                f"{type(self._trigger).__name__} gave {result!r}: a trigger's result is a TriggerResult, "
+                f"{type(self._trigger).__name__} returned {result!r}: a trigger must return a TriggerResult, "
                 f"such as TriggerResult.CONTINUE"
             )
         return result
@@ -184,7 +184,7 @@ class WindowContext(ProcessWindowFunction.Context, ProcessAllWindowFunction.Cont
         self._store = _WindowStateStore(states, may_merge)
 
     def bind(self, window: Window) -> None:
-        """Be the context of ``window`` from now on."""
+        """Become the context of ``window``."""
         self._store.window = window
 
     def window(self) -> AnyWindow:

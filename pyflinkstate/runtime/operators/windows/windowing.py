@@ -1,12 +1,13 @@
-"""The window operator: elements into windows, windows to their function (Flink: ``WindowOperator``).
+"""The window operator puts elements into windows and calls a function for each (Flink: ``WindowOperator``).
 
-An element is put into each of its windows that is not late: into state under the window as its namespace.
-Then the trigger says what to do, and a clean-up timer is set, at which all that the window has is dropped:
+An element is added to each of its windows that is not late; the contents are state with the window as
+namespace. Then the trigger decides what to do. A clean-up timer drops everything that belongs to the window:
 contents, the trigger's state, the user's per-window state (by ``clear``), its place among merging windows.
-It is set at the window's end, by event time later by the allowed lateness. Until then the contents are kept,
-and each late element may make the window fire again. A window that lasts until the end of time has none.
+The timer is set to the window's end, plus the allowed lateness in event time. Until then the contents are
+kept, and each late element may make the window fire again. A window that lasts until the end of time has no
+clean-up timer.
 
-Where windows merge, contents are found by state window; see ``merging_windows``.
+If windows merge, contents are kept under the state window; see ``merging_windows``.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from pyflinkstate.runtime.operators.windows.window_contexts import (
 MERGING_WINDOW_SET = "merging-window-set"
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 
-#: Called with key, context and elements.
+#: A function that is called with key, context and elements.
 _Evaluate = Callable[[Key, WindowContext, list[Record]], Iterable[Record] | None]
 
 
 def _evaluation(function: Function) -> _Evaluate:
-    """Return how ``function``, a window function of any kind, is called."""
+    """Return the callable that calls ``function``, a window function of any kind."""
     if isinstance(function, WindowFunction):
         return lambda key, context, elements: function.apply(key, context.window(), elements)
     if isinstance(function, AllWindowFunction):
@@ -65,7 +66,7 @@ def _evaluation(function: Function) -> _Evaluate:
 
 
 class _Running:
-    """What an open operator works with."""
+    """What an operator needs while it is open."""
 
     def __init__(self, operator: WindowOperator, setup: OperatorSetup) -> None:
         assigner = operator.assigner
@@ -88,16 +89,16 @@ class _Running:
             self.merging_state = self.backend.get_partitioned_state(descriptor)
 
     def merging_windows(self) -> MergingWindowSet | None:
-        """Return the windows in flight of the current key; None where windows do not merge."""
+        """Return the windows in flight of the current key, or None if windows do not merge."""
         if self.merging is None or self.merging_state is None:
             return None
         return MergingWindowSet(self.merging, self.merging_state)
 
 
 class WindowOperator(StatefulOperator):
-    """Runs windows. Made by :func:`window_operator`; see the module.
+    """Runs windows; see the module. :func:`window_operator` makes one.
 
-    Until it is opened it holds no state and can be pickled by value.
+    It holds no state until it is opened, so that it can be pickled by value.
     """
 
     _running: _Running
@@ -154,7 +155,7 @@ class WindowOperator(StatefulOperator):
     def _add_to_windows(
         self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
     ) -> bool:
-        """Put an element into its windows; return whether it is in none."""
+        """Add an element to its windows; return whether all of them are late."""
         is_skipped = True
         for window in windows:
             if not self._is_window_late(window):
@@ -170,7 +171,7 @@ class WindowOperator(StatefulOperator):
         timestamp: int | None,
         output: Output,
     ) -> bool:
-        """As :meth:`_add_to_windows`, after merging the windows with those in flight."""
+        """Do as :meth:`_add_to_windows`, after merging the windows with those in flight."""
         is_skipped = True
         for assigned in windows:
             window = merging_windows.add_window(assigned, self._merge)
@@ -193,7 +194,7 @@ class WindowOperator(StatefulOperator):
         self._register_cleanup_timer(window)
 
     def _act(self, result: TriggerResult, window: AnyWindow, output: Output, is_last: bool = False) -> None:
-        """Do what the trigger says, with the contents that the state is bound to."""
+        """Carry out the trigger's result for the contents that the state is bound to."""
         if result.is_fire():
             self._emit(window, output, stays=not (is_last or result.is_purge()))
         if result.is_purge():
@@ -221,7 +222,7 @@ class WindowOperator(StatefulOperator):
         state_window: AnyWindow,
         other_state_windows: list[AnyWindow],
     ) -> None:
-        """Several windows in flight, or a single one that has grown, are now ``merged``."""
+        """Merge the state of several windows in flight, or of one that has grown, into ``merged``."""
         running = self._running
         self._check_merged(merged)
         running.trigger.window = merged
@@ -243,8 +244,8 @@ class WindowOperator(StatefulOperator):
             is_over = merged.max_timestamp() < time
         if is_over:
             raise ConfigurationError(
-                f"{self.assigner!r} merged windows to {merged!r}, which ends before the current {name}, "
-                f"{time}: a merged window must not end before those that it was"
+                f"{self.assigner!r} merged windows into {merged!r}, which ends before the current {name}, "
+                f"{time}: a merged window must not end before the windows that it replaces"
             )
 
     # --- timers ------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ class WindowOperator(StatefulOperator):
         if merging_windows is not None:
             state_window = merging_windows.get_state_window(window)
             if state_window is None:
-                return  # a trigger left a timer of a window that was merged
+                return  # a trigger left the timer of a window that was merged
         running.contents.set_current_namespace(state_window)
         running.trigger.window = window
         is_last = may_end and timer.timestamp_ms == self._cleanup_time(window)
@@ -295,7 +296,7 @@ class WindowOperator(StatefulOperator):
     # --- the end of a window -----------------------------------------------------------------------
 
     def _cleanup_time(self, window: AnyWindow) -> int:
-        """Return when all of ``window`` is dropped."""
+        """Return when everything that belongs to ``window`` is dropped."""
         end: int = window.max_timestamp()
         return min(end + self.allowed_lateness_ms, MAX_LONG_VALUE) if self._is_event_time else end
 
@@ -333,21 +334,21 @@ def window_operator(
     function: Function | None = None,
     contents_type: TypeInformation | None = None,
 ) -> WindowOperator:
-    """Return the operator of windows on a keyed stream.
+    """Return a window operator for a keyed stream.
 
     Args:
-        assigner: which windows there are.
-        trigger: when they fire. Default: the assigner's own.
-        allowed_lateness_ms: how long after its end a window by event time takes late elements.
-        late_tag: where elements go that are too late for all their windows. Default: they are dropped, and
-            counted as ``numLateRecordsDropped``.
+        assigner: assigns elements to windows.
+        trigger: decides when windows fire. Default: the assigner's own.
+        allowed_lateness_ms: how long after its end an event-time window accepts late elements.
+        late_tag: the side output for elements that are too late for all their windows. Default: they are
+            dropped and counted as ``numLateRecordsDropped``.
         contents: ``list`` for all elements, a reduce function or an aggregate function.
-        function: a window function of any kind; None lets the reduced or aggregated value through.
+        function: a window function of any kind; with None the reduced or aggregated value is the result.
         contents_type: the type of elements, or of accumulators.
 
     Raises:
-        ConfigurationError: something is not what it must be, the lateness is negative, the windows merge and
-            the trigger does not, or there is neither a function nor something to reduce or aggregate with.
+        ConfigurationError: an argument has the wrong kind, the lateness is negative, the windows merge and
+            the trigger cannot, or there is neither a window function nor a reduce or aggregate function.
     """
     _check_kind(assigner, WindowAssigner, "a window assigner")
     window_type = assigner.get_window_serializer()
@@ -362,7 +363,7 @@ def window_operator(
         )
     if type(allowed_lateness_ms) is not int or allowed_lateness_ms < 0:
         raise ConfigurationError(
-            f"the allowed lateness is a number of milliseconds that is not negative, "
+            f"the allowed lateness must be a number of milliseconds that is not negative, "
             f"not {allowed_lateness_ms!r}"
         )
     if late_tag is not None:
@@ -370,9 +371,7 @@ def window_operator(
     if function is not None:
         _check_kind(function, _WINDOW_FUNCTIONS, "a WindowFunction or ProcessWindowFunction")
     elif contents is list:
-        raise ConfigurationError(
-            "a window needs a function, or something to reduce or aggregate its elements with"
-        )
+        raise ConfigurationError("a window needs a window function, or a reduce or aggregate function")
     kept = WindowContents(contents, contents_type)
     return WindowOperator(assigner, trigger, allowed_lateness_ms, late_tag, kept, function)
 
