@@ -159,18 +159,23 @@ class SlotSharingGroup:
             return self._with(external_resources={**self._group.get_external_resources(), name: float(value)})
 
         def build(self) -> SlotSharingGroup:
-            """Return the group.
+            """Return the group; with cores and heap, the memory that was not asked for is 0.
 
             Raises:
                 ConfigurationError: cores are set without heap, or anything else without both.
             """
             group = self._group
-            has_both = group.get_cpu_cores() is not None and group.get_task_heap_memory() is not None
-            if not has_both and group != SlotSharingGroup(group.get_name()):
+            if group == SlotSharingGroup(group.get_name()):
+                return group
+            if group.get_cpu_cores() is None or group.get_task_heap_memory() is None:
                 raise ConfigurationError(
                     f"SlotSharingGroup {group.get_name()!r}: cores and task heap memory are set together"
                 )
-            return group
+            return attrs.evolve(
+                group,
+                task_off_heap_memory=group.get_task_off_heap_memory() or MemorySize(0),
+                managed_memory=group.get_managed_memory() or MemorySize(0),
+            )
 
         def _with(self, **changes: object) -> SlotSharingGroup.Builder:
             self._group = attrs.evolve(self._group, **changes)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ print(
     str(MemorySize(bytes_size=2049)),
     str(MemorySize(bytes_size=0)),
 )
-print(str(MemorySize.of_mebi_bytes(2048)), str(MemorySize.of_mebi_bytes(1024 * 1024)))
+print(str(MemorySize.of_mebi_bytes(2048)), str(MemorySize.of_mebi_bytes(1025 * 1024)))
 print(size == MemorySize(bytes_size=3000 * 1024 * 1024), size < MemorySize.of_mebi_bytes(3001), size <= size)
 print(hash(size) == hash(MemorySize.of_mebi_bytes(3000)))
 
