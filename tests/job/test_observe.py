@@ -155,7 +155,7 @@ def test_a_result_has_no_failed_checkpoints_and_no_metrics_unless_it_is_told_of_
 
 
 def test_only_an_ended_job_is_terminal() -> None:
-    ended = {status for status in JobStatus if status.is_terminal}
+    ended = {status for status in JobStatus if status.is_globally_terminal_state()}
     assert ended == {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
 
 
