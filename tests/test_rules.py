@@ -174,8 +174,12 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     }
     # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
+        "runtime/spark/java.py",
+        "runtime/spark/job_failure.py",
         "runtime/spark/python_files.py",
+        "runtime/spark/row_schema.py",
         "runtime/spark/spark.py",
+        "runtime/spark/worker_python.py",
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",
         "runtime/program/stream_environment.py",

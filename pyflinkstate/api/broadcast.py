@@ -22,7 +22,7 @@ class BaseBroadcastProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """Return the record's timestamp in milliseconds, or None where it has none."""
+            """Return the record's timestamp in milliseconds, or None if it has none."""
 
         @abstractmethod
         def current_processing_time(self) -> int:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyflinkstate.api.async_functions import (
+    AsyncFunction,
+)
+from pyflinkstate.api.async_retries import (
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+)
 from pyflinkstate.api.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -64,6 +71,7 @@ from pyflinkstate.api.windows import (
 from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,
 )
+from pyflinkstate.datastream.async_data_stream import AsyncDataStream
 from pyflinkstate.runtime.program import (
     AllWindowedStream,
     BroadcastConnectedStream,
@@ -86,6 +94,10 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",

@@ -17,6 +17,7 @@ from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
 from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.output import Watermark, WithOutput
 
@@ -56,7 +57,7 @@ class OneInputOperatorHarness(WithOutput):
         self.clock = ManualClock() if clock is None else clock
         operators = [_operator(function, number) for number, function in enumerate(functions)]
         self._checked = CheckedOutput(operators[-1].name if operators else "none", output_type)
-        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock))
+        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock), new_event_loop=JumpingEventLoop)
         self._chain = Chain(operators, info, Counter())
         self._watermark = NO_WATERMARK
         try:

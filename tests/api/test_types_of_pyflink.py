@@ -114,7 +114,7 @@ class TestArrays:
         assert Types.OBJECT_ARRAY(element).element_type == element
 
     def test_text_is_no_primitive(self):
-        with pytest.raises(ConfigurationError, match="no elements of STRING"):
+        with pytest.raises(ConfigurationError, match="cannot have elements of STRING"):
             Types.PRIMITIVE_ARRAY(STRING)
         assert Types.BASIC_ARRAY(STRING).check(["a"]) == ["a"]
 

@@ -99,8 +99,8 @@ class TestTheType:
     @pytest.mark.parametrize(
         ("names", "reason"),
         [
-            (["a"], "not 1 names"),
-            (["a", "b", "c"], "not 3 names"),
+            (["a"], "cannot have 1 names"),
+            (["a", "b", "c"], "cannot have 3 names"),
             (["a", "a"], "a name of its own"),
             (["a", 1], "a name of its own"),
         ],

@@ -219,7 +219,9 @@ def test_what_is_not_pending_cannot_be_completed_and_nothing_changes(state: str)
     made = in_state(state)
     before = picture(made)
     for checkpoint_id in (1, 2, 9):
-        with pytest.raises(ImpossibleEventError, match=f"checkpoint {checkpoint_id} is not pending"):
+        with pytest.raises(
+            ImpossibleEventError, match=f"checkpoint {checkpoint_id} was published, but is not pending"
+        ):
             made.handle(MetadataPublished(checkpoint_id, 40))
     assert picture(made) == before
 

@@ -154,7 +154,7 @@ class TestChains:
 
 class TestLostBase:
     def lost(self, registry: SharedStateRegistry) -> None:
-        with pytest.raises(CheckpointError, match=r"count\[0\] .* checkpoint 3, which is not there"):
+        with pytest.raises(CheckpointError, match=r"count\[0\] .* checkpoint 3, which no longer exists"):
             registry.whole(increment(4, 3))
 
     def test_nothing_is_known(self) -> None:

@@ -232,7 +232,7 @@ class TestWhileItIsIteratedOver:
         visits.add_all(list(range(size)))
         seen, end = visits.run(lambda state: self.loop(state, change))
         assert seen == [0]
-        assert "state 'visits': the list was changed while it was iterated over" in end
+        assert "state 'visits': the list was changed during iteration" in end
         assert elements(visits) == [*range(size), 10]
 
     def test_adding_at_the_last_element_does_so_too(self, visits):

@@ -224,7 +224,9 @@ class TestAfterARestore:
     def test_another_max_parallelism_is_refused_by_the_restore(self):
         backend = make_backend(max_parallelism=64, own=KeyGroupRange(0, 63))
         state_of(backend, ValueStateDescriptor("s", LONG), "k").update(1)
-        with pytest.raises(IncompatibleCheckpointError, match="max parallelism 64, and the program 128"):
+        with pytest.raises(
+            IncompatibleCheckpointError, match="max parallelism 64, and the program declares 128"
+        ):
             restore([take_snapshot(backend)])
 
     def test_subtasks_that_disagree_about_a_type_are_refused_by_the_restore(self):

@@ -445,7 +445,7 @@ class TestSeveralAtOnce:
         job = run.job()
         list(job.run())
         (failed,) = run.heard.failed
-        assert "changed since checkpoint 77, which is not there any more" in failed.failure
+        assert "changed since checkpoint 77, which no longer exists" in failed.failure
         assert chains(storage, job.job_id, 4) == [[1, 3, 4]] * 2
         assert lies_in_shared(storage, job.job_id) == needed(storage, job.job_id)
 

@@ -170,7 +170,7 @@ def keyed_run(storage: CheckpointStorage, operator: OperatorState, **settings: A
 
 def test_a_checkpoint_of_a_job_of_another_name_is_refused(storage: CheckpointStorage) -> None:
     restore = restored_from(storage, job_name="invoices")
-    with pytest.raises(IncompatibleCheckpointError, match="is of job 'invoices', not of 'orders'"):
+    with pytest.raises(IncompatibleCheckpointError, match="belongs to job 'invoices', not to 'orders'"):
         JobRun(numbers(), DriverSink(print), storage, restore).job()
 
 

@@ -460,7 +460,7 @@ def test_an_operator_may_be_new_and_one_may_be_gone_if_that_is_allowed(
     end = ChainNode(counting(counting(pairs, "new"), "kept"), "map", lambda n: n, "map")
     second = JobRun(end, sink, elsewhere, found_at(elsewhere, asked[0]))
     with pytest.raises(
-        IncompatibleCheckpointError, match=r"state of operator 'gone'[\s\S]*give the state up"
+        IncompatibleCheckpointError, match=r"state of operator 'gone'[\s\S]*give up the state"
     ):
         second.job()
     second.allow_non_restored_state = True

@@ -244,7 +244,7 @@ class TestBadPartitioners:
         """PyFlink: ``ArrayIndexOutOfBoundsException``, ``NullPointerException``, ``TypeError``; 1.0 is 1."""
         with pytest.raises(BadRecordError) as caught:
             placement(custom(lambda key, count: result))
-        assert f"gave {text} for key 0; it must give the number of a subtask, from 0 to 1" in str(
+        assert f"returned {text} for key 0; it must return the number of a subtask, from 0 to 1" in str(
             caught.value
         )
         assert "operator 'partition_custom', record 0" in str(caught.value)
@@ -280,7 +280,7 @@ class TestParallelism:
         """PyFlink: "The parallelism of non parallel operator must be 1."."""
         for stream in (source().map(Place()).force_non_parallel(), source()):
             stream.set_parallelism(1)
-            with pytest.raises(ParallelismError, match="is not parallel: its parallelism is 1, not 2"):
+            with pytest.raises(ParallelismError, match="is not parallel: its parallelism must be 1, not 2"):
                 stream.set_parallelism(2)
 
     def test_above_the_max_parallelism(self) -> None:

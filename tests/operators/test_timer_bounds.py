@@ -43,7 +43,9 @@ def test_what_is_no_int_of_64_bits_is_refused(call: str, timestamp: object) -> N
     with pytest.raises(StateValueError) as caught:
         running.process_element((call, timestamp))
     text = str(caught.value)
-    assert "key 'k': a timer's timestamp is a whole number of milliseconds from -2**63 to 2**63 - 1" in text
+    assert (
+        "key 'k': a timer's timestamp must be a whole number of milliseconds from -2**63 to 2**63 - 1" in text
+    )
     assert f"not {timestamp!r} ({type(timestamp).__name__})" in text
     assert "operator 'alarm'" in text
     assert running.num_event_time_timers() + running.num_processing_time_timers() == 0
@@ -93,7 +95,7 @@ class TestWindows:
     def test_one_that_reaches_beyond_the_ends_of_time_is_refused(self, assigner: Any, timestamp: int) -> None:
         """In Java its end wraps round, and the element is dropped as late."""
         windows = collecting(assigner)
-        with pytest.raises(StateValueError, match=r"key 'a': namespace: TimeWindow.* 64 bits"):
+        with pytest.raises(StateValueError, match=r"key 'a': namespace: TimeWindow.* 64-bit integers"):
             windows.process("a", 1, timestamp)
 
     def test_the_last_one_fires_at_the_end_of_input(self) -> None:

@@ -302,7 +302,7 @@ class TestTriggerResults:
         harness.assert_empty()
 
     def test_anything_else_is_an_error(self):
-        with pytest.raises(ConfigurationError, match=r"Says gave True.*TriggerResult"):
+        with pytest.raises(ConfigurationError, match=r"Says returned True.*TriggerResult"):
             collecting(TEN, trigger=Says(True)).process("a", 1, 1)
 
 
@@ -342,7 +342,7 @@ class TestBuilder:
             ({"allowed_lateness_ms": Time.seconds(1)}, "lateness.*milliseconds"),
             ({"late_tag": "late"}, "an OutputTag"),
             ({"function": len}, "WindowFunction"),
-            ({"function": None}, "needs a function"),
+            ({"function": None}, "needs a window function"),
             ({"contents": dict}, "contents of a window"),
             ({"contents": 3}, "contents of a window"),
             (

@@ -90,7 +90,7 @@ def test_several_sources_are_read_as_one() -> None:
 
 def test_a_streaming_query_is_the_only_source_of_its_job() -> None:
     streaming = SourceNode(StreamingSource(lambda _: None, lambda: None), "streaming")
-    with pytest.raises(ConfigurationError, match="source 'streaming' follows a streaming query"):
+    with pytest.raises(ConfigurationError, match="source 'streaming' reads a streaming query"):
         plan(sink(source("left")), sink(streaming))
 
 

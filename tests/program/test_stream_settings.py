@@ -169,7 +169,7 @@ def test_the_message_says_where_to_put_it() -> None:
     with pytest.raises(ConfigurationError) as caught:
         source().map(own).key_by(own).uid("b")
     assert str(caught.value) == (
-        "uid() is for an operator, and key_by() adds none: call uid() on the operator before key_by(), or on "
+        "uid() needs an operator, and key_by() adds none: call uid() on the operator before key_by(), or on "
         "the one after it, such as a map() or process() that follows"
     )
     with pytest.raises(ConfigurationError, match=r"call name\(\) on the operator before union\(\)"):

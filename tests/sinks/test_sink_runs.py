@@ -126,7 +126,7 @@ class TestGoingBack:
                 disk.delete_file(path)
         for folder in [folder for folder in disk.folders if f"/aside/{run_id(1)}/" in folder]:
             del disk.folders[folder]
-        with pytest.raises(SinkError, match=r"covers epoch 3 as run 000001-00000001 made it.* put it back"):
+        with pytest.raises(SinkError, match=r"covers epoch 3 of run 000001-00000001.* put it back"):
             opened(make, disk, history((1, 0), (3, 4)), 4)
         assert seen(disk) == records("first", 1, 2) + records("second", 3, 4)
         opened(make, disk, history((1, 0), (2, 2), (4, 4)), 4)

@@ -143,11 +143,11 @@ class TestMessage:
         machine.used = 1_536 * MIB
         with pytest.raises(SlotMemoryError) as caught:
             machine.guard(GIB).check()
-        assert str(caught.value).startswith("slot p-1[0] holds 1,536 MiB, and its limit is 1,024 MiB: ")
+        assert str(caught.value).startswith("slot p-1[0] uses 1,536 MiB, and its limit is 1,024 MiB: ")
 
     def test_it_says_how_much_the_host_has_left(self, machine: Machine) -> None:
         machine.room = (10 * MIB, 4 * GIB)
-        with pytest.raises(SlotMemoryError, match="holds 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
+        with pytest.raises(SlotMemoryError, match="uses 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
             machine.guard().check()
 
     def test_it_says_what_to_do(self, machine: Machine) -> None:
@@ -171,7 +171,7 @@ class TestInASlot:
 
     def test_its_limit_comes_with_the_deployment(self) -> None:
         slot = self.slot(memory_bytes=1)
-        with pytest.raises(SlotMemoryError, match=r"slot count-1\[0\] holds .* and its limit is 0 MiB"):
+        with pytest.raises(SlotMemoryError, match=r"slot count-1\[0\] uses .* and its limit is 0 MiB"):
             list(slot.process(frames_for([("a", 1)])[0][0]))
 
     def test_none_leaves_it_to_the_host(self) -> None:

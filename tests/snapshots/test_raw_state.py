@@ -108,7 +108,7 @@ def test_a_key_group_of_another_subtask_is_refused(key_group: int) -> None:
 
 def test_a_key_group_cannot_be_begun_twice() -> None:
     buffer = keyed({5: b"five", 6: b"six"})
-    with pytest.raises(CheckpointError, match="raw keyed state: key group 5 was begun before"):
+    with pytest.raises(CheckpointError, match="raw keyed state: key group 5 was started before"):
         buffer.start_new_key_group(5)
     assert dict(read_keyed(write(buffer.snapshot()))) == {5: b"five", 6: b"six"}
 

@@ -137,7 +137,9 @@ class TestIncompatibility:
         assert error.value.context == {"file": "chk-1/memory", "version": 99}
 
     def test_another_max_parallelism(self, handle):
-        with pytest.raises(IncompatibleCheckpointError, match="max parallelism 128, and the program 256"):
+        with pytest.raises(
+            IncompatibleCheckpointError, match="max parallelism 128, and the program declares 256"
+        ):
             restore([handle], STRING, KeyGroupRange(0, 255), 256)
 
     def test_another_key_type(self, handle):
@@ -158,7 +160,9 @@ class TestIncompatibility:
         data, head = handle.stream.data, head_size(handle.stream.data)
         changed = data[: head - 4].replace(b'"LONG"', b'"LUNG"')
         changed += struct.pack(">I", zlib.crc32(changed)) + data[head:]
-        with pytest.raises(IncompatibleCheckpointError, match="a type unknown here: 'LUNG'"):
+        with pytest.raises(
+            IncompatibleCheckpointError, match="a type that this release does not know: 'LUNG'"
+        ):
             restore([altered(handle, changed)], STRING)
 
     def test_a_kind_of_state_that_is_unknown_here(self, handle):

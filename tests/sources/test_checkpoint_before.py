@@ -79,7 +79,7 @@ class TestCheckpointBefore:
         assert self.restored(kept(7, 4), kept(8, 5), identity=identity) == 7
         assert self.restored(kept(7, 4), kept(8, 5), kept(9, 6), identity=identity) == 7
         with pytest.raises(
-            IncompatibleCheckpointError, match=r"batch 5, which Spark cuts anew, .* batches 6, 5"
+            IncompatibleCheckpointError, match=r"batch 5, which Spark plans again, .* batches 6, 5"
         ):
             self.restored(kept(8, 5), kept(9, 6), identity=identity)
 

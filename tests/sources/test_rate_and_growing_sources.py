@@ -323,7 +323,9 @@ class TestFilesThatChange:
         source = DirectorySource(str(folder), JsonFormat(), growing=True)
         first = next(epochs(source))
         (folder / "2.json").write_text("2\n3\n")
-        with pytest.raises(SourceError, match=r"file '2\.json' of .* had 2 bytes .*, and has 4: files of an"):
+        with pytest.raises(
+            SourceError, match=r"file '2\.json' of .* had 2 bytes .*, and has 4: the files of an"
+        ):
             source.plan(first.start, first.end)
 
     def test_one_that_comes_back_is_not_read_again(self, folder: Path) -> None:

@@ -222,7 +222,9 @@ def test_a_checkpoint_of_another_job(runs: Runs) -> None:
     runs.run()
     path = str(runs.only_checkpoint())
     fail_to_restore(runs, errors.CheckpointNotFoundError, "no completed checkpoint of job", name="other")
-    fail_to_restore(runs, errors.IncompatibleCheckpointError, "is of job 'sums'", name="other", restore=path)
+    fail_to_restore(
+        runs, errors.IncompatibleCheckpointError, "belongs to job 'sums'", name="other", restore=path
+    )
 
 
 def test_a_checkpoint_with_another_max_parallelism(runs: Runs) -> None:

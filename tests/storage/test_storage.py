@@ -173,7 +173,7 @@ def test_a_version_that_is_damage_is_passed_over_with_a_warning(
     with pytest.raises(CorruptCheckpointError, match=r"chk-2/_metadata is damaged.* has format version 99"):
         storage.load_latest("orders")
     assert storage.load_latest("orders", fall_back=True) == metadata(1)
-    assert "checkpoint 2 is passed over" in caplog.text
+    assert "checkpoint 2 is skipped" in caplog.text
     assert "format version 99" in caplog.text
 
 

@@ -159,7 +159,7 @@ def test_an_unknown_scheme_is_refused_everywhere_and_no_folder_is_made(
 def test_a_savepoint_below_an_unknown_scheme_fails_and_the_storage_is_as_it_was(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigurationError, match="dbfs: is a scheme"):
+    with pytest.raises(ConfigurationError, match="scheme dbfs: is not supported"):
         storage.begin_savepoint("dbfs:/savepoints", "0" * 32)
     assert list(tmp_path.iterdir()) == []
 

@@ -86,7 +86,7 @@ class LocalRunner(EpochRunner):
         self._gives_up.set()
 
     def lost(self) -> PyFlinkStateError | None:
-        return None if self.thread.is_alive() else SparkJobError("its thread ended without a word")
+        return None if self.thread.is_alive() else SparkJobError("its thread ended without a result")
 
     def _in_thread(self, work: Callable[[], list[list[Any]]], done: Callable[[EpochEnded], None]) -> None:
         self._gives_up = threading.Event()

@@ -349,7 +349,7 @@ class TestMistakes:
     def test_parallelism_must_fit(self) -> None:
         with pytest.raises(ParallelismError):
             sums(parallelism=3, max_parallelism=2)
-        with pytest.raises(ConfigurationError, match="none is number 2"):
+        with pytest.raises(ConfigurationError, match="there is no subtask 2"):
             sums(parallelism=2, subtask=2)
         with pytest.raises(ParallelismError):
             split(sums(max_parallelism=2).snapshot(), 3)

@@ -162,7 +162,7 @@ def test_one_record_may_be_larger_than_a_frame_and_has_a_bound_of_its_own(size: 
         BadRecordError, match=r"count: a record of key 'the key', a tuple, has 20\d+ bytes"
     ) as e:
         list(routed)
-    assert "at most 10000 can be: keep large objects in files" in str(e.value)
+    assert "the limit is 10000: keep large objects in files" in str(e.value)
     assert not e.value.recoverable
 
 

@@ -126,7 +126,9 @@ def test_another_version_is_told_apart_from_a_stranger() -> None:
     client, server = ends()
     hello = bytearray(client.hello())
     hello[5] = 9
-    with pytest.raises(UntrustedConnectionError, match="version 9 of the protocol, and this one 1"):
+    with pytest.raises(
+        UntrustedConnectionError, match="version 9 of the protocol, and this process speaks 1"
+    ):
         server.answer(bytes(hello))
 
 

@@ -194,7 +194,7 @@ class TestGroups:
         if first == second:
             MAKERS[second](inner)
         else:
-            with pytest.raises(ConfigurationError, match=r"metric g\.x is there already"):
+            with pytest.raises(ConfigurationError, match=r"metric g\.x already exists"):
                 MAKERS[second](inner)
         assert group.values()["g.x"].kind == first
 

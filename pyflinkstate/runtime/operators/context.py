@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
@@ -122,6 +123,11 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
                 operator=self.task_name,
             )
         return self.backend.get_partitioned_state(descriptor)
+
+
+def awaits(method: object) -> bool:
+    """Return whether a method or function is declared ``async def``, with or without ``yield``."""
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 
 def open_function(function: object, context: RuntimeContext) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
+from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -26,6 +27,7 @@ from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.operators import KeylessOperator, Projection, lives_in_slot
 from pyflinkstate.runtime.plan import (
+    ASYNC,
     WATERMARKS,
     ChainNode,
     Input,
@@ -48,8 +50,13 @@ from pyflinkstate.runtime.program.connected_streams import (
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.stream_types import check_same_type, check_type, type_of
+from pyflinkstate.runtime.program.user_functions import (
+    check_callable,
+    check_function,
+    name_of,
+    refuse_checkpointed,
+)
 from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
@@ -122,11 +129,12 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: ``func`` is a KeyedProcessFunction, which needs ``key_by`` first.
         """
-        if not isinstance(func, ProcessFunction):
+        if not isinstance(func, (ProcessFunction, type)):
             raise ConfigurationError(
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction needs key_by() first"
             )
+        check_function("process()", func, (ProcessFunction,))
         return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
@@ -149,6 +157,9 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: the streams have different types.
         """
+        for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise ConfigurationError(f"union() takes DataStreams, not {stream!r}")
         nodes = (self._node, *(stream.node for stream in streams))
         check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
@@ -230,9 +241,18 @@ class DataStream(Generic[T_co]):
         keeps_type: bool = False,
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
+        check_type("output_type", output_type)
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
+
+    def async_wait(
+        self, descriptor: AsyncFunctionDescriptor, output_type: TypeInformation | None
+    ) -> DataStream:
+        """Append an async function. ``AsyncDataStream`` calls it."""
+        function = descriptor.async_function
+        refuse_checkpointed(function)
+        return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
         self,
@@ -249,10 +269,10 @@ class DataStream(Generic[T_co]):
         # Imported here because keyed_stream imports this module.
         from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
+        check_function("key_by()", key_selector, (KeySelector,), arguments=1)
+        check_type("key_type", key_type)
         refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-        if not callable(select):
-            raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
@@ -260,7 +280,8 @@ class DataStream(Generic[T_co]):
         return self._one_input(kind, func, output_type)
 
     def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
-        """Append an operator of a chain, or one in slots where the function has to do with checkpoints."""
+        """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
+        check_type("output_type", output_type)
         name = name_of(func, kind)
         if lives_in_slot(func):
             operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
@@ -300,8 +321,8 @@ class DataStream(Generic[T_co]):
             ParallelismError: it is out of bounds, or the operator never has more than one subtask.
         """
         node = self._operator_node("set_parallelism")
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         if parallelism > 1 and _is_non_parallel(node):
             raise ParallelismError(
                 f"{node.name!r} is not parallel: its parallelism must be 1, not {parallelism}"
@@ -402,9 +423,9 @@ class DataStream(Generic[T_co]):
             ConfigurationError: one of the two is not a function. If the partitioner returns a number out of
                 range, the job fails with ``BadRecordError``.
         """
+        check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
+        check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
-                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
             refuse_checkpointed(function)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
@@ -448,6 +469,8 @@ class DataStream(Generic[T_co]):
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
+        if not isinstance(sink, Sink):
+            raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
         parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
         node = SinkNode(parent, sink, f"{type(sink).__name__}")
         self._env.add_sink_node(node)
@@ -464,9 +487,11 @@ class DataStream(Generic[T_co]):
 
         Args:
             function: a function as for Spark's ``foreachBatch``.
-            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
+                that does not fit it fails the job with ``RowError``.
         """
-        return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+        rows = DataStream(self._env, self._env.checked_rows(self._node, schema))
+        return rows.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
@@ -521,6 +546,9 @@ class DataStream(Generic[T_co]):
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+
+        Raises:
+            RowError: a record does not fit the schema; it names column, value and operator.
         """
         return self._env.run_to_dataframe(self._node, schema, job_name)
 
@@ -583,8 +611,8 @@ class DataStreamSink:
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         """Set how many subtasks write. Default: the number of partitions of the sink's input."""
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         node = self._node
         if isinstance(node.sink, PrintSink):
             node.sink.parallelism = parallelism

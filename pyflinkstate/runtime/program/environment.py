@@ -16,24 +16,23 @@ from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine
-from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, make_plan
+from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
-    FallbackRestart,
     RestartStrategies,
     RestartStrategy,
 )
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import python_files
+from pyflinkstate.runtime.spark import python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -54,15 +53,18 @@ class StreamExecutionEnvironment(EnvironmentSources):
         spark: the session to run on. Default: the active session, or a new local one.
 
     Raises:
-        UnsupportedSessionError: the session is a Spark Connect session.
+        UnsupportedSessionError: the session is a Spark Connect session, or its workers run a Python that
+            cannot run the program.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
+        worker_python.check_workers(self._context)
         self._settings = EnvironmentSettings(lambda: int(self._context.defaultParallelism))
         self._execution_config = ExecutionConfig(self._settings)
         self._sinks: list[SinkNode] = []
+        self._ran_sinks = False
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
         self._temporary_storage: TemporaryDirectory[str] | None = None
@@ -232,7 +234,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.restart = None if isinstance(strategy, FallbackRestart) else strategy
+        self._settings.set_restart_strategy(strategy)
         return self
 
     def restore_from(
@@ -387,15 +389,24 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        sinks, self._sinks = self._sinks, []
-        job = self._job(sinks, job_name)
-        deque(job.run(), maxlen=0)
+        job = self._job(self._taken_sinks(), job_name)
+        run_to_end(job)
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
+        return JobClient(self._job(self._taken_sinks(), job_name), self._settings.savepoint_directory)
+
+    def _taken_sinks(self) -> list[SinkNode]:
+        """Return the sinks that were added since the last job: each belongs to one job."""
+        if not self._sinks and self._ran_sinks:
+            raise ConfigurationError(
+                "there is nothing to execute: what was built has been executed, and each execute() runs what "
+                "was built since the one before; build the streams and their sinks again"
+            )
         sinks, self._sinks = self._sinks, []
-        return JobClient(self._job(sinks, job_name), self._settings.savepoint_directory)
+        self._ran_sinks = self._ran_sinks or bool(sinks)
+        return sinks
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
@@ -410,20 +421,32 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Called by :meth:`DataStream.foreach_epoch`."""
 
         def write(frames: SparkObject, epoch: int) -> None:
-            values = on_spark.values_of(self._context, [frames])
-            function(self._spark.createDataFrame(values, schema), epoch)
+            function(self._dataframe(on_spark.values_of(self._context, [frames]), schema), epoch)
 
         return ForeachEpochSink(write)
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
-        deque(self._job([SinkNode(node, sink, "rdd")], job_name).run(), maxlen=0)
+        run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return on_spark.values_of(self._context, sink.committed)
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
-        return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
+        return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+
+    def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
+        """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.
+
+        Raises:
+            ConfigurationError: the schema is none.
+        """
+        wanted = row_schema.schema_of(schema)
+        return node if wanted is None else ChainNode(node, CHECK, row_schema.RowCheck(wanted), node.name)
+
+    def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
+        """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
+        return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
 
     def cached_source(self, node: Node) -> CachedSource:
         """Called by :meth:`DataStream.cache`."""
@@ -436,7 +459,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         sink = RddSink()
         restores, self._settings.restore_path = self._settings.restore_path, None
         try:
-            deque(self._job([SinkNode(node, sink, "cache")], f"{node.name}: cache").run(), maxlen=0)
+            run_to_end(self._job([SinkNode(node, sink, "cache")], f"{node.name}: cache"))
         finally:
             self._settings.restore_path = restores
         kept = list(sink.committed)

@@ -12,11 +12,11 @@ from pyflinkstate.api.configuration import Configuration, as_text
 from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
 from pyflinkstate.api.values import Setting
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
-from pyflinkstate.runtime.settings import CheckpointConfig, RestartStrategy
+from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
 from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
@@ -78,7 +78,7 @@ class EnvironmentSettings:
 
     def set_parallelism(self, parallelism: int) -> None:
         """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
-        check_parallelism(parallelism, self.max_parallelism or parallelism)
+        check_parallelism(parallelism, self.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
         self.parallelism = parallelism
 
     def get_parallelism(self) -> int:
@@ -87,7 +87,7 @@ class EnvironmentSettings:
 
     def set_default_parallelism(self, parallelism: int) -> None:
         """Set the default parallelism."""
-        check_parallelism(parallelism, parallelism)
+        check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
         self.default_parallelism = parallelism
 
     def get_default_parallelism(self) -> int:
@@ -115,6 +115,15 @@ class EnvironmentSettings:
         if not isinstance(state_backend, HashMapStateBackend):
             raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
         self.state_backend = state_backend
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> None:
+        """Set what happens after a failure."""
+        if not isinstance(strategy, RestartStrategy):
+            raise ConfigurationError(
+                f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), "
+                f"not {strategy!r}"
+            )
+        self.restart = None if isinstance(strategy, FallbackRestart) else strategy
 
     def warn_of_rocksdb(self) -> None:
         """Say once that state is kept in memory, where RocksDB was asked for."""
@@ -167,6 +176,6 @@ class EnvironmentSettings:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is at least 1."""
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")
+    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")

@@ -42,6 +42,9 @@ class StreamEnvironment(Protocol):
     ) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
 
+    def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
+        """Return the results of ``node`` as rows that fit ``schema``."""
+
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Run the job up to ``node`` and iterate over its records."""
 

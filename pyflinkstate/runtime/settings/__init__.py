@@ -9,6 +9,7 @@ from pyflinkstate.runtime.settings.checkpoint_config import (
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.idle_settings import IdleSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.option_names import why_without_effect
 from pyflinkstate.runtime.settings.restart import (
     FallbackRestart,
     RestartStrategies,
@@ -28,4 +29,5 @@ __all__ = [
     "RestartStrategy",
     "RestartTracker",
     "deletes_checkpoints",
+    "why_without_effect",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from pathlib import PurePath
 from typing import Any
 
 import attrs
@@ -97,8 +98,12 @@ class CheckpointConfig:
 
     def set_checkpoint_storage(self, storage: str | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        if not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
+        if isinstance(storage, (str, PurePath)):
             storage = FileSystemCheckpointStorage(str(storage))
+        elif not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
+            raise ConfigurationError(
+                f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
+            )
         self._storage = storage
         return self
 

@@ -28,7 +28,7 @@ from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
 from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open_file_system
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.sinks")
 
 MARKER = "_pyflinkstate.json"
 #: How many records are written at once.

@@ -44,6 +44,7 @@ from pyflinkstate.runtime.wire.messages import (
 )
 from pyflinkstate.runtime.wire.metrics import MetricValues, OperatorMetrics, added_up
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
+from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -125,7 +126,9 @@ __all__ = [
     "loads",
     "pickled",
     "shorten",
+    "spark_cause",
     "steady",
+    "told_by_spark",
     "unshipped",
     "user_failure",
 ]

@@ -88,6 +88,8 @@ class TaskReport:
     next_timer_ms: int | None = None
     #: The present watermarks, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
+    #: The task must not end again in the same epoch, because a second run may give other results.
+    is_only_run: bool = False
 
 
 # --- slot and driver -----------------------------------------------------------------------------
