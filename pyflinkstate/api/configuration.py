@@ -143,10 +143,12 @@ class Configuration:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Configuration) and self._values == other._values
 
-    __hash__ = None  # type: ignore[assignment]  # it can change
+    def __hash__(self) -> int:
+        """As in PyFlink it goes by what is set now: one that is a key of a dict is not to be changed."""
+        return hash(frozenset((key, as_text(value)) for key, value in self._values.items()))
 
     def __str__(self) -> str:
-        return str(self._values)
+        return "{" + ", ".join(f"{key}={as_text(value)}" for key, value in self._values.items()) + "}"
 
     def __repr__(self) -> str:
         return f"Configuration({self._values})"

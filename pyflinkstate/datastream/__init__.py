@@ -16,6 +16,7 @@ from pyflinkstate.api.broadcast import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -41,6 +42,8 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import (
     OutputTag,
 )
+from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
+from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, PredefinedOptions, StateBackend
 from pyflinkstate.api.timers import (
     TimeDomain,
     TimerService,
@@ -73,6 +76,7 @@ from pyflinkstate.runtime.program import (
     AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
+    CachedDataStream,
     ConnectedStreams,
     DataStream,
     DataStreamSink,
@@ -81,7 +85,7 @@ from pyflinkstate.runtime.program import (
     WindowedStream,
 )
 from pyflinkstate.runtime.settings import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program import StreamExecutionEnvironment
@@ -98,7 +102,9 @@ __all__ = [
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CachedDataStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointingMode",
     "CoFlatMapFunction",
     "CoMapFunction",
@@ -107,6 +113,7 @@ __all__ = [
     "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
@@ -114,6 +121,7 @@ __all__ = [
     "Function",
     "GlobalWindow",
     "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -121,15 +129,19 @@ __all__ = [
     "KeyedStateStore",
     "KeyedStream",
     "MapFunction",
+    "MemorySize",
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
     "TimeWindow",

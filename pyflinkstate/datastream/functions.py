@@ -37,6 +37,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -71,5 +72,6 @@ __all__ = [
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "TimerService",
     "WindowFunction",
 ]

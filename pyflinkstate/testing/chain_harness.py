@@ -12,6 +12,7 @@ from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators import lives_in_slot
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
@@ -129,6 +130,11 @@ class OneInputOperatorHarness(WithOutput):
 def _operator(function: UserFunction, number: int) -> ChainedOperator:
     if isinstance(function, ChainedOperator):
         return function
+    if lives_in_slot(function):
+        raise ConfigurationError(
+            f"{type(function).__name__} has to do with checkpoints, and so lives in a state slot: "
+            f"CheckpointedOperatorHarness runs it"
+        )
     for kind, name in _KINDS:
         if isinstance(function, kind):
             return ChainedOperator(name, type(function).__name__, function, True, f"assigner-{number}")

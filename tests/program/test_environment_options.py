@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
+from pyflinkstate.api.time import Duration
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment_options import apply_configuration
@@ -18,6 +21,7 @@ from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
+    NoRestart,
 )
 from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
 from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
@@ -105,7 +109,7 @@ def test_older_names_of_settings() -> None:
 @pytest.mark.parametrize(
     ("settings", "strategy"),
     [
-        ({"type": "none"}, FixedDelayRestart(0, 0)),
+        ({"type": "none"}, NoRestart()),
         ({"type": "fixed-delay"}, FixedDelayRestart(1, 1000)),
         (
             {"type": "fixed-delay", "fixed-delay.attempts": 7, "fixed-delay.delay": "2 s"},
@@ -255,17 +259,41 @@ def test_so_is_one_that_is_read_with_another(key: str, value: str, needed: str) 
         told({**others, key: value})
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("state.backend.type", "rocksdb"),
-        ("execution.checkpointing.mode", "AT_LEAST_ONCE"),
-        ("execution.checkpointing.unaligned.enabled", "true"),
-    ],
-)
-def test_what_is_not_there_is_refused(key: str, value: str) -> None:
+def test_what_changes_nothing_is_kept() -> None:
+    settings = told(
+        {
+            "execution.checkpointing.mode": "AT_LEAST_ONCE",
+            "execution.checkpointing.unaligned.enabled": "true",
+            "execution.checkpointing.aligned-checkpoint-timeout": "3 s",
+        }
+    )
+    assert settings.checkpoints.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+    assert settings.checkpoints.is_unaligned_checkpoints_enabled()
+    assert settings.checkpoints.get_aligned_checkpoint_timeout() == Duration.of_seconds(3)
+
+
+def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = told({"state.backend.type": "rocksdb"})
+    settings.set_state_backend(EmbeddedRocksDBStateBackend(True))
+    assert isinstance(settings.state_backend, HashMapStateBackend)
+    assert settings.checkpoints.is_incremental()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "no RocksDB" in record.getMessage()
+
+
+def test_a_state_backend_that_is_none_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError):
-        told({key: value})
+        told({"state.backend.type": "forst"})
+
+
+def test_global_parameters_come_from_a_map() -> None:
+    settings = told({"pipeline.global-job-parameters": "limit:3, mode : 'a,b:c'"})
+    assert settings.job_parameters == {"limit": "3", "mode": "a,b:c"}
+    with pytest.raises(ConfigurationError, match=r"pipeline\.global-job-parameters"):
+        told({"pipeline.global-job-parameters": "limit"})
 
 
 def test_what_is_set_on_the_execution_config_is_set_for_the_environment() -> None:

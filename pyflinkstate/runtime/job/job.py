@@ -150,6 +150,7 @@ class Job(JobView):
             None if storage is None else storage.settings,
             settings.checkpoints.incremental,
             settings.slot_memory_bytes,
+            settings.job_parameters,
         )
         self._checkpointing = (
             None
@@ -173,6 +174,8 @@ class Job(JobView):
         self._are_sinks_open = False
         self._epoch_started_ms = 0
         self._last_duration_ms = 0
+        self._began_ms: int | None = None
+        self._ended_ms: int | None = None
         self._pause_until_ms = 0
         facts = JobFacts(
             settings.name, storage is not None, self._plan.uses_timers, self._source.commits_every_epoch
@@ -218,7 +221,14 @@ class Job(JobView):
             self._machine.attempt,
             tuple(stats for stats in history if stats.failure is not None),
             self._accumulators.metrics(),
+            self._runtime_ms(),
         )
+
+    def _runtime_ms(self) -> int:
+        """Return for how long the job has run, or ran."""
+        if self._began_ms is None:
+            return 0
+        return (self._clock.monotonic_ms() if self._ended_ms is None else self._ended_ms) - self._began_ms
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
@@ -240,6 +250,7 @@ class Job(JobView):
         """
         machine = self._machine
         self._is_heard = is_heard
+        self._began_ms = self._clock.monotonic_ms()
         self._control = self._make_control(self._secret, self._events, self._deployments)
         self._log.started(self._control.address, self._restore)
         try:
@@ -261,6 +272,7 @@ class Job(JobView):
                 self._end(JobStatus.FAILED, error)
             raise
         finally:
+            self._ended_ms = self._clock.monotonic_ms()
             self._control.close()
             if machine.is_running:
                 self._runner.cancel()
@@ -530,7 +542,8 @@ class Job(JobView):
 
     def _driver_link(self) -> DriverLink:
         assert self._control is not None
-        return DriverLink(self._control.address, self._secret, self._machine.attempt)
+        attempt, parameters = self._machine.attempt, self._settings.job_parameters
+        return DriverLink(self._control.address, self._secret, attempt, parameters)
 
     def _prepare(self, instruction: PrepareOutput) -> OutputPrepared:
         number = instruction.number

@@ -18,6 +18,7 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     RollingReduce,
     check_position,
 )
+from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives_in_slot
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRACE_S",
+    "KINDS",
     "LATE_RECORDS_DROPPED",
     "BatchReduce",
     "BroadcastOperator",
     "FieldReduce",
     "KeyedSubtask",
+    "KeylessOperator",
     "NewEventLoop",
     "OperatorContext",
     "Output",
@@ -46,6 +49,7 @@ __all__ = [
     "check_position",
     "close_function",
     "end_tasks",
+    "lives_in_slot",
     "open_function",
     "window_operator",
 ]

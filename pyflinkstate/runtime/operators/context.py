@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import attrs
 
@@ -84,6 +85,10 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
     attempt: int
     backend: HeapKeyedStateBackend | None = None
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+    job_parameters: Mapping[str, str] = attrs.field(eq=False, factory=dict)
+
+    def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:
+        return self.job_parameters.get(key, default_value)
 
     def get_metrics_group(self) -> MetricGroup:
         return self.metrics

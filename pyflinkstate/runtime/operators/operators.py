@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -109,6 +109,8 @@ class StatefulOperator(ABC):
     function: UserFunction = None
     #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
+    #: Its records have keys; where they have none, the function is given no keyed state.
+    is_keyed: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:

@@ -80,7 +80,7 @@ class KeyedSubtask:
         self._name = context.task_name
         self._operator = operator_of(function)
         self._function = self._operator.function
-        self._runtime_context = context
+        self._runtime_context = context if self._operator.is_keyed else attrs.evolve(context, backend=None)
         self._time = SubtaskTime(state.keyed.clock, watermark)
         self._new_event_loop = new_event_loop
 

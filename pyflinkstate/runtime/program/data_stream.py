@@ -20,12 +20,12 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import SparkObject, SparkSchema, UserFunction
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
+from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.operators import KeylessOperator, Projection, lives_in_slot
 from pyflinkstate.runtime.plan import (
     ASYNC,
     WATERMARKS,
@@ -40,6 +40,7 @@ from pyflinkstate.runtime.plan import (
     StatefulNode,
     UnionNode,
     stateful_node,
+    upstream_of,
 )
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream,
@@ -134,9 +135,7 @@ class DataStream(Generic[T_co]):
                 f"KeyedProcessFunction needs key_by() first"
             )
         check_function("process()", func, (ProcessFunction,))
-        check_type("output_type", output_type)
-        refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
+        return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
         """Keep some fields of tuples or rows, in the given order."""
@@ -278,9 +277,16 @@ class DataStream(Generic[T_co]):
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
+        return self._one_input(kind, func, output_type)
+
+    def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+        """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
         check_type("output_type", output_type)
-        refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
+        name = name_of(func, kind)
+        if lives_in_slot(func):
+            operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
+            return self.stateful(self.as_input(), (), operator, name, output_type, keeps_type=keeps_type)
+        return self._append(ChainNode(self._node, kind, func, name, output_type))
 
     def _append(self, node: Node) -> DataStream:
         return DataStream(self._env, node)
@@ -504,6 +510,23 @@ class DataStream(Generic[T_co]):
 
     # --- running -----------------------------------------------------------------------------------
 
+    def cache(self) -> CachedDataStream[T_co]:
+        """Return a stream of the same records that later jobs need not compute again.
+
+        The first job that reads it is preceded by one that computes the records, with their timestamps, and
+        keeps them on the cluster until :meth:`CachedDataStream.invalidate`, or the environment's ``close()``.
+        A Spark executor that is lost takes its part with it: then a job that reads it fails.
+
+        Raises:
+            ConfigurationError: a source of the stream has no end.
+        """
+        for node in upstream_of(self._node):
+            if isinstance(node, SourceNode) and not node.source.is_bounded:
+                raise ConfigurationError(
+                    f"cache(): source {node.name!r} has no end, so there is no result to keep"
+                )
+        return CachedDataStream(self._env, self._node)
+
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[T_co]:
@@ -528,6 +551,51 @@ class DataStream(Generic[T_co]):
             RowError: a record does not fit the schema; it names column, value and operator.
         """
         return self._env.run_to_dataframe(self._node, schema, job_name)
+
+
+class CachedDataStream(DataStream[T_co]):
+    """The records of another stream, computed once (``pyflink.datastream.data_stream.CachedDataStream``).
+
+    It adds no operator: names, ids and parallelism are set on the stream before it, or on what follows.
+    """
+
+    def __init__(self, env: StreamEnvironment, origin: Node) -> None:
+        name, type_info = f"{origin.name} cached", type_of(origin)
+        has_time = any(
+            isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
+        )
+        kept = ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
+        self._source = env.cached_source(kept)
+        node: Node = SourceNode(self._source, name, None if has_time else type_info)
+        if has_time:
+            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(_KeptTimestamp())
+            timed = ChainNode(node, WATERMARKS, strategy, name)
+            timed.assigner_id = env.next_assigner_id()
+            node = ChainNode(timed, "map", _without_timestamp, name, type_info)
+        super().__init__(env, node)
+
+    def _made_by(self) -> str | None:
+        return "cache()"
+
+    def invalidate(self) -> None:
+        """Let go of the records; a job that reads the stream after that computes them again."""
+        self._source.invalidate()
+
+
+class _WithTimestamp(ProcessFunction):
+    def process_element(self, value: Record, ctx: ProcessFunction.Context) -> Iterable[Record]:
+        timestamp = ctx.timestamp()
+        yield value, NO_TIMESTAMP if timestamp is None else timestamp
+
+
+class _KeptTimestamp(TimestampAssigner):
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+        timestamp: int = value[1]
+        return timestamp
+
+
+def _without_timestamp(pair: tuple[Record, int]) -> Record:
+    return pair[0]
 
 
 @attrs.frozen

@@ -199,7 +199,9 @@ def _streaming(
     failure = job_failure.JobFailure()
     client = env.execute_async(job_name)
     client.get_job_execution_result().add_done_callback(lambda result: _tell(failure, job_name, result))
-    _queries[:] = [query for query in _queries if not query.client.get_job_status().result().is_terminal]
+    _queries[:] = [
+        query for query in _queries if not query.client.get_job_status().result().is_terminal_state()
+    ]
     _queries.append(KeyedProcessQuery(client, output, job_name))
     reader = df.sparkSession.readStream.schema(empty.schema)
     return failure.heard_by(reader.option("recursiveFileLookup", "true").parquet(output))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.settings import (
@@ -87,6 +88,18 @@ class _Reader:
     def size_bytes(self, key: str, default: int) -> int:
         return _measure(key, self.text(key, str(default)), _SIZES, _A_SIZE)
 
+    def entries(self) -> dict[str, str]:
+        """Read a map as configuration files write it: ``a:1,b:'x,y'``."""
+        found = {}
+        for entry in re.findall(r"(?:'[^']*'|[^,'])+", self.text()):
+            key, colon, value = (part.strip().strip("'") for part in entry.partition(":"))
+            if not key or not colon:
+                raise ConfigurationError(
+                    f"setting {self.key!r} is {self.text()!r}: entries such as a:1,b:2 are needed"
+                )
+            found[key] = value
+        return found
+
     def one_of(self, choices: dict[str, Any]) -> Any:
         if self.word() not in choices:
             raise ConfigurationError(
@@ -141,17 +154,20 @@ def _storage(setting: _Reader) -> FileSystemCheckpointStorage:
 
 
 def _check_backend(settings: EnvironmentSettings, setting: _Reader) -> None:
-    if setting.word() not in ("hashmap", "jobmanager", "filesystem"):
+    if setting.word() == "rocksdb":
+        settings.warn_of_rocksdb()
+    elif setting.word() not in ("hashmap", "jobmanager", "filesystem"):
         raise UnsupportedFeatureError(
             f"setting {setting.key!r} is {setting.text()!r}: state is kept in memory here, choose hashmap"
         )
 
 
-def _check_no_unaligned(settings: EnvironmentSettings, setting: _Reader) -> None:
-    if setting.switch():
-        raise UnsupportedFeatureError(
-            f"setting {setting.key!r}: there are no unaligned checkpoints, as an epoch's end aligns barriers"
-        )
+def _set_compression(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.snapshot_compression = setting.switch()
+
+
+def _set_generated_uids(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.has_auto_generated_uids = setting.switch()
 
 
 def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
@@ -218,7 +234,20 @@ _OPTIONS: dict[str, _Apply] = {
     "execution.checkpointing.savepoint-dir": lambda settings, setting: settings.set_savepoint_directory(
         setting.text()
     ),
-    "execution.checkpointing.unaligned.enabled": _check_no_unaligned,
+    "execution.checkpointing.unaligned.enabled": lambda settings, setting: (
+        settings.checkpoints.enable_unaligned_checkpoints(setting.switch())
+    ),
+    "execution.checkpointing.unaligned.forced": lambda settings, setting: (
+        settings.checkpoints.set_force_unaligned_checkpoints(setting.switch())
+    ),
+    "execution.checkpointing.aligned-checkpoint-timeout": lambda settings, setting: (
+        settings.checkpoints.set_aligned_checkpoint_timeout(Duration.of_millis(setting.milliseconds()))
+    ),
+    "execution.checkpointing.snapshot-compression": _set_compression,
+    "pipeline.auto-generate-uids": _set_generated_uids,
+    "pipeline.global-job-parameters": lambda settings, setting: settings.set_job_parameters(
+        setting.entries()
+    ),
     "heartbeat.interval": _set_heartbeat,
     "heartbeat.timeout": _set_heartbeat,
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),

@@ -215,7 +215,7 @@ class EnvironmentSources(StreamEnvironment):
         return self._stream(StreamingSource(start, open_log), "streaming")
 
     def _default_location(self) -> str:
-        storage = self._settings.checkpoints.get_checkpoint_storage()
+        storage = self._settings.checkpoints.checkpoint_directory()
         assert storage is not None
         directory = storage.checkpoint_path
         check_spark_reaches(

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpoints import SavepointRequest
@@ -38,9 +39,9 @@ class JobClient:
         else:
             self._result.set_result(result)
 
-    def get_job_id(self) -> str:
+    def get_job_id(self) -> JobID:
         """Return the job's id."""
-        return self._job.job_id
+        return JobID(self._job.job_id)
 
     def get_job_status(self) -> Future[JobStatus]:
         """Return the present status of the job."""

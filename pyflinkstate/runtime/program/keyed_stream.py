@@ -77,6 +77,10 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """See :meth:`broadcast`."""
         self._refuse("partition_custom")
 
+    def cache(self) -> NoReturn:
+        """Refuse it: a cached stream has no keys."""
+        self._refuse("cache")
+
     def forward(self) -> NoReturn:
         """See :meth:`broadcast`."""
         self._refuse("forward")

@@ -12,6 +12,7 @@ from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.sinks import ForeachEpochSink
+from pyflinkstate.runtime.sources import CachedSource
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -46,6 +47,9 @@ class StreamEnvironment(Protocol):
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Run the job up to ``node`` and iterate over its records."""
+
+    def cached_source(self, node: Node) -> CachedSource:
+        """Return a source of what leads to ``node``, computed when a job first reads it."""
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Run the job up to ``node`` and return its records as an RDD."""

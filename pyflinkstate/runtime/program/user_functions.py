@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
@@ -38,7 +39,7 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import awaits, close_function, open_function
+from pyflinkstate.runtime.operators import awaits, close_function, lives_in_slot, open_function
 
 _RICH: dict[str, type] = {
     "map": MapFunction,
@@ -160,15 +161,16 @@ def refuse_async(func: UserFunction) -> None:
 
 
 def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` for a ``CheckpointedFunction`` on a stream without keys."""
-    if isinstance(func, CheckpointedFunction):
+    """Raise ``UnsupportedFeatureError`` for a key selector or partitioner that takes part in checkpoints."""
+    if lives_in_slot(func):
         raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and this stream has no keys: here a "
-            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but key selectors "
+            f"and partitioners live in Spark tasks, no longer than an epoch: keep the state in map(), "
+            f"flat_map(), filter() or process()"
         )
 
 
-class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
+class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
     """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
@@ -182,6 +184,14 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         if isinstance(self._func, CheckpointedFunction):
             self._func.snapshot_state(context)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_aborted(checkpoint_id)
 
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._func, runtime_context)

@@ -44,6 +44,7 @@ from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
 from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
@@ -246,9 +247,10 @@ def values_of(context: SparkContext, frame_rdds: list[SparkObject]) -> RDD[Recor
 class SparkRunner(EpochRunner):
     """Runs the Spark jobs of one pyflinkstate job, all in one job group."""
 
-    def __init__(self, context: SparkContext, group: str) -> None:
+    def __init__(self, context: SparkContext, group: str, files: PythonFiles | None = None) -> None:
         self._context = context
         self._group = group
+        self._files = PythonFiles(context) if files is None else files
         #: The description of the last request, and its place in Spark.
         self._code: CodeBook | None = None
         self._codes: SparkObject = None
@@ -323,12 +325,12 @@ class SparkRunner(EpochRunner):
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
         if self._code is not request.code:
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
-        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+        with closing(_SparkGraph(self._context, request, self._codes, self._files)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
         slots = self._context.parallelize(request.slots, len(request.slots))
-        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        slots.mapPartitionsWithIndex(self._files.prepared(StartSlotsTask(request.link))).collect()
         return []
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
@@ -374,10 +376,13 @@ def _is_alive(context: SparkContext) -> bool:
 class _SparkGraph(EpochGraph["RDD[Record]"]):
     """The RDDs of one epoch."""
 
-    def __init__(self, context: SparkContext, request: EpochRequest, codes: SparkObject) -> None:
+    def __init__(
+        self, context: SparkContext, request: EpochRequest, codes: SparkObject, files: PythonFiles
+    ) -> None:
         super().__init__(request)
         self._context = context
         self._codes = codes
+        self._files = files
         self._persisted: list[RDD[Record]] = []
 
     def run(self, sink: SinkNode) -> list[Reported]:
@@ -404,7 +409,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         return self._context.parallelize(list(epoch.splits), len(epoch.splits))
 
     def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
-        made = data.mapPartitionsWithIndex(task)
+        made = data.mapPartitionsWithIndex(self._files.prepared(task))
         if not isinstance(task, SourceTask):
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer

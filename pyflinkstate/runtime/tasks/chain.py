@@ -59,6 +59,7 @@ class TaskInfo:
     report: Callable[[MetricValues], None] = lambda values: None
     #: Creates the event loop of async functions; None for asyncio's own.
     new_event_loop: NewEventLoop | None = None
+    job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
     def report_metrics(self) -> None:
         """Report what the metrics stand at, if there are any; raises what is right to report."""
@@ -176,7 +177,13 @@ class _Link:
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
     own = OperatorMetrics(info.metrics.now_ms, f"{operator.name}.", info.metrics.metrics)
     context = OperatorContext(
-        operator.name, info.subtask, info.parallelism, info.parallelism, info.attempt, metrics=own
+        operator.name,
+        info.subtask,
+        info.parallelism,
+        info.parallelism,
+        info.attempt,
+        metrics=own,
+        job_parameters=info.job_parameters,
     )
     try:
         open_function(operator.function, context)

@@ -157,7 +157,11 @@ class ChainTask:
         def report(values: MetricValues) -> None:
             self.link.report(f"{self.stage}[{partition}]", metrics=values)
 
-        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
+        driver = self.link.driver
+        parameters = driver.job_parameters
+        info = TaskInfo(
+            partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
+        )
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, info, counts, watermarks)
         frames = map(ValuesFrame.decode, stream) if self.decodes else None

@@ -127,6 +127,7 @@ class DeploySlot:
     watermark: int = NO_WATERMARK
     #: The time without a message from the driver after which the slot ends its process.
     heartbeat_timeout_ms: int = 50_000
+    job_parameters: dict[str, str] = attrs.Factory(dict)
 
 
 @attrs.frozen
