@@ -318,6 +318,8 @@ class TestJobsThatFail:
         downstream.input.add(1)
         query, rows = reads(downstream.start(), downstream.folder)
         (older,) = keyed_process_queries()
+        while len(rows) < len(downstream.input.records):
+            query.processAllAvailable()
         downstream.start()
         with suppress(errors.PyFlinkStateError):
             older.await_termination(PATIENCE_S)

@@ -2,8 +2,8 @@
 
 The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two
 belong together, and a directory that nobody writes to any more looks like one that waits for data. So when
-the job has failed, its driver looks for the session's queries that read the directory, lets each read what the
-job has committed, and ends it with the job's error. A listener does the same for queries that start later.
+the job has failed, its driver looks for the session's queries that read the directory, lets each read what
+the job has committed, and ends it with the error. A listener does the same for queries that start later.
 
 Spark has no public way to end a query with an error. The error is put where Spark itself keeps the cause of a
 query's end, and the query is stopped. Where a release of Spark has no such place the query is just stopped,
