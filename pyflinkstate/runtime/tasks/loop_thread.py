@@ -12,7 +12,7 @@ from concurrent.futures import TimeoutError as WaitedTooLong
 
 from pyflinkstate.runtime.operators import GRACE_S, NewEventLoop, end_tasks
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.tasks")
 
 
 class LoopThread:
