@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     compiled: bool
     #: The version of the package.
     __version__: str
+    from pyflinkstate.api.async_functions import AsyncFunction as AsyncFunction
+    from pyflinkstate.api.async_retries import AsyncRetryPredicate as AsyncRetryPredicate
+    from pyflinkstate.api.async_retries import AsyncRetryStrategy as AsyncRetryStrategy
     from pyflinkstate.api.broadcast import BaseBroadcastProcessFunction as BaseBroadcastProcessFunction
     from pyflinkstate.api.broadcast import BroadcastProcessFunction as BroadcastProcessFunction
     from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction
@@ -135,6 +138,7 @@ if TYPE_CHECKING:
     from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend as HashMapStateBackend
     from pyflinkstate.common import CompletableFuture as CompletableFuture
     from pyflinkstate.common import RestartStrategyConfiguration as RestartStrategyConfiguration
+    from pyflinkstate.datastream.async_data_stream import AsyncDataStream as AsyncDataStream
     from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
     from pyflinkstate.runtime.checkpoints import CheckpointStats as CheckpointStats
     from pyflinkstate.runtime.job import EpochStats as EpochStats
@@ -180,6 +184,11 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.storage import JobManagerCheckpointStorage as JobManagerCheckpointStorage
 
 _ROOMS: dict[str, tuple[str, ...]] = {
+    "api.async_functions": ("AsyncFunction",),
+    "api.async_retries": (
+        "AsyncRetryPredicate",
+        "AsyncRetryStrategy",
+    ),
     "api.broadcast": (
         "BaseBroadcastProcessFunction",
         "BroadcastProcessFunction",
@@ -339,6 +348,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "CompletableFuture",
         "RestartStrategyConfiguration",
     ),
+    "datastream.async_data_stream": ("AsyncDataStream",),
     "errors": ("PyFlinkStateError",),
     "runtime.checkpoints": ("CheckpointStats",),
     "runtime.job": (
