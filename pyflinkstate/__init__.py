@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     #: The version of the package.
     __version__: str
     from pyflinkstate.api.async_functions import AsyncFunction as AsyncFunction
+    from pyflinkstate.api.async_functions import AsyncFunctionDescriptor as AsyncFunctionDescriptor
     from pyflinkstate.api.async_retries import AsyncRetryPredicate as AsyncRetryPredicate
     from pyflinkstate.api.async_retries import AsyncRetryStrategy as AsyncRetryStrategy
     from pyflinkstate.api.broadcast import BaseBroadcastProcessFunction as BaseBroadcastProcessFunction
@@ -184,7 +185,10 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.storage import JobManagerCheckpointStorage as JobManagerCheckpointStorage
 
 _ROOMS: dict[str, tuple[str, ...]] = {
-    "api.async_functions": ("AsyncFunction",),
+    "api.async_functions": (
+        "AsyncFunction",
+        "AsyncFunctionDescriptor",
+    ),
     "api.async_retries": (
         "AsyncRetryPredicate",
         "AsyncRetryStrategy",
