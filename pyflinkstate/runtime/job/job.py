@@ -559,7 +559,7 @@ class Job(JobView):
         self._accumulators.add(report)
         self._event_time.report(report)
         if report.is_slot:
-            self._timers.heard(report.task, report.next_timer_ms)
+            self._timers.set_due(report.task, report.next_timer_ms)
 
     def _refuse(self, instruction: RefuseSavepoint) -> None:
         instruction.request.fail(instruction.error)
