@@ -44,7 +44,7 @@ class SharedStateRegistry:
         #: The files of checkpoints that were set aside.
         self._superseded: set[str] = set()
         self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
-        #: Files that subtasks have reported, until none needs them. Some are in no chain: a newer file overtook them.
+        #: Files that subtasks have reported. Some of them are in no chain, as a newer file overtook them.
         self._reported: set[str] = set()
 
     def begin_attempt(self) -> None:
