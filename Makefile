@@ -72,6 +72,7 @@ soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_state_map.py
 	$(BIN)/python tests/soak/soak_simulation.py
 	$(BIN)/python tests/soak/soak_mutations.py
+	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
 

@@ -108,6 +108,14 @@ class MalformedRecordError(BadRecordError):
     """A row of the input cannot be parsed, and the policy is ``fail``."""
 
 
+class FunctionResultError(BadRecordError, TypeError):
+    """A function returned what cannot be its results, such as a text in the place of a list of texts."""
+
+
+class RowError(BadRecordError, TypeError):
+    """A row that does not fit the schema of the DataFrame that it is for."""
+
+
 class UserFunctionError(PyFlinkStateError, RuntimeError):
     """A user function raised; the message holds the operator, the key and the user's own traceback."""
 

@@ -128,9 +128,11 @@ class FunctionInitializationContext(ABC):
 
 
 class CheckpointedFunction(ABC):
-    """A function on a keyed stream that takes part in checkpoints.
+    """A function that takes part in checkpoints, on a stream with or without keys.
 
-    It is refused on other streams, where functions live in Spark tasks that end with each epoch.
+    On a stream without keys, ``map``, ``flat_map``, ``filter`` and ``process`` with such a function are
+    operators with state. They run in state slots, with the environment's parallelism by default. A key
+    selector or partitioner has no operator state, and is refused if it is a ``CheckpointedFunction``.
     """
 
     @abstractmethod

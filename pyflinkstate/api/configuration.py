@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -61,7 +62,7 @@ class Configuration:
         Raises:
             ConfigurationError: the setting is not a whole number.
         """
-        return self._get(key, default_value, int)
+        return self._get(key, default_value, _as_int)
 
     def set_integer(self, key: str, value: int) -> Configuration:
         """Set a whole number."""
@@ -87,7 +88,7 @@ class Configuration:
         Raises:
             ConfigurationError: the setting is not a number.
         """
-        return self._get(key, default_value, float)
+        return self._get(key, default_value, _as_float)
 
     def set_float(self, key: str, value: float) -> Configuration:
         """Set a number."""
@@ -142,10 +143,12 @@ class Configuration:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Configuration) and self._values == other._values
 
-    __hash__ = None  # type: ignore[assignment]  # it can change
+    def __hash__(self) -> int:
+        """As in PyFlink it goes by what is set now: one that is a key of a dict is not to be changed."""
+        return hash(frozenset((key, as_text(value)) for key, value in self._values.items()))
 
     def __str__(self) -> str:
-        return str(self._values)
+        return "{" + ", ".join(f"{key}={as_text(value)}" for key, value in self._values.items()) + "}"
 
     def __repr__(self) -> str:
         return f"Configuration({self._values})"
@@ -154,6 +157,19 @@ class Configuration:
 def as_text(value: Setting) -> str:
     """Return a setting as configuration files write it: ``true``, not ``True``."""
     return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def _as_int(value: Setting) -> int:
+    if isinstance(value, (bool, float)) or not re.fullmatch(r"\s*[+-]?\d+\s*", str(value)):
+        raise ValueError("a whole number is needed, such as 4")
+    return int(value)
+
+
+def _as_float(value: Setting) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise ValueError("a number is needed, such as 1.5") from None
 
 
 def _as_bool(value: Setting) -> bool:

@@ -86,5 +86,12 @@ class RuntimeContext(KeyedStateStore):
         """Return how often the job was restarted before this attempt."""
 
     @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:
+        """Return a global parameter of the job; ``default_value`` where there is none of that name.
+
+        ``ExecutionConfig.set_global_job_parameters`` sets them, before the job is run.
+        """
+
+    @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Return the function's metrics; their names begin with the operator's name."""

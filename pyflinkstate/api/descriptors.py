@@ -65,8 +65,10 @@ class StateDescriptor(Generic[S]):
     kind: ClassVar[StateKind]
 
     name: str = attrs.field(validator=_check_name)
-    #: The only field that can be set later, by :meth:`enable_time_to_live`, as in PyFlink.
+    #: Set later, by :meth:`enable_time_to_live`, as in PyFlink.
     ttl_config: StateTtlConfig | None = attrs.field(init=False, default=None, hash=False)
+    #: Set by :meth:`allow_pickled_restore`.
+    allows_pickled_restore: bool = attrs.field(init=False, default=False, repr=False, eq=False)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Make the state expire. Call this before asking for the state.
@@ -80,6 +82,15 @@ class StateDescriptor(Generic[S]):
                 state=self.name,
             )
         object.__setattr__(self, "ttl_config", ttl_config)
+
+    def allow_pickled_restore(self) -> None:
+        """Allow a restore of values that were written without a declared type.
+
+        The values are unpickled, and each must fit the declared type. Loading a pickle runs code: call this
+        only if nobody else could write the checkpoint, and remove the call once a savepoint has the declared
+        type. Call it before asking for the state. Flink and PyFlink have no counterpart.
+        """
+        object.__setattr__(self, "allows_pickled_restore", True)
 
     @property
     def is_ttl_enabled(self) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
-
 import attrs
 
-from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.api.serialization import check_charset
 
 
 @attrs.frozen
@@ -21,10 +19,7 @@ class Encoder:
 
     @charset_name.validator
     def _check_charset(self, _: object, value: str) -> None:
-        try:
-            codecs.lookup(value)
-        except (LookupError, TypeError) as error:
-            raise ConfigurationError(f"Encoder: there is no charset {value!r}") from error
+        check_charset("Encoder", value)
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:

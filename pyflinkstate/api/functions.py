@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Awaitable, Iterable
 from typing import ClassVar, Generic
 
 from pyflinkstate.api.context import RuntimeContext
@@ -11,6 +11,9 @@ from pyflinkstate.api.output_tag import SideOutput
 from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.type_variables import ACC, IN, KEY, OUT, K_co, T
 from pyflinkstate.errors import StateAccessError
+
+#: The results of a method that can be ``async def``.
+Results = Iterable[T] | Awaitable[Iterable[T] | None] | AsyncIterable[T] | None
 
 
 class Function(ABC):  # noqa: B024 - the base of all functions, abstract by intent
@@ -131,7 +134,12 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
-    """Any number of results for each record of a keyed stream, with keyed state."""
+    """Any number of results for each record of a keyed stream, with keyed state.
+
+    ``process_element`` and ``on_timer`` can be ``async def``, with ``yield`` or with ``return``. While one
+    record waits, the subtask processes records of up to 100 other keys. It processes the records of one key
+    one after the other. It waits for all records in flight before timers, watermarks and barriers.
+    """
 
     class Context(ABC, Generic[K_co]):
         """What ``process_element`` can learn about a record besides its value."""
@@ -156,9 +164,9 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
             """Return whether the timer was for event time or processing time."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: Context[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def process_element(self, value: IN, ctx: Context[KEY]) -> Results[OUT | SideOutput]:
         """Return or yield the results for ``value``; None means no results."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Iterable[OUT | SideOutput] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Results[OUT | SideOutput]:
         """A timer of the current key is due: return or yield results; None means no results."""
         return None

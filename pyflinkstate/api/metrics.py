@@ -6,7 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 
-class Counter(ABC):
+class Metric(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
+    """What a :class:`MetricGroup` makes."""
+
+
+class Counter(Metric, ABC):
     """Counts something."""
 
     @abstractmethod
@@ -22,7 +26,7 @@ class Counter(ABC):
         """Return the count."""
 
 
-class Meter(ABC):
+class Meter(Metric, ABC):
     """Counts events and computes how many there are per second."""
 
     @abstractmethod
@@ -34,7 +38,7 @@ class Meter(ABC):
         """Return how many events there were."""
 
 
-class Distribution(ABC):
+class Distribution(Metric, ABC):
     """Keeps the count, sum, minimum and maximum of values."""
 
     @abstractmethod

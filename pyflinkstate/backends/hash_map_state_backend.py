@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
+from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -16,7 +17,7 @@ COMPRESSIONS = ("zstd", "lz4", None)
 
 
 @attrs.frozen(kw_only=True)
-class HashMapStateBackend:
+class HashMapStateBackend(StateBackend):
     """Keeps state as objects in memory.
 
     Args:

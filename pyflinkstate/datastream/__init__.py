@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyflinkstate.api.async_functions import (
+    AsyncFunction,
+)
+from pyflinkstate.api.async_retries import (
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+)
 from pyflinkstate.api.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -34,6 +42,8 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import (
     OutputTag,
 )
+from pyflinkstate.api.slot_sharing_group import MemorySize, SlotSharingGroup
+from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, PredefinedOptions, StateBackend
 from pyflinkstate.api.timers import (
     TimeDomain,
     TimerService,
@@ -61,10 +71,12 @@ from pyflinkstate.api.windows import (
 from pyflinkstate.backends.hash_map_state_backend import (
     HashMapStateBackend,
 )
+from pyflinkstate.datastream.async_data_stream import AsyncDataStream
 from pyflinkstate.runtime.program import (
     AllWindowedStream,
     BroadcastConnectedStream,
     BroadcastStream,
+    CachedDataStream,
     ConnectedStreams,
     DataStream,
     DataStreamSink,
@@ -73,7 +85,7 @@ from pyflinkstate.runtime.program import (
     WindowedStream,
 )
 from pyflinkstate.runtime.settings import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program import StreamExecutionEnvironment
@@ -82,11 +94,17 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CachedDataStream",
     "CheckpointConfig",
+    "CheckpointStorage",
     "CheckpointingMode",
     "CoFlatMapFunction",
     "CoMapFunction",
@@ -95,6 +113,7 @@ __all__ = [
     "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
@@ -102,6 +121,7 @@ __all__ = [
     "Function",
     "GlobalWindow",
     "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -109,15 +129,19 @@ __all__ = [
     "KeyedStateStore",
     "KeyedStream",
     "MapFunction",
+    "MemorySize",
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
     "TimeWindow",

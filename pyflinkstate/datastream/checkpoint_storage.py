@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 __all__ = [
+    "CheckpointStorage",
     "FileSystemCheckpointStorage",
+    "JobManagerCheckpointStorage",
 ]

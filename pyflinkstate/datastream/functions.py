@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from pyflinkstate.api.async_functions import (
+    AsyncFunction,
+    AsyncFunctionDescriptor,
+)
+from pyflinkstate.api.async_retries import (
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
+)
 from pyflinkstate.api.broadcast import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -29,6 +37,7 @@ from pyflinkstate.api.functions import (
     ProcessFunction,
     ReduceFunction,
 )
+from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -39,6 +48,10 @@ from pyflinkstate.api.window_functions import (
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncFunctionDescriptor",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CoFlatMapFunction",
@@ -59,5 +72,6 @@ __all__ = [
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "TimerService",
     "WindowFunction",
 ]

@@ -9,6 +9,7 @@ from pyflinkstate.runtime.wire import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
     BroadcastOperatorHarness,
+    CheckpointedOperatorHarness,
     KeyedOneInputOperatorHarness,
     KeyedTwoInputOperatorHarness,
     TwoInputOperatorHarness,
@@ -23,6 +24,7 @@ __all__ = [
     "MAX_WATERMARK",
     "NO_WATERMARK",
     "BroadcastOperatorHarness",
+    "CheckpointedOperatorHarness",
     "KeyedOneInputOperatorHarness",
     "KeyedTwoInputOperatorHarness",
     "ManualClock",

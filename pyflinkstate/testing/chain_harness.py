@@ -12,10 +12,12 @@ from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators import lives_in_slot
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
 from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.output import Watermark, WithOutput
 
@@ -55,7 +57,7 @@ class OneInputOperatorHarness(WithOutput):
         self.clock = ManualClock() if clock is None else clock
         operators = [_operator(function, number) for number, function in enumerate(functions)]
         self._checked = CheckedOutput(operators[-1].name if operators else "none", output_type)
-        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock))
+        info = TaskInfo(0, 1, 0, OperatorMetrics(self.clock), new_event_loop=JumpingEventLoop)
         self._chain = Chain(operators, info, Counter())
         self._watermark = NO_WATERMARK
         try:
@@ -128,6 +130,11 @@ class OneInputOperatorHarness(WithOutput):
 def _operator(function: UserFunction, number: int) -> ChainedOperator:
     if isinstance(function, ChainedOperator):
         return function
+    if lives_in_slot(function):
+        raise ConfigurationError(
+            f"{type(function).__name__} has to do with checkpoints, and so lives in a state slot: "
+            f"CheckpointedOperatorHarness runs it"
+        )
     for kind, name in _KINDS:
         if isinstance(function, kind):
             return ChainedOperator(name, type(function).__name__, function, True, f"assigner-{number}")

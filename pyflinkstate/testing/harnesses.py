@@ -17,7 +17,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import BroadcastOperator, StatefulOperator
+from pyflinkstate.runtime.operators import KINDS, BroadcastOperator, KeylessOperator, StatefulOperator
 from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.operator_harness import OperatorHarness
@@ -133,6 +133,26 @@ class TwoInputOperatorHarness(_TwoInputs):
         _check(function, CoProcessFunction, *_TWO_INPUTS)
         inputs = Input(_NOWHERE, Partitioning.FORWARD), Input(_NOWHERE, Partitioning.FORWARD)
         super().__init__(function, inputs, **options)
+
+
+class CheckpointedOperatorHarness(OperatorHarness):
+    """An operator of one input without keys, whose function has to do with checkpoints.
+
+    Args:
+        function: a ``MapFunction``, ``FlatMapFunction``, ``FilterFunction`` or ``ProcessFunction`` that is a
+            ``CheckpointedFunction`` or ``CheckpointListener`` too.
+        **options: see :class:`OperatorHarness`.
+    """
+
+    def __init__(self, function: UserFunction, **options: Any) -> None:
+        _check(function, *KINDS.values())
+        kinds = [kind for kind, expected in KINDS.items() if isinstance(function, expected)]
+        operator = KeylessOperator(kinds[0], function) if kinds else function
+        super().__init__(operator, (Input(_NOWHERE, Partitioning.FORWARD),), **options)
+
+    def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
+        """Process one record; return the values of what it gave to the main output."""
+        return self._process(0, value, timestamp)
 
 
 class BroadcastOperatorHarness(OperatorHarness):

@@ -36,6 +36,7 @@ from pyflinkstate.runtime.wire import (
     WatermarkMerger,
 )
 from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 from pyflinkstate.testing.output import Watermark, WithOutput
@@ -93,7 +94,7 @@ class OperatorHarness(WithOutput):
             self._merger.advance(FrameTime(number, 0, self._part.watermark, ChannelEvent.OPEN))
         state = self._restored_state(state_backend or HashMapStateBackend(), inputs[0].key_type)
         self.backend = state.keyed
-        self.subtask = KeyedSubtask(function, self._context(), state, self._part.watermark)
+        self.subtask = KeyedSubtask(function, self._context(), state, self._part.watermark, JumpingEventLoop)
         self.subtask.open()
 
     # --- records and time ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.chain_harness import OneInputOperatorHarness
 from pyflinkstate.testing.harnesses import (
     BroadcastOperatorHarness,
+    CheckpointedOperatorHarness,
     KeyedOneInputOperatorHarness,
     KeyedTwoInputOperatorHarness,
     TwoInputOperatorHarness,
@@ -119,6 +120,8 @@ def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
     if kinds[-1] is Partitioning.BROADCAST:
         select_key = select_keys[0] if select_keys else None
         return BroadcastOperatorHarness(node.function, (), select_key, key_type, **options)
+    if len(inputs) == 1 and not select_keys:
+        return CheckpointedOperatorHarness(node.function, **options)
     if len(inputs) == 1:
         return KeyedOneInputOperatorHarness(node.function, select_keys[0], key_type, **options)
     if select_keys:

@@ -54,11 +54,13 @@ OTHER_TYPES = [
 ]
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
-other_types = pytest.mark.parametrize(
-    ("first", "second"),
-    OTHER_TYPES,
-    ids=[f"{first.kind.value} {first.stored_type} as {second.stored_type}" for first, second in OTHER_TYPES],
-)
+#: After a restore a declared type may become a pickled one, and no other of these.
+REFUSED_TYPES = [pair for pair in OTHER_TYPES if pair[1].stored_type != Types.PICKLED_BYTE_ARRAY()]
+
+
+def pairs_of_types(pairs):
+    names = [f"{first.kind.value} {first.stored_type} as {second.stored_type}" for first, second in pairs]
+    return pytest.mark.parametrize(("first", "second"), pairs, ids=names)
 
 
 class TestNotKeyed:
@@ -124,7 +126,7 @@ class TestWithinARun:
         states = [everywhere.run(ListStateDescriptor("s", LONG), lambda state: state) for _ in range(2)]
         assert states[0] is states[1]
 
-    @other_types
+    @pairs_of_types(OTHER_TYPES)
     def test_g7_another_type_is_refused_and_the_state_stays(self, everywhere, first, second):
         """Flink overlooks it."""
         state = everywhere.run(first, lambda state: state)
@@ -180,7 +182,7 @@ class TestAfterARestore:
             restarted.run(KINDS[other].describe("spend"), lambda state: state)
         assert restarted.run(KINDS[kind].describe("spend"), KINDS[kind].read) == 7
 
-    @other_types
+    @pairs_of_types(REFUSED_TYPES)
     def test_g10_another_type_is_refused_and_the_right_one_is_still_given(self, everywhere, first, second):
         everywhere.run(first, lambda state: state)
         restarted = everywhere.restarted()

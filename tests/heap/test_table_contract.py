@@ -9,6 +9,7 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 
 RANGE = KeyGroupRange(5, 14)
@@ -189,7 +190,7 @@ class TestSetMeta:
         assert next(snapshot.key_groups()).values == [[1]]
         snapshot.release()
 
-    @pytest.mark.parametrize("convert", [None, lambda value: value], ids=["as it is", "the same object"])
+    @pytest.mark.parametrize("convert", [unchanged, lambda value: value], ids=["as it is", "the same object"])
     def test_an_open_snapshot_keeps_the_old_values(self, table, convert):
         snapshot = table.snapshot()
         assert snapshot.meta is PICKLED

@@ -93,6 +93,13 @@ def test_a_tolerated_failure_of_a_checkpoint_leaves_its_epoch_to_the_next(
     seen = [(epoch, list(out)) for epoch in job.run()]
     assert seen == [(1, [0, 20]), (2, [0, 20, 40, 60, 80]), (3, [0, 20, 40, 60, 80]), (4, ALL)]
     assert [s.checkpoint_id for s in run.heard.checkpoints] == [1, 3, 4]
+    noted = json.loads(Path(storage.uri, job.job_id, "checkpoints.json").read_text())
+    assert [(stats["checkpoint_id"], stats["failure"] is None) for stats in noted] == [
+        (4, True),
+        (3, True),
+        (2, False),
+        (1, True),
+    ]
     assert job.result().restarts == 0
 
 

@@ -216,3 +216,21 @@ def test_the_systems_clock_has_both_readings() -> None:
     assert readings == sorted(readings)
     assert clock.receive(queue.SimpleQueue(), 1) is None
     assert clock.monotonic_ms() > readings[0] - 1
+
+
+@jumps
+def test_the_net_runtime_is_what_has_passed(jump_ms: int) -> None:
+    def before(request: EpochRequest) -> None:
+        run.clock.time_ms += 100
+        if request.link.epoch == 1:
+            run.clock.set(jump_ms)
+
+    run = run_of(None, before)
+    job = run.job()
+    assert job.result().get_net_runtime() == 0
+    assert len(list(job.run())) == len(run.runner.requests)
+    passed_ms = job.result().get_net_runtime()
+    run.clock.time_ms += HOUR_MS
+    assert (
+        job.result().get_net_runtime() == passed_ms == 100 * len(run.runner.requests) + sum(run.clock.slept)
+    )

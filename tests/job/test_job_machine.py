@@ -18,8 +18,10 @@ from pyflinkstate.errors import (
     JobFailedError,
     JobSupersededError,
     PyFlinkStateError,
+    RuntimeFailure,
     SlotLostError,
     SparkJobError,
+    UserFunctionError,
 )
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.engine import EpochEnded
@@ -49,6 +51,7 @@ from pyflinkstate.runtime.job.instructions import (
     ClaimJob,
     CloseSlots,
     CommitOutput,
+    CountReport,
     EndAttempt,
     GoBack,
     LogLateFailure,
@@ -253,6 +256,19 @@ class TestFailures:
         assert machine.handle(PauseEnded()) == []
         assert machine.phase is Phase.IDLE
 
+    def test_what_going_back_commits_is_told_of(self) -> None:
+        machine = idle()
+        walked(machine, Failed(BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.handle(AttemptBegun(3)) == [GoBack(1, 3, BROKEN)]
+        assert machine.take_announced() == [1, 2, 3]
+
+    def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
+        machine = made()
+        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
+        walked(machine, ended(machine, BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.handle(AttemptBegun(7)) == [GoBack(1, None, BROKEN)]
+        assert machine.take_announced() == []
+
     def test_the_first_failure_counts(self) -> None:
         machine = running()
         walked(machine, Failed(BROKEN), Failed(SlotLostError("a slot died of it")))
@@ -296,6 +312,24 @@ class TestFailures:
     def test_reports_of_other_attempts_count_for_nothing(self, report: TaskReport) -> None:
         assert running().handle(report) == []
 
+    def test_a_task_that_asked_others_may_not_end_twice_in_an_epoch(self) -> None:
+        machine = running()
+        asked = TaskReport(0, 1, "ask to sums[3]", is_only_run=True)
+        for report in (asked, TaskReport(0, 1, "ask to sums[4]", is_only_run=True), TaskReport(0, 1, "a")):
+            assert machine.handle(report) == [CountReport(report)]
+        assert machine.handle(TaskReport(0, 1, "a")) == [CountReport(TaskReport(0, 1, "a"))]
+        assert machine.handle(asked) == [CancelEpoch()]
+        (end,) = machine.handle(ended(machine))
+        assert isinstance(end.error, RuntimeFailure)
+        assert "'ask to sums[3]' has ended twice in an epoch" in str(end.error)
+
+    def test_in_the_next_epoch_it_ends_again(self) -> None:
+        machine = running()
+        machine.handle(TaskReport(0, 1, "ask to sums[3]", is_only_run=True))
+        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
+        again = TaskReport(0, 2, "ask to sums[3]", is_only_run=True)
+        assert machine.handle(again) == [CountReport(again)]
+
     def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
         machine = running()
         assert machine.handle(SlotLost(5, SlotId("a", 0), BROKEN)) == []
@@ -324,6 +358,17 @@ class TestFailures:
         assert machine.handle(late) == [LogLateFailure(BROKEN)]
         machine.handle(SlotsClosed())
         assert (machine.status, machine.error) == (JobStatus.CANCELED, None)
+
+    def test_that_the_slots_of_a_cancelled_job_are_gone_is_not(self) -> None:
+        """What the functions raise when they are closed still is."""
+        machine = running()
+        assert machine.handle(CancelJob()) == [CancelEpoch()]
+        assert machine.is_cancelled
+        walked(machine, ended(machine), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        assert machine.phase is Phase.CLOSING
+        assert machine.handle(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
+        raised = UserFunctionError("in close()")
+        assert machine.handle(Failed(raised)) == [LogLateFailure(raised)]
 
 
 class TestTheTable:

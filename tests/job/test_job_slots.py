@@ -390,7 +390,7 @@ def test_an_error_in_close_is_logged_and_the_results_stand(
     closed = tmp_path / "closed"
     run = JobRun(keyed(TellOfClose(str(closed), fails=True)), DriverSink(lambda *_: None), storage)
     assert run.run().result().epochs == 4
-    assert "job 'orders' has ended, but: TimeoutError: flush took too long" in caplog.text
+    assert "has ended, but: TimeoutError: flush took too long" in caplog.text
     assert closed.read_text() == "closed\n"
 
 

@@ -155,7 +155,7 @@ def test_a_result_has_no_failed_checkpoints_and_no_metrics_unless_it_is_told_of_
 
 
 def test_only_an_ended_job_is_terminal() -> None:
-    ended = {status for status in JobStatus if status.is_terminal}
+    ended = {status for status in JobStatus if status.is_globally_terminal_state()}
     assert ended == {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
 
 
@@ -163,11 +163,25 @@ def test_states_have_the_numbers_of_pyflink() -> None:
     assert {status.name: status.value for status in JobStatus} == {
         "CREATED": 0,
         "RUNNING": 1,
+        "FAILING": 2,
         "FAILED": 3,
+        "CANCELLING": 4,
         "CANCELED": 5,
         "FINISHED": 6,
         "RESTARTING": 7,
+        "SUSPENDED": 8,
+        "RECONCILING": 9,
     }
+
+
+def test_only_a_suspended_job_may_be_taken_up_elsewhere() -> None:
+    ended = {status for status in JobStatus if status.is_terminal_state()}
+    assert ended == {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED, JobStatus.SUSPENDED}
+
+
+def test_a_result_knows_how_long_its_run_took() -> None:
+    assert JobExecutionResult("a" * 32, {}, (), (), 0, 0).get_net_runtime() == 0
+    assert JobExecutionResult("a" * 32, {}, (), (), 0, 0, net_runtime_ms=12).get_net_runtime() == 12
 
 
 def test_a_listener_that_wants_to_hear_nothing_needs_no_methods() -> None:

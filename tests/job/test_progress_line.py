@@ -28,8 +28,8 @@ class Terminal(io.StringIO):
 
     @property
     def lines(self) -> list[str]:
-        """What stood on the line, one after the other."""
-        return self.getvalue().split(OVER)[1:]
+        """What stood on the line, one after the other; the cursor went back to its beginning."""
+        return [line.removesuffix("\r") for line in self.getvalue().split(OVER)[1:]]
 
 
 @pytest.fixture

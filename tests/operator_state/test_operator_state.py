@@ -272,7 +272,11 @@ def test_a_name_in_use_with_another_way_or_type_is_refused(
     assert REQUESTS[first](store) is state
 
 
-@pytest.mark.parametrize(("first", "second"), CLASHES)
+#: Of these the one may become the other.
+WIDER = ("list of another type", "list")
+
+
+@pytest.mark.parametrize(("first", "second"), [clash for clash in CLASHES if clash != WIDER])
 def test_a_restored_state_that_is_requested_otherwise_is_refused_and_stays(first: str, second: str) -> None:
     before = DefaultOperatorStateBackend()
     REQUESTS[first](before)

@@ -257,7 +257,7 @@ def test_a_file_whose_format_version_was_altered_is_damaged() -> None:
 
 def test_files_that_do_not_agree_on_a_type_are_incompatible() -> None:
     with pytest.raises(IncompatibleCheckpointError, match=r"operator state 'numbers' is .* in another's"):
-        restored([numbers_handle(1), numbers_handle(2, element_type=Types.INT())])
+        restored([numbers_handle(1), numbers_handle(element_type=Types.STRING())])
 
 
 def test_state_of_several_files_comes_in_their_order() -> None:

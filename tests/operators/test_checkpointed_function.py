@@ -12,6 +12,7 @@ from support_runtime import PICKLED
 
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
@@ -21,26 +22,39 @@ from pyflinkstate.api.functions import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     ProcessFunction,
 )
+from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
     CheckpointError,
+    ConfigurationError,
     KeyGroupRangeError,
     NoCurrentKeyError,
+    NotKeyedStreamError,
     StateAccessError,
     StateRegistrationError,
     UnsupportedFeatureError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.wire.messages import CheckpointTrigger
-from pyflinkstate.testing import NO_WATERMARK, KeyedOneInputOperatorHarness, OperatorSnapshot
+from pyflinkstate.testing import (
+    NO_WATERMARK,
+    CheckpointedOperatorHarness,
+    KeyedOneInputOperatorHarness,
+    OneInputOperatorHarness,
+    OperatorSnapshot,
+    harness_of,
+    split,
+)
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 SEEN = ListStateDescriptor("seen", Types.STRING())
@@ -435,12 +449,142 @@ USES: dict[str, Callable[[DataStream], DataStream]] = {
 }
 
 
-@pytest.mark.parametrize("use", [*USES.values(), lambda made: made.process(CheckpointedProcess())])
+WITHOUT_KEYS = {**USES, "process": lambda made: made.process(CheckpointedProcess())}
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [("map", [(2, "b")]), ("flat_map", [(2, "b")]), ("filter", ["b"]), ("process", [(2, "b")])],
+)
+def test_on_a_stream_without_keys_it_lives_in_a_slot_and_keeps_its_state(name: str, results: Any) -> None:
+    first = harness_of(WITHOUT_KEYS[name])
+    first.process_element("a")
+    second = harness_of(WITHOUT_KEYS[name], restore=[first.snapshot()])
+    assert second.process_element("b") == results
+
+
+@pytest.mark.parametrize("name", WITHOUT_KEYS)
 @pytest.mark.parametrize("behind", ["a source", "a keyed operator"])
-def test_on_a_stream_without_keys_it_is_refused(use: Callable[..., Any], behind: str) -> None:
-    made = stream() if behind == "a source" else stream().key_by(str).map(str)
-    with pytest.raises(UnsupportedFeatureError, match=r"Checkpointed\w+ is a .* use it after key_by\(\)"):
-        use(made)
+def test_without_keys_it_is_an_operator_of_its_own(name: str, behind: str) -> None:
+    made = WITHOUT_KEYS[name](stream() if behind == "a source" else stream().key_by(str).map(str))
+    node = made.uid("mine").set_parallelism(3).node
+    assert isinstance(node, StatefulNode)
+    assert (node.uid, node.parallelism, node.partitioning) == ("mine", 3, Partitioning.FORWARD)
+    assert node.name == f"Checkpointed{name.title().replace('_M', 'M')}"
+
+
+def test_without_keys_a_filter_keeps_the_type_of_its_records() -> None:
+    typed = DataStream(None, SourceNode(CollectionSource(["a"], 1), "texts", Types.STRING()))  # type: ignore[arg-type]
+    assert typed.filter(CheckpointedFilter()).get_type() == Types.STRING()
+    assert typed.map(CheckpointedMap()).get_type() == Types.PICKLED_BYTE_ARRAY()
+
+
+class KeyedStateWithoutKeys(CheckpointedMap):
+    """Asks for keyed state, at one place or the other."""
+
+    def __init__(self, at_initialize: bool) -> None:
+        self.at_initialize = at_initialize
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        if self.at_initialize:
+            context.get_keyed_state_store().get_state(TOTAL)
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        runtime_context.get_state(TOTAL)
+
+
+@pytest.mark.parametrize("at_initialize", [True, False])
+def test_without_keys_there_is_no_keyed_state(at_initialize: bool) -> None:
+    with pytest.raises(NotKeyedStreamError, match=r"keyed state 'total' .* after key_by\(\)"):
+        CheckpointedOperatorHarness(KeyedStateWithoutKeys(at_initialize))
+
+
+class TimerWithoutKeys(CheckpointedProcess):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        ctx.timer_service().register_event_time_timer(1)
+        return []
+
+
+def test_without_keys_there_are_no_timers() -> None:
+    harness = harness_of(lambda made: made.process(TimerWithoutKeys()))
+    with pytest.raises(NoCurrentKeyError, match="timers belong to keys"):
+        harness.process_element("a")
+
+
+class SeesTime(CheckpointedProcess):
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        yield value, ctx.timestamp(), ctx.timer_service().current_watermark()
+        yield OutputTag("side"), value
+
+
+def test_without_keys_it_sees_event_time_and_has_side_outputs() -> None:
+    harness = harness_of(lambda made: made.process(SeesTime()))
+    harness.process_watermark(5)
+    assert harness.process_element("a", 7) == [("a", 7, 5)]
+    assert [record.value for record in harness.get_side_output(OutputTag("side"))] == ["a"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 4)])
+def test_without_keys_lists_are_dealt_out_anew_at_another_parallelism(before: int, after: int) -> None:
+    subtasks = [
+        CheckpointedOperatorHarness(CheckpointedMap(), parallelism=before, subtask=subtask)
+        for subtask in range(before)
+    ]
+    for number in range(12):
+        subtasks[number % before].process_element(number)
+    parts = split([harness.snapshot() for harness in subtasks], after)
+    restored = [CheckpointedOperatorHarness(CheckpointedMap(), restore=part) for part in parts]
+    counts = [harness.process_element("x")[0][0] - 1 for harness in restored]
+    assert counts == [12 // after] * after
+
+
+class ToldOfCheckpoints(MapFunction, CheckpointListener):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.heard: list[int] = []
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.heard.append(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.heard.append(-checkpoint_id)
+
+    def map(self, value: Any) -> Any:
+        return value, list(self.heard)
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_a_listener_is_told_with_keys_and_without(with_keys: bool) -> None:
+    def built(made: DataStream) -> DataStream:
+        return (made.key_by(str) if with_keys else made).map(ToldOfCheckpoints())
+
+    harness = harness_of(built)
+    harness.subtask.checkpoint_complete(4)
+    harness.subtask.checkpoint_aborted(5)
+    assert harness.process_element("a") == [("a", [4, -5])]
+
+
+def test_the_harness_of_chains_says_which_one_runs_it() -> None:
+    with pytest.raises(ConfigurationError, match="CheckpointedOperatorHarness runs it"):
+        OneInputOperatorHarness(CheckpointedMap())
+
+
+class CheckpointedSelector(KeySelector, CheckpointedMap):
+    def get_key(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda made: made.key_by(CheckpointedSelector()),
+        lambda made: made.partition_custom(lambda key, _: 0, CheckpointedSelector()),
+    ],
+)
+def test_what_says_where_records_go_cannot_be_one(use: Callable[[DataStream], Any]) -> None:
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"CheckpointedSelector is a .* key selectors and partitioners"
+    ):
+        use(stream())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
+from pyflinkstate.api.time import Duration
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment_options import apply_configuration
@@ -18,6 +21,7 @@ from pyflinkstate.runtime.settings.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
+    NoRestart,
 )
 from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
 from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
@@ -105,7 +109,7 @@ def test_older_names_of_settings() -> None:
 @pytest.mark.parametrize(
     ("settings", "strategy"),
     [
-        ({"type": "none"}, FixedDelayRestart(0, 0)),
+        ({"type": "none"}, NoRestart()),
         ({"type": "fixed-delay"}, FixedDelayRestart(1, 1000)),
         (
             {"type": "fixed-delay", "fixed-delay.attempts": 7, "fixed-delay.delay": "2 s"},
@@ -125,41 +129,171 @@ def test_restart_strategies(settings: dict[str, Any], strategy: Any) -> None:
     assert told({f"restart-strategy.{key}": value for key, value in settings.items()}).restart == strategy
 
 
-def test_settings_of_pythons_workers_are_logged_and_left(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
-        env = told({"python.executable": "python3", "no.such.key": 1})
-    assert [record.getMessage() for record in caplog.records] == [
-        "setting 'python.executable' has no meaning here: Spark starts the Python workers"
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        (
+            "execution.checkpointing.intervall",
+            "it is no setting of Flink's; did you mean 'execution.checkpointing.interval'?",
+        ),
+        (
+            "execution.checkpoint.interval",
+            "it is no setting of Flink's; did you mean 'execution.checkpointing.interval'?",
+        ),
+        (
+            "restart-strategy.fixed-delay.attemps",
+            "it is no setting of Flink's; did you mean 'restart-strategy.fixed-delay.attempts'?",
+        ),
+        ("paralellism.default", "it is no setting of Flink's; did you mean 'parallelism.default'?"),
+        ("pipeline.nmae", "it is no setting of Flink's; did you mean 'pipeline.name'?"),
+        ("state.checkpoint.dir", "it is no setting of Flink's; did you mean 'state.checkpoints.dir'?"),
+        ("pipeline.zzz", "it is no setting of Flink's"),
+        ("python.executable", "Spark starts the Python workers"),
+        ("pipeline.object-reuse", "it is known, and nothing goes by it"),
+        ("taskmanager.numberOfTaskSlots", "it is about a cluster of Flink's"),
+        ("state.backend.rocksdb.memory.managed", "state is kept in memory here"),
+        ("restart-strategy.fixed-delay.delay", "'restart-strategy.type' is not set, to 'fixed-delay'"),
+        ("execution.checkpointing.write-buffer-size", "'execution.checkpointing.dir' is not set"),
+    ],
+)
+def test_what_changes_nothing_is_told_once(caplog: pytest.LogCaptureFixture, key: str, why: str) -> None:
+    settings, configuration = new_settings(), Configuration.from_dict({key: "1"})
+    with caplog.at_level(logging.INFO, "pyflinkstate"):
+        apply_configuration(settings, configuration)
+        apply_configuration(settings, configuration)
+    assert warnings(caplog) == [f"setting {key!r} changes nothing: {why}"]
+    assert [record.name for record in caplog.records] == ["pyflinkstate.configuration"]
+    assert settings.configuration.key_set() == {key}
+
+
+@pytest.mark.parametrize(
+    "key", ["no.such.key", "threshold", "my.app.interval", "user.parallelism", "job.name"]
+)
+def test_keys_of_the_programs_own_are_kept_in_silence(caplog: pytest.LogCaptureFixture, key: str) -> None:
+    assert told({key: "1"}).configuration.key_set() == {key}
+    assert warnings(caplog) == []
+
+
+def test_what_has_an_effect_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    told(
+        {
+            "parallelism.default": 2,
+            "state.checkpoints.dir": "/tmp/checkpoints",
+            "execution.checkpointing.data-inline-threshold": "1 kb",
+            "restart-strategy": "fixeddelay",
+            "restart-strategy.fixed-delay.attempts": 3,
+        }
+    )
+    assert warnings(caplog) == []
+
+
+def test_settings_of_another_restart_strategy_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    told({"restart-strategy.type": "failure-rate", "restart-strategy.fixed-delay.attempts": 3})
+    assert warnings(caplog) == [
+        "setting 'restart-strategy.fixed-delay.attempts' changes nothing: 'restart-strategy.type' is "
+        "'failure-rate', not 'fixed-delay'"
     ]
-    assert env.configuration.key_set() == {"python.executable", "no.such.key"}
+
+
+#: As Flink 2.3's ``TimeUtils.parseDuration`` and ``MemorySize.parse`` have it.
+DURATIONS_MS = {"10": 10, "10 secs": 10_000, "2 m": 120_000, "2min": 120_000, "3 hours": 3 * 3_600_000}
+DURATIONS_MS |= {"1 d": 86_400_000, "5 millis": 5, "5 S": 5000}
+SIZES = {"10": 10, "10 bytes": 10, "1k": 1024, "1 KB": 1024, "1 m": 1 << 20, "1g": 1 << 30, "1 tb": 1 << 40}
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), DURATIONS_MS.items())
+def test_times_in_all_of_flinks_units(text: str, milliseconds: int) -> None:
+    config = told({"execution.checkpointing.interval": text}).checkpoints
+    assert config.get_checkpoint_interval() == milliseconds
+
+
+@pytest.mark.parametrize(("text", "size_bytes"), SIZES.items())
+def test_sizes_in_all_of_flinks_units(text: str, size_bytes: int) -> None:
+    options = {"execution.checkpointing.dir": "/x", "execution.checkpointing.write-buffer-size": text}
+    storage = told(options).checkpoints.get_checkpoint_storage()
+    assert storage is not None
+    assert storage.get_write_buffer_size() == size_bytes
+
+
+A_TIME = "a number of milliseconds, or a number and ms, s, min, h or d, such as '10 s' is needed"
+A_SIZE = "a number of bytes, or a number and b, kb, mb, gb or tb, such as '20 kb' is needed"
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "needed"),
     [
-        ("execution.checkpointing.interval", "soon"),
-        ("execution.checkpointing.interval", "10 fortnights"),
-        ("execution.runtime-mode", "FAST"),
-        ("restart-strategy.type", "hopeful"),
-        ("parallelism.default", "many"),
+        ("execution.checkpointing.interval", "soon", A_TIME),
+        ("execution.checkpointing.interval", "10 fortnights", A_TIME),
+        ("execution.checkpointing.interval", "-5 s", A_TIME),
+        ("execution.checkpointing.interval", "1.5 s", A_TIME),
+        ("execution.runtime-mode", "FAST", "choose one of streaming, batch, automatic"),
+        ("restart-strategy.type", "hopeful", "choose one of none, off"),
+        ("parallelism.default", "many", "a whole number is needed, such as 4"),
+        ("parallelism.default", "4.5", "a whole number is needed, such as 4"),
+        ("parallelism.default", 4.5, "a whole number is needed, such as 4"),
+        ("parallelism.default", 0, "parallelism not within bounds: 0"),
+        ("execution.checkpointing.num-retained", -1, "must be a whole number, 1 or more"),
+        ("execution.checkpointing.incremental", "yes", "true or false is needed"),
     ],
 )
-def test_a_value_that_makes_no_sense_is_told_with_its_key(key: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"setting '{key}' is '{value}'"):
+def test_a_value_that_makes_no_sense_is_told_with_its_key(key: str, value: Any, needed: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"setting '{key}' is '?{value}'?: .*{needed}"):
         told({key: value})
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "needed"),
     [
-        ("state.backend.type", "rocksdb"),
-        ("execution.checkpointing.mode", "AT_LEAST_ONCE"),
-        ("execution.checkpointing.unaligned.enabled", "true"),
+        ("restart-strategy.fixed-delay.attempts", "few", "a whole number is needed, such as 4"),
+        ("restart-strategy.fixed-delay.delay", "a while", A_TIME),
+        ("execution.checkpointing.write-buffer-size", "large", A_SIZE),
     ],
 )
-def test_what_is_not_there_is_refused(key: str, value: str) -> None:
+def test_so_is_one_that_is_read_with_another(key: str, value: str, needed: str) -> None:
+    others = {"restart-strategy.type": "fixed-delay", "execution.checkpointing.dir": "/x"}
+    with pytest.raises(ConfigurationError, match=f"^setting '{key}' is '{value}': {needed}"):
+        told({**others, key: value})
+
+
+def test_what_changes_nothing_is_kept() -> None:
+    settings = told(
+        {
+            "execution.checkpointing.mode": "AT_LEAST_ONCE",
+            "execution.checkpointing.unaligned.enabled": "true",
+            "execution.checkpointing.aligned-checkpoint-timeout": "3 s",
+        }
+    )
+    assert settings.checkpoints.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+    assert settings.checkpoints.is_unaligned_checkpoints_enabled()
+    assert settings.checkpoints.get_aligned_checkpoint_timeout() == Duration.of_seconds(3)
+
+
+def test_in_the_place_of_rocksdb_state_is_kept_in_memory_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = told({"state.backend.type": "rocksdb"})
+    settings.set_state_backend(EmbeddedRocksDBStateBackend(True))
+    assert isinstance(settings.state_backend, HashMapStateBackend)
+    assert settings.checkpoints.is_incremental()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "no RocksDB" in record.getMessage()
+
+
+def test_a_state_backend_that_is_none_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError):
-        told({key: value})
+        told({"state.backend.type": "forst"})
+
+
+def test_global_parameters_come_from_a_map() -> None:
+    settings = told({"pipeline.global-job-parameters": "limit:3, mode : 'a,b:c'"})
+    assert settings.job_parameters == {"limit": "3", "mode": "a,b:c"}
+    with pytest.raises(ConfigurationError, match=r"pipeline\.global-job-parameters"):
+        told({"pipeline.global-job-parameters": "limit"})
 
 
 def test_what_is_set_on_the_execution_config_is_set_for_the_environment() -> None:

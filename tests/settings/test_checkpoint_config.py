@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from typing import Any
 
 import pytest
 
 import pyflinkstate
-from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.api.time import Duration
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_config import (
     CheckpointConfig,
     CheckpointingMode,
     ExternalizedCheckpointRetention,
 )
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage, JobManagerCheckpointStorage
 
 #: PyFlink's ``CheckpointConfig`` with its parameters, without what is about unaligned checkpoints and
 #: without deprecated names.
@@ -184,15 +187,72 @@ class TestMode:
     def test_exactly_once_is_accepted(self, config: CheckpointConfig) -> None:
         assert config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE) is config
 
-    def test_at_least_once_is_refused_and_not_ignored(self, config: CheckpointConfig) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="exactly once"):
+    def test_at_least_once_is_kept_and_said_once_to_be_exactly_once(
+        self, config: CheckpointConfig, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
             config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
-        assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
+            config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+        assert config.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+        (record,) = caplog.records
+        assert "checkpoints are exactly once" in record.getMessage()
 
     @pytest.mark.parametrize("bad", ["EXACTLY_ONCE", 0, None])
     def test_what_is_no_mode_is_refused(self, config: CheckpointConfig, bad: Any) -> None:
         with pytest.raises(ConfigurationError):
             config.set_checkpointing_mode(bad)
+
+
+class TestAlignment:
+    """There is none to be long: what is said about it is kept, and changes nothing."""
+
+    def test_it_is_kept_and_given_back(self, config: CheckpointConfig) -> None:
+        assert (
+            config.get_alignment_timeout() == config.get_aligned_checkpoint_timeout() == Duration.of_millis(0)
+        )
+        assert config.set_alignment_timeout(Duration.of_seconds(2)) is config
+        assert config.get_aligned_checkpoint_timeout() == Duration.of_millis(2000)
+        config.enable_unaligned_checkpoints().set_force_unaligned_checkpoints()
+        assert config.is_unaligned_checkpoints_enabled()
+        assert config.is_force_unaligned_checkpoints()
+        config.disable_unaligned_checkpoints().set_force_unaligned_checkpoints(False)
+        assert not config.is_unaligned_checkpoints_enabled()
+        assert not config.is_force_unaligned_checkpoints()
+
+    def test_each_is_said_once_to_change_nothing(
+        self, config: CheckpointConfig, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "pyflinkstate.configuration"):
+            for _ in range(2):
+                config.set_aligned_checkpoint_timeout(Duration.of_seconds(2))
+                config.enable_unaligned_checkpoints()
+                config.disable_unaligned_checkpoints()
+        assert len(caplog.records) == 2
+        assert all("accepted and changes nothing" in record.getMessage() for record in caplog.records)
+
+    def test_a_timeout_is_a_duration(self, config: CheckpointConfig) -> None:
+        with pytest.raises(ConfigurationError, match="a Duration, not 5"):
+            config.set_alignment_timeout(5)  # type: ignore[arg-type]
+
+
+class TestStorage:
+    def test_that_of_the_job_manager_is_a_directory_for_this_run(self, config: CheckpointConfig) -> None:
+        storage = JobManagerCheckpointStorage()
+        assert config.set_checkpoint_storage(storage).get_checkpoint_storage() is storage
+        assert config.checkpoint_directory() is None
+
+    def test_with_a_path_it_is_that_directory(self, config: CheckpointConfig) -> None:
+        config.set_checkpoint_storage(JobManagerCheckpointStorage("/some/where"))
+        assert config.checkpoint_directory() == FileSystemCheckpointStorage("/some/where")
+
+    def test_a_path_stands_for_a_file_system(self, config: CheckpointConfig) -> None:
+        config.set_checkpoint_storage("/some/where")
+        assert config.get_checkpoint_storage() == FileSystemCheckpointStorage("/some/where", None, -1)
+
+    @pytest.mark.parametrize("bad", [0, -1, "5 mb", 1.5])
+    def test_a_size_is_a_number_of_bytes(self, bad: Any) -> None:
+        with pytest.raises(ConfigurationError, match="max_state_size"):
+            JobManagerCheckpointStorage(max_state_size=bad)
 
 
 class TestIncremental:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +28,14 @@ from pyflinkstate.errors import (
     StaleSlotError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.settings.restart import FixedDelayRestart, RestartStrategies, RestartTracker
+from pyflinkstate.runtime.settings.restart import (
+    ExponentialDelayRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RestartStrategies,
+    RestartStrategy,
+    RestartTracker,
+)
 
 MAY_GO_AWAY = [
     UserFunctionError,
@@ -117,4 +125,24 @@ def test_strategies_are_values() -> None:
     strategy = RestartStrategies.fixed_delay_restart(3, 1_000)
     assert strategy == FixedDelayRestart(3, 1_000) == pickle.loads(pickle.dumps(strategy))
     assert strategy != RestartStrategies.fixed_delay_restart(3, 1_001)
-    assert RestartStrategies.no_restart() == FixedDelayRestart(0, 0)
+    assert RestartStrategies.no_restart() == NoRestart()
+
+
+def test_strategies_say_what_they_are_as_pyflinks_configurations_do() -> None:
+    fixed = RestartStrategies.fixed_delay_restart(3, timedelta(seconds=2))
+    assert isinstance(fixed, RestartStrategies.FixedDelayRestartStrategyConfiguration)
+    assert fixed.get_restart_attempts() == 3
+    assert fixed.get_delay_between_attempts_interval() == timedelta(seconds=2)
+    rate = RestartStrategies.failure_rate_restart(2, timedelta(minutes=1), 500)
+    assert isinstance(rate, RestartStrategies.FailureRateRestartStrategyConfiguration)
+    assert (rate.get_max_failure_rate(), rate.get_failure_interval()) == (2, timedelta(minutes=1))
+    assert rate.get_delay_between_attempts_interval() == timedelta(milliseconds=500)
+    others = (RestartStrategies.no_restart(), RestartStrategies.fall_back_restart())
+    described = [one.get_description() for one in (fixed, rate, *others, ExponentialDelayRestart())]
+    assert len(set(described)) == 5
+    assert described[0] == "Restart with fixed delay (2000 ms). #3 restart attempts."
+
+
+@pytest.mark.parametrize("strategy", [RestartStrategies.no_restart(), RestartStrategies.fall_back_restart()])
+def test_without_restarts_the_first_failure_is_the_last(strategy: RestartStrategy) -> None:
+    assert strategy.tracker().notify_failure(0) is None

@@ -433,6 +433,11 @@ class TestParquet:
         with pytest.raises(BadRecordError, match="None"):
             write(sink, 1, [{"id": 1}, {"id": None}])
 
+    @pytest.mark.parametrize("wanted", [pa.list_(pa.float64()), pa.large_list(pa.int64())], ids=str)
+    def test_a_list_goes_into_a_column_of_other_lists(self, tmp_path: Path, wanted: pa.DataType) -> None:
+        run(made(tmp_path, "parquet", pa.schema([("a", wanted)])), 1, [{"a": [1, 2]}])
+        assert visible(tmp_path) == {"epoch=1": [{"a": [1, 2]}]}
+
     def test_a_struct_without_fields_is_a_bad_record(self, tmp_path: Path) -> None:
         with pytest.raises(BadRecordError):
             write(made(tmp_path, "parquet"), 1, [{"a": {}}])

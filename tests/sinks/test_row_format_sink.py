@@ -68,6 +68,7 @@ class TestEpochs:
         sink.commit(1)
         assert lines(tmp_path) == ["kept"]
         assert not list((tmp_path / OWN_FOLDER).rglob("pending/*"))
+        assert not list((tmp_path / OWN_FOLDER).rglob("dropped/*"))
 
     def test_an_epoch_that_is_run_again_takes_the_place_of_its_first_run(self, tmp_path: Path) -> None:
         sink = opened(tmp_path)
@@ -155,6 +156,17 @@ class TestNames:
         sink.open(JOB, None)
         names = write(sink, 1, ["a", "b", "long", "c"])
         assert [name.rpartition("-")[2] for name in names] == ["0", "1", "2"]
+
+    def test_a_part_ends_with_its_epoch_alone_if_the_policy_says_so(self, tmp_path: Path) -> None:
+        settings = builder(tmp_path).with_bucket_check_interval(1_000).with_bucket_assigner(BASE)
+        sink = settings.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
+        sink.open(JOB, None)
+        assert len(write(sink, 1, ["a", "b" * 10_000, "c"])) == 1
+
+    @pytest.mark.parametrize("part_size", [0, -1, True, 1.5, "4"])
+    def test_a_part_without_bytes_is_refused(self, part_size: Any) -> None:
+        with pytest.raises(ConfigurationError, match="RollingPolicy"):
+            RollingPolicy(part_size)
 
 
 def test_what_the_charset_has_not_is_an_error_that_names_the_record(tmp_path: Path) -> None:

@@ -200,7 +200,6 @@ class TestRoundTrip:
             ListStateDescriptor("count", LONG),
             ReducingStateDescriptor("count", max, LONG),
             ValueStateDescriptor("count", STRING),
-            ValueStateDescriptor("count"),
         ],
         ids=lambda descriptor: f"{descriptor.kind.value} {descriptor.stored_type}",
     )

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import attrs
+from checkout_copy import ROOT, copy_package
 
-ROOT = Path(__file__).parents[2]
 SIMULATION = ROOT / "tests" / "soak" / "soak_simulation.py"
 
 
@@ -156,9 +155,7 @@ MUTATIONS = (
 def caught_at(mutation: Mutation, histories: int) -> str | None:
     """Return which history went wrong with the fault in place; None if all went well."""
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "pyflinkstate"
-        shutil.copytree(ROOT / "pyflinkstate", package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-        mutation.apply(package)
+        mutation.apply(copy_package(Path(folder)))
         environment = {**os.environ, "PYTHONPATH": folder}
         done = subprocess.run(
             [sys.executable, str(SIMULATION), "--first", "0", "--histories", str(histories)],

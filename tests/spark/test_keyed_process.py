@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from operators import running_sums
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from test_streaming import PATIENCE_S, JsonFolder
 
 from pyflinkstate import (
     JobStatus,
     KeyedProcessFunction,
+    KeyedProcessQuery,
     RuntimeContext,
     Types,
     ValueStateDescriptor,
@@ -215,4 +218,131 @@ class TestStreaming:
         error = job.client.get_job_execution_result().exception(PATIENCE_S)
         assert isinstance(error, errors.InvalidKeyError)
         logged = errors_logged.get(timeout=PATIENCE_S)
-        assert logged == f"the job of a streaming DataFrame has failed: {error}"
+        assert logged.endswith(f"is FAILED after epoch 0: InvalidKeyError: {error}")
+
+
+def no_key_in_the_second_file(row: Any) -> str | None:
+    return None if row.key == "only-in-1" else row.key
+
+
+def reads(sums: Any, folder: Path, **trigger: Any) -> tuple[Any, list[Any]]:
+    """Start a query of a user's; returns it and the list of the rows that it reads."""
+    rows: list[Any] = []
+    writer = sums.writeStream.foreachBatch(lambda batch, _: rows.extend(map(tuple, batch.collect())))
+    writer = writer.option("checkpointLocation", str(folder / "downstream"))
+    return (writer.trigger(**trigger) if trigger else writer).start(), rows
+
+
+def failed(query: Any) -> str:
+    """Wait until a query ends; returns what it ended with."""
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(PATIENCE_S)
+    assert not query.isActive
+    assert query.exception() is not None
+    return str(caught.value)
+
+
+class TestJobsThatFail:
+    def test_the_query_ends_with_the_jobs_own_error(self, downstream: Downstream) -> None:
+        query, rows = reads(downstream.start(key=no_key_in_the_second_file), downstream.folder)
+        downstream.input.add(1)
+        good = Counter(running_sums(downstream.input.records))
+        downstream.input.add(1)
+        message = failed(query)
+        assert "job 'sums', whose results this query reads, has failed: InvalidKeyError: " in message
+        assert "key None" in message or "None" in message
+        assert "operator" in message
+        assert "Traceback" not in message
+        assert Counter(rows) == good, "what was committed before is read"
+        (job,) = keyed_process_queries()
+        assert not job.is_active
+        assert isinstance(job.exception(), errors.InvalidKeyError)
+        with pytest.raises(errors.InvalidKeyError):
+            job.await_termination()
+
+    @pytest.mark.parametrize("trigger", [{}, {"availableNow": True}], ids=["default", "availableNow"])
+    def test_so_does_one_that_is_started_later(self, downstream: Downstream, trigger: dict[str, Any]) -> None:
+        sums = downstream.start(key=no_key_in_the_second_file)
+        (job,) = keyed_process_queries()
+        downstream.input.add(1)
+        good = Counter(running_sums(downstream.input.records))
+        downstream.input.add(1)
+        assert isinstance(job.client.get_job_execution_result().exception(PATIENCE_S), errors.InvalidKeyError)
+        query, rows = reads(sums, downstream.folder, **trigger)
+        assert "InvalidKeyError" in failed(query)
+        assert Counter(rows) == good
+
+    def test_a_run_that_mends_it_goes_on_with_the_same_query(self, downstream: Downstream) -> None:
+        downstream.input.add(2)
+        query, rows = reads(downstream.start(key=no_key_in_the_second_file), downstream.folder)
+        failed(query)
+        query, more = reads(downstream.start(), downstream.folder)
+        (job,) = keyed_process_queries()
+        downstream.input.add(1)
+        while len(rows) + len(more) < len(downstream.input.records):
+            assert query.isActive
+            assert job.is_active
+            query.processAllAvailable()
+        query.stop()
+        assert Counter(rows + more) == downstream.expected()
+
+    def test_users_code_that_raises_is_shown_with_its_line(self, downstream: Downstream) -> None:
+        def divide(row: Any) -> str:
+            return str(1 / (row.n - 1))
+
+        downstream.input.add(1)
+        query, _ = reads(downstream.start(key=divide), downstream.folder)
+        message = failed(query)
+        assert "ZeroDivisionError: " in message
+        assert "in divide" in message
+        assert "pyflinkstate/runtime" not in message
+
+
+def cancel(job: KeyedProcessQuery, folder: Path) -> None:
+    job.client.cancel().result(PATIENCE_S)
+
+
+def stop(job: KeyedProcessQuery, folder: Path) -> None:
+    job.stop()
+
+
+def stop_with_savepoint(job: KeyedProcessQuery, folder: Path) -> None:
+    savepoints = str(folder / "savepoints")
+    job.client.stop_with_savepoint(savepoint_directory=savepoints).result(PATIENCE_S)
+
+
+def stop_the_query_of_its_input(job: KeyedProcessQuery, folder: Path) -> None:
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
+    for query in spark.streams.active:
+        if query.lastProgress is not None and "/input]" in str(query.lastProgress["sources"]):
+            query.stop()
+
+
+class TestJobsThatSomebodyEnds:
+    @pytest.mark.parametrize("end", [cancel, stop, stop_with_savepoint, stop_the_query_of_its_input])
+    def test_queries_read_what_was_committed_and_wait(
+        self, downstream: Downstream, end: Callable[[KeyedProcessQuery, Path], None]
+    ) -> None:
+        downstream.input.add(1)
+        sums = downstream.start()
+        (job,) = keyed_process_queries()
+        first, rows = reads(sums, downstream.folder)
+        while len(rows) < len(downstream.input.records):
+            first.processAllAvailable()
+        end(job, downstream.folder)
+        assert job.await_termination(PATIENCE_S)
+        assert (job.is_active, job.exception()) == (False, None)
+        first.processAllAvailable()
+        assert first.isActive
+        assert Counter(rows) == downstream.expected()
+        first.stop()
+        assert first.exception() is None
+
+    def test_who_waits_with_a_timeout_hears_that_it_still_runs(self, downstream: Downstream) -> None:
+        downstream.start()
+        (job,) = keyed_process_queries()
+        assert not job.await_termination(0.01)
+        assert (job.is_active, job.exception()) == (True, None)
+        job.stop()
+        assert job.await_termination(0)

@@ -108,4 +108,4 @@ def test_a_programs_own_logging_to_standard_output_is_not_disturbed(
 ) -> None:
     with caplog.at_level(logging.INFO):
         assert list(env.from_collection([1]).key_by(str).sum().execute_and_collect()) == [1]
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("pyflinkstate")] == []
+    assert [record.getMessage() for record in caplog.records if record.name == "pyflinkstate.slots"] == []

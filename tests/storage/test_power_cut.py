@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from simulation_storage import Disk, Killed, Operation, Process, Verdict
 from support_runtime import metadata
 
@@ -206,6 +207,13 @@ def test_nothing_is_renamed_before_its_bytes_are_flushed(
     assert before == [state]
     assert unfinished.startswith("._metadata.inprogress")
     assert after == sorted([state, "_metadata"])
+
+
+def test_a_file_that_cannot_be_renamed_is_not_left(tmp_path: Path) -> None:
+    (tmp_path / "note").mkdir()
+    with pytest.raises(OSError, match="note"):
+        durable.write_whole(fs.LocalFileSystem(), f"{tmp_path}/note", b"new")
+    assert [found.name for found in tmp_path.iterdir()] == ["note"]
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"index": 1', b"12", b"\0\0\0\0"])

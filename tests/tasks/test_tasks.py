@@ -11,10 +11,13 @@ import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
 
+from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
+from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY
+from pyflinkstate.api.time import Time
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.job.observe import Accumulators
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
@@ -124,6 +127,23 @@ def test_a_route_task_counts_what_its_chain_drops(driver: Driver, link: TaskLink
     assert InputFrame.decode(data).values == [2, 4]
     (report,) = reports(driver)
     assert report.counts == {"even.records_dropped": 2}
+
+
+class Echo(AsyncFunction):
+    async def async_invoke(self, value: int) -> list[int]:
+        return [value]
+
+
+def test_a_task_that_asks_others_says_that_it_has_ended(driver: Driver, link: TaskLink) -> None:
+    """What it gives may be other in another run, and who reads it must have read the same run."""
+    mode, forever = AsyncFunctionDescriptor.OutputMode.UNORDERED, Time.seconds(0)
+    ask = ChainedOperator(ASYNC, "ask", AsyncFunctionDescriptor(Echo(), forever, 9, NO_RETRY_STRATEGY, mode))
+    router = Router("count", is_small, PICKLED, 1, 128)
+    list(RouteTask(chain(link, ask), "count-1", router)(7, [1, 2]))
+    list(StageTask(chain(link, ask), "ask-3.0")(7, [1, 2]))
+    list(RouteTask(chain(link, EVEN), "count-1", router)(7, [1]))
+    found = [(report.task, report.is_only_run) for report in reports(driver)]
+    assert found == [("numbers to count-1[7]", True), ("ask-3.0[7]", True), ("numbers to count-1[7]", False)]
 
 
 def test_a_chain_behind_a_slot_gets_records_out_of_frames(driver: Driver, link: TaskLink) -> None:

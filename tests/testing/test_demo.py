@@ -34,6 +34,7 @@ def test_the_demo_tells_what_it_checks() -> None:
     told = "\n".join(checks)
     for found in ("['remind ann of tea']", "after 24 hours state has expired: ['hat']", "parallelism 2"):
         assert found in told
+    assert checks[-1] == "ok  PySpark was not needed, nor imported: True"
 
 
 def test_the_demo_never_imports_pyspark() -> None:

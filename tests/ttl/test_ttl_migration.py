@@ -260,7 +260,6 @@ def test_what_changes_in_place_after_the_migration_is_not_in_a_snapshot_taken_be
 
 REFUSED = {
     "value type": (lambda: ValueStateDescriptor("s", LONG), lambda: ValueStateDescriptor("s", STRING)),
-    "declared to pickled": (lambda: ValueStateDescriptor("s", LONG), lambda: ValueStateDescriptor("s")),
     "pickled to declared": (lambda: ValueStateDescriptor("s"), lambda: ValueStateDescriptor("s", LONG)),
     "element type": (lambda: ListStateDescriptor("s", LONG), lambda: ListStateDescriptor("s", STRING)),
     "user key type": (

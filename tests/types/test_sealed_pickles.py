@@ -109,6 +109,31 @@ def test_state_of_a_declared_type_is_not_loaded_from_pickles(descriptor):
     assert loaded == []
 
 
+def test_what_a_program_allows_for_one_state_is_not_allowed_for_another():
+    backend = make_backend(STRING)
+    for name in ("mine", "yours"):
+        state_of(backend, ValueStateDescriptor(name, PICKLED), "k").update(Trap(name))
+    mine, yours = (ValueStateDescriptor(name, STRING) for name in ("mine", "yours"))
+    mine.allow_pickled_restore()
+    restored = restore([take_snapshot(backend)], STRING)
+    loaded.clear()
+    assert state_of(restored, mine, "k").value() == "mine"
+    with pytest.raises(StateMigrationError, match="loading a pickle runs code"):
+        state_of(restored, yours, "k")
+    assert loaded == ["mine"]
+
+
+def test_what_was_migrated_is_written_as_declared_and_needs_no_leave_any_more():
+    backend = make_backend(STRING)
+    state_of(backend, ValueStateDescriptor("s", PICKLED), "k").update(1)
+    descriptor = ValueStateDescriptor("s", LONG)
+    descriptor.allow_pickled_restore()
+    migrated = restore([take_snapshot(backend)], STRING)
+    state_of(migrated, descriptor, "k")
+    again = restore([take_snapshot(migrated)], STRING)
+    assert state_of(again, ValueStateDescriptor("s", LONG), "k").value() == 1
+
+
 class Gone:
     """A class that the next version of the program does not have."""
 
@@ -119,7 +144,8 @@ def test_a_class_that_is_gone_is_an_error_that_says_what_to_do(monkeypatch, key_
     backend = restore([written(descriptor, Gone(), key_type)], key_type)
     monkeypatch.delattr(f"{__name__}.Gone")
     with pytest.raises(
-        StateMigrationError, match=r"state 's': .*AttributeError.*Gone.*keep its class in the module"
+        StateMigrationError,
+        match=r"state 's', key 'k': .*AttributeError.*Gone.*keep its class in the module",
     ):
         state_of(backend, descriptor, "k")
     with pytest.raises(StateMigrationError, match="state 's'"):

@@ -1,6 +1,7 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
 from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
+from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
@@ -10,6 +11,7 @@ __all__ = [
     "TIMER_STATE_PREFIX",
     "HeapKeyedStateBackend",
     "HeapRestoreOperation",
+    "KeyContext",
     "RecordLoop",
     "Timer",
     "TimerQueue",

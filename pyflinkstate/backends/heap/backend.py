@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -22,7 +23,6 @@ from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
     state_migration,
-    unsealing,
 )
 from pyflinkstate.errors import (
     KeyGroupRangeError,
@@ -30,6 +30,8 @@ from pyflinkstate.errors import (
     StateMigrationError,
     StateRegistrationError,
 )
+
+_log = logging.getLogger("pyflinkstate.state")
 
 MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
 
@@ -147,24 +149,28 @@ class HeapKeyedStateBackend:
             )
 
         if not descriptor.is_ttl_enabled:
-            return self._state_of(descriptor, namespace_type)
+            return self._state_of(descriptor, namespace_type, descriptor.allows_pickled_restore)
         assert descriptor.ttl_config is not None
         rules = TtlRules.of(descriptor.ttl_config, self.clock)
-        inner = self._state_of(with_timestamps(descriptor, rules), namespace_type)
+        inner = self._state_of(
+            with_timestamps(descriptor, rules), namespace_type, descriptor.allows_pickled_restore
+        )
         if descriptor.name not in self._ttl_states:
             self._ttl_states[descriptor.name] = create_ttl_state(
                 descriptor, rules, inner, self.register_key_selection_listener
             )
         return self._ttl_states[descriptor.name]
 
-    def _state_of(self, descriptor: StateDescriptor, namespace_type: TypeInformation) -> AnyState:
+    def _state_of(
+        self, descriptor: StateDescriptor, namespace_type: TypeInformation, loads_pickles: bool
+    ) -> AnyState:
         meta = RegisteredStateMeta(descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type)
         table = self.registered_kv_states.get(meta.name)
         if meta.name not in self._states:
             if table is None:
                 table = self.create_table(meta)
             else:
-                self._migrate(table, meta)
+                self._migrate(table, meta, loads_pickles)
             self._states[meta.name] = HEAP_STATES[meta.kind](table, self.key_context, descriptor)
         elif table is not None and table.meta != meta:
             raise StateRegistrationError(
@@ -174,15 +180,14 @@ class HeapKeyedStateBackend:
             )
         return self._states[meta.name]
 
-    def _migrate(self, table: StateTable, meta: RegisteredStateMeta) -> None:
+    def _migrate(self, table: StateTable, meta: RegisteredStateMeta, loads_pickles: bool = False) -> None:
         """Give a restored table the type that the program asks for."""
-        convert = state_migration(table.meta, meta, self.clock)
-        if convert is not None:
-            changes = unsealing(table.meta.stored_type, meta.stored_type) is None
-            try:
-                table.set_meta(meta, convert, changes)
-            except StateMigrationError as error:
-                raise StateMigrationError(f"state {meta.name!r}: {error}", state=meta.name) from error
+        if table.meta == meta:
+            return
+        migration = state_migration(table.meta, meta, self.clock, loads_pickles)
+        for field in migration.dropped:
+            _log.warning("state %r: the field %s is dropped: the program asks for %s", meta.name, field, meta)
+        table.set_meta(meta, migration.convert, migration.changes_values)
 
     def create_table(self, meta: RegisteredStateMeta) -> StateTable:
         """Register a new, empty table."""

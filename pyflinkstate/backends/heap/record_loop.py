@@ -43,7 +43,7 @@ class RecordLoop:
             key_context.select(key, index)
             produced = process(value, context)
             if produced is not None:
-                take_isolated(results, produced)
+                take_isolated(results, produced, process)
 
     def under_way(self, *columns: Sequence[Any]) -> list[Any]:
         """Return each column's entry for the record that ``run`` was processing; None before the first."""

@@ -29,9 +29,11 @@ from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
     StateMeta,
-    is_newer,
+    common_meta,
+    keys_may_become,
     sealed,
     state_migration,
+    unchanged,
 )
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
 
@@ -98,9 +100,10 @@ class HeapRestoreOperation:
 
     def _check_head(self, head: StateFileHead, what: str) -> None:
         backend = self.backend
-        if head.key_type != backend.key_type:
+        if not keys_may_become(head.key_type, backend.key_type):
             raise IncompatibleCheckpointError(
-                f"{what} has keys of {head.key_type}, and the program declares {backend.key_type}",
+                f"{what} has keys of {head.key_type}, and the program declares {backend.key_type}: the type "
+                f"of keys decides where their state lies, so it cannot change, but BYTE to SHORT to INT",
                 file=what,
             )
         if head.max_parallelism != backend.max_parallelism:
@@ -154,18 +157,20 @@ class HeapRestoreOperation:
             if group.removed is not None:
                 _apply(table.map_of(group.key_group), group, convert)
                 continue
-            values = group.values if convert is None else list(map(convert, group.values))
+            values = group.values if convert is unchanged else list(map(convert, group.values))
             table.map_of(group.key_group).load(group.entry_keys(), values)
 
-    def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert | None:
+    def _conversion(self, table: StateTable, meta: RegisteredStateMeta) -> Convert:
         """Return the conversion if one subtask migrated the state before the checkpoint and another did not.
 
-        Both get the type that loses nothing: one with time to live, and an array rather than a list.
+        Both get the type that loses nothing, which then becomes the type that the program asks for.
         """
+        if table.meta == meta:
+            return unchanged
         try:
-            if is_newer(meta.stored_type, table.meta.stored_type):
-                table.set_meta(meta, state_migration(table.meta, meta, self.backend.clock))
-            return state_migration(meta, table.meta, self.backend.clock)
+            both = common_meta(table.meta, meta)
+            table.set_meta(both, state_migration(table.meta, both, self.backend.clock).convert)
+            return state_migration(meta, both, self.backend.clock).convert
         except StateMigrationError as error:
             raise IncompatibleCheckpointError(
                 f"state {meta.name!r} is {meta} in one subtask's file and {table.meta} in another's",
@@ -196,14 +201,14 @@ class HeapRestoreOperation:
         return self.backend.create_queue(meta) if queue is None else queue
 
 
-def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert | None) -> None:
+def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> None:
     """Apply an increment to the contents of the map."""
     assert group.removed is not None
     for key, value, gone in zip(group.entry_keys(), group.values, group.removed, strict=True):
         if gone:
             state_map.remove(key)
         else:
-            state_map.put(key, value if convert is None else convert(value))
+            state_map.put(key, convert(value))
 
 
 def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Section]]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 import attrs
 
+from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -20,7 +21,14 @@ from pyflinkstate.backends.heap.state_map import (
 )
 from pyflinkstate.backends.internal_state import StateEntry
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredStateMeta, StateMeta, value_copier
+from pyflinkstate.backends.types import (
+    VOID_NAMESPACE,
+    RegisteredStateMeta,
+    StateMeta,
+    unchanged,
+    value_copier,
+)
+from pyflinkstate.errors import StateMigrationError
 
 #: Makes the transformer for one snapshot, as snapshots must not share one.
 SnapshotTransformerFactory = Callable[[], StateSnapshotTransformer]
@@ -34,11 +42,10 @@ class StateTable(ABC):
         self.key_group_range = key_group_range
         #: Indexed by key group minus the start of the range. Views hold this list, so it stays the same
         #: object.
-        self.maps: list[StateMap] = []
+        self.maps: list[StateMap] = self.new_maps(meta)
         #: Makes the transformer with which a snapshot filters or changes values, if any.
         self.snapshot_transformer_factory: SnapshotTransformerFactory | None = None
         self._tracks_changes = False
-        self.set_meta(meta)
 
     @abstractmethod
     def new_maps(self, meta: RegisteredStateMeta) -> list[StateMap]:
@@ -47,31 +54,50 @@ class StateTable(ABC):
     def set_meta(
         self,
         meta: RegisteredStateMeta,
-        convert: Callable[[Stored], Stored] | None = None,
+        convert: Callable[[Stored], Stored] = unchanged,
         changes_values: bool = True,
     ) -> None:
         """Change the type of the values in all maps.
 
         Args:
             meta: describes the new type.
-            convert: makes a new value of an old one.
+            convert: makes a new value of an old one; ``unchanged`` leaves the values alone.
             changes_values: whether a checkpoint would have other values than before, so that each entry is a
                 change.
+
+        Raises:
+            StateMigrationError: a value does not fit the new type; the table stays as it was.
         """
-        new = self.new_maps(meta)
+        if convert is unchanged and _copied_alike(meta, self.meta):
+            self.meta = meta
+            return
         changes = [before.take_changes() for before in self.maps]  # reading them may add to these
-        for before, changed, after in zip(self.maps, changes, new, strict=False):
-            # Iterating copies values that an open snapshot shares, which new maps would not know about.
-            entries = dict(before.items())
-            values = entries.values() if convert is None else map(convert, entries.values())
-            if self._tracks_changes and changes_values:
-                after.track_changes()
-            after.load(list(entries), list(values))
-            if self._tracks_changes:
-                after.track_changes()
-                after.note_changes(changed)
+        try:
+            new = [
+                self._converted(before, after, convert, changes_values)
+                for before, after in zip(self.maps, self.new_maps(meta), strict=True)
+            ]
+        finally:
+            for state_map, changed in zip(self.maps, changes, strict=True):
+                state_map.note_changes(changed)
+        for state_map, changed in zip(new, changes, strict=True):
+            state_map.note_changes(changed)
         self.meta = meta
         self.maps[:] = new
+
+    def _converted(
+        self, before: StateMap, after: StateMap, convert: Callable[[Stored], Stored], changes_values: bool
+    ) -> StateMap:
+        """Fill the map ``after`` with the converted entries of ``before``, and return it."""
+        # Iterating copies values that an open snapshot shares, which the new map would not know about.
+        entries = dict(before.items())
+        values = _converted_values(self.meta, entries, convert)
+        if self._tracks_changes and changes_values:
+            after.track_changes()
+        after.load(list(entries), values)
+        if self._tracks_changes:
+            after.track_changes()
+        return after
 
     def __len__(self) -> int:
         """The number of entries, over all key groups."""
@@ -245,6 +271,34 @@ class StateTableIncrement:
         """Release what is not yet released. Idempotent."""
         for _, _, snapshot in self._groups:
             snapshot.release()
+
+
+def _copied_alike(one: RegisteredStateMeta, other: RegisteredStateMeta) -> bool:
+    return value_copier(one.stored_type) is value_copier(other.stored_type)
+
+
+def _converted_values(
+    meta: RegisteredStateMeta, entries: dict[Hashable, Stored], convert: Callable[[Stored], Stored]
+) -> list[Stored]:
+    if convert is unchanged:
+        return list(entries.values())
+    converted: list[Stored] = []
+    try:
+        for value in entries.values():
+            converted.append(convert(value))
+    except ValueError as error:
+        raise _misfit(meta, list(entries)[len(converted)], error) from error
+    return converted
+
+
+def _misfit(meta: RegisteredStateMeta, entry_key: Hashable, error: ValueError) -> StateMigrationError:
+    ((key,), namespaces) = _split([entry_key], meta)
+    where = f"key {safe_repr(key)}" + (f", namespace {namespaces[0]!r}" if namespaces else "")
+    return StateMigrationError(
+        f"state {meta.name!r}, {where}: {error}; nothing has been changed",
+        state=meta.name,
+        key=safe_repr(key),
+    )
 
 
 def _split(entry_keys: list[TypedValue], meta: StateMeta) -> tuple[list[Key], list[Namespace] | None]:

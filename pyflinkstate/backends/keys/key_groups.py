@@ -99,8 +99,14 @@ def default_max_parallelism(parallelism: int) -> int:
     return min(max(rounded, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
 
 
+def _check_whole(name: str, value: object) -> None:
+    if type(value) is not int:
+        raise ParallelismError(f"{name} must be a whole number, not {value!r}", value=repr(value))
+
+
 def check_max_parallelism(max_parallelism: int) -> None:
     """Raise ``ParallelismError`` unless 0 < max_parallelism <= 32768."""
+    _check_whole("max parallelism", max_parallelism)
     if not 0 < max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
         raise ParallelismError(
             f"max parallelism {max_parallelism} is out of bounds: choose 1 to {UPPER_BOUND_MAX_PARALLELISM}",
@@ -110,6 +116,7 @@ def check_max_parallelism(max_parallelism: int) -> None:
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Raise ``ParallelismError`` unless 0 < parallelism <= max_parallelism <= 32768."""
+    _check_whole("parallelism", parallelism)
     check_max_parallelism(max_parallelism)
     if not 0 < parallelism <= max_parallelism:
         raise ParallelismError(

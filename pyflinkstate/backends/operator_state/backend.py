@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 from pyflinkstate.api.checkpointed import OperatorStateStore
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.state import BroadcastState, ListState
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import AnyState, StateValue
+from pyflinkstate.api.values import AnyState
+from pyflinkstate.backends.operator_state.migration import OperatorStateMigration
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
 from pyflinkstate.backends.snapshots import RunningSnapshots
-from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta, unsealing
+from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
 from pyflinkstate.errors import StateMigrationError, StateRegistrationError, UnsupportedFeatureError
+
+_log = logging.getLogger("pyflinkstate.state")
 
 
 class DefaultOperatorStateBackend(OperatorStateStore):
@@ -64,30 +68,35 @@ class DefaultOperatorStateBackend(OperatorStateStore):
         if state is None:
             state = self.create_state(meta)
         elif state.meta != meta:
-            state = self._unsealed(state, meta)
+            state = self._migrated(state, meta, descriptor.allows_pickled_restore)
         self._requested.add(meta.name)
         return state
 
-    def _unsealed(self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
-        """Give restored state its requested type, once all of its pickles are loaded."""
-        if state.meta.mode is not meta.mode or unsealing(state.meta.stored_type, meta.stored_type) is None:
-            error = StateRegistrationError if meta.name in self._requested else StateMigrationError
-            raise error(
-                f"operator state {meta.name!r} is {state.meta}, and is requested as {meta}: neither its "
-                f"redistribution mode nor its type can change",
-                state=meta.name,
+    def _migrated(
+        self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta, loads_pickles: bool
+    ) -> HeapOperatorState:
+        """Give restored state its requested type, once all of its values are known to fit."""
+        if meta.name in self._requested:
+            raise self._refusal(
+                state, meta, "it is in use, so neither its redistribution mode nor its type can change"
             )
-        made = create_operator_state(meta)
-        columns = zip(state.columns(), state.meta.columns, meta.columns, strict=True)
         try:
-            made.load(tuple(_converted(values, was, now) for values, (_, was), (_, now) in columns))
-        except StateMigrationError as error:
-            raise StateMigrationError(f"operator state {meta.name!r}: {error}", state=meta.name) from error
+            migration = OperatorStateMigration.of(state.meta, meta, loads_pickles)
+        except ValueError as error:
+            raise self._refusal(state, meta, str(error)) from error
+        made = migration.moved(state)
+        for field in migration.dropped:
+            _log.warning(
+                "operator state %r: the field %s is dropped: the program asks for %s", meta.name, field, meta
+            )
         self.registered_states[meta.name] = made
         return made
 
-
-def _converted(values: list[StateValue], was: TypeInformation, now: TypeInformation) -> list[StateValue]:
-    unseal = unsealing(was, now)
-    assert unseal is not None
-    return list(map(unseal, values))
+    def _refusal(
+        self, state: HeapOperatorState, meta: RegisteredOperatorStateMeta, rule: str
+    ) -> StateRegistrationError:
+        error = StateRegistrationError if meta.name in self._requested else StateMigrationError
+        return error(
+            f"operator state {meta.name!r} is {state.meta}, and is requested as {meta}: {rule}",
+            state=meta.name,
+        )

@@ -25,6 +25,11 @@ from pyflinkstate.backends.format import (
     write_file,
 )
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
+from pyflinkstate.backends.operator_state.migration import (
+    Columns,
+    OperatorStateMigration,
+    common_operator_meta,
+)
 from pyflinkstate.backends.operator_state.states import HeapOperatorState
 from pyflinkstate.backends.types import RegisteredOperatorStateMeta, sealed
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateValueError
@@ -122,19 +127,32 @@ class OperatorStateRestoreOperation:
         self, handle: OperatorStateHandle, codec: OperatorStateCodec, entry: OperatorStateEntry
     ) -> None:
         meta = codec.meta
-        state = self._state_for(meta)
         what = f"{self.reader.describe(handle.stream)}, operator state {meta.name!r}"
         data = self.reader.read(handle.stream, entry.section.offset, entry.section.length)
         columns = codec.decode(data, entry.section.checksum, what)
-        state.load(tuple(column[entry.start : entry.stop] for column in columns))
+        self._load(meta, tuple(column[entry.start : entry.stop] for column in columns))
 
-    def _state_for(self, meta: RegisteredOperatorStateMeta) -> HeapOperatorState:
+    def _load(self, meta: RegisteredOperatorStateMeta, columns: Columns) -> None:
+        """Add restored columns. Subtasks may have migrated the state at different times."""
         state = self.backend.registered_states.get(meta.name)
         if state is None:
-            return self.backend.create_state(meta)
-        if state.meta != meta:
-            raise IncompatibleCheckpointError(
-                f"operator state {meta.name!r} is {meta} in one subtask's file and {state.meta} in another's",
-                state=meta.name,
-            )
-        return state
+            state = self.backend.create_state(meta)
+        elif state.meta != meta:
+            state, columns = _united(state, meta, columns)
+            self.backend.registered_states[meta.name] = state
+        state.load(columns)
+
+
+def _united(
+    state: HeapOperatorState, meta: RegisteredOperatorStateMeta, columns: Columns
+) -> tuple[HeapOperatorState, Columns]:
+    """Return the restored state and the columns to be added to it, both converted to their common type."""
+    try:
+        both = common_operator_meta(state.meta, meta)
+        of_state, of_columns = (OperatorStateMigration.of(was, both) for was in (state.meta, meta))
+        return of_state.moved(state), of_columns.converted(columns)
+    except ValueError as error:
+        raise IncompatibleCheckpointError(
+            f"operator state {meta.name!r} is {meta} in one subtask's file and {state.meta} in another's",
+            state=meta.name,
+        ) from error

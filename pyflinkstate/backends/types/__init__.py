@@ -5,11 +5,17 @@ and decides to which types they may migrate. The metadata of a state that outliv
 """
 
 from pyflinkstate.backends.types.atoms import NARROW_FLOAT, WIDE_FLOAT
-from pyflinkstate.backends.types.codec import Convert, JavaHash
+from pyflinkstate.backends.types.codec import Convert, JavaHash, unchanged
 from pyflinkstate.backends.types.columns import arrow_type, decode_column, encode_column
+from pyflinkstate.backends.types.common_type import common_meta, common_type
 from pyflinkstate.backends.types.copies import rebuilds, rechecker, value_copier
 from pyflinkstate.backends.types.hashes import java_hashes_of_strings
-from pyflinkstate.backends.types.migration import is_newer, state_migration, unsealing
+from pyflinkstate.backends.types.migration import (
+    Migration,
+    keys_may_become,
+    state_migration,
+    type_migration,
+)
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.pickles import PICKLE_PROTOCOL, sealed
@@ -31,6 +37,7 @@ __all__ = [
     "WIDE_FLOAT",
     "Convert",
     "JavaHash",
+    "Migration",
     "OperatorStateMode",
     "RegisteredOperatorStateMeta",
     "RegisteredQueueMeta",
@@ -39,19 +46,22 @@ __all__ = [
     "TtlTypeInfo",
     "TtlValue",
     "arrow_type",
+    "common_meta",
+    "common_type",
     "decode_column",
     "encode_column",
     "hash_version",
-    "is_newer",
     "java_hash_of_type",
     "java_hashes_of_strings",
+    "keys_may_become",
     "rebuilds",
     "rechecker",
     "sealed",
     "state_migration",
     "text_of_type",
     "type_from_json",
+    "type_migration",
     "type_to_json",
-    "unsealing",
+    "unchanged",
     "value_copier",
 ]

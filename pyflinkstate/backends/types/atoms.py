@@ -33,6 +33,7 @@ def _atom(
     text: Show = str,
     to_arrow: Convert | None = None,
     from_arrow: Convert | None = None,
+    may_become: frozenset[str] = frozenset(),
 ) -> Codec:
     """Return the codec of a type whose values cannot change.
 
@@ -43,6 +44,7 @@ def _atom(
         text: prints a value.
         to_arrow: converts a value to one that Arrow takes, if Arrow has no such type.
         from_arrow: converts it back.
+        may_become: the kinds of the types that all of its values fit as they are.
     """
     return Codec(
         name=name,
@@ -53,6 +55,7 @@ def _atom(
         java_hash=lambda _, parts: java_hash,
         text=lambda _, parts: text,
         make=lambda: _made(name),
+        may_become=may_become,
     )
 
 
@@ -78,13 +81,27 @@ _TEXT, _MOMENT = pa.large_string(), pa.timestamp("us")
 #: Two numbers, as one of 64 bits cannot hold every instant to the nanosecond.
 _INSTANT = pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])
 
+#: Integers from the narrowest to the widest.
+_INTEGERS = ("BYTE", "SHORT", "INT", "LONG", "BIG_INT")
+
+
+def _wider(kind: str) -> frozenset[str]:
+    return frozenset(_INTEGERS[_INTEGERS.index(kind) + 1 :])
+
+
 ATOMS: tuple[Codec, ...] = (
     _atom("BOOLEAN", pa.bool_(), hashes.java_hash_of_boolean, texts.show_bool),
-    _atom("BYTE", pa.int8(), int),
-    _atom("SHORT", pa.int16(), int),
-    _atom("INT", pa.int32(), int),
-    _atom("LONG", pa.int64(), hashes.java_hash_of_long),
-    _atom("FLOAT", WIDE_FLOAT, hashes.java_hash_of_float, texts.show_float),
+    _atom("BYTE", pa.int8(), int, may_become=_wider("BYTE")),
+    _atom("SHORT", pa.int16(), int, may_become=_wider("SHORT")),
+    _atom("INT", pa.int32(), int, may_become=_wider("INT")),
+    _atom("LONG", pa.int64(), hashes.java_hash_of_long, may_become=_wider("LONG")),
+    _atom(
+        "FLOAT",
+        WIDE_FLOAT,
+        hashes.java_hash_of_float,
+        texts.show_float,
+        may_become=frozenset({"DOUBLE"}),
+    ),
     _atom("DOUBLE", pa.float64(), hashes.java_hash_of_double, texts.show_double),
     _atom("CHAR", _TEXT, ord),
     _atom("STRING", _TEXT, hashes.java_hash_of_string),

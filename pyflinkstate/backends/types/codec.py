@@ -35,6 +35,19 @@ JavaHash = Callable[[TypedValue], int]
 Show = Callable[[TypedValue], str]
 
 
+def unchanged(value: TypedValue) -> TypedValue:
+    """Return ``value``. A conversion that is this very function can be skipped."""
+    return value
+
+
+def in_order(was: TypedValue, now: TypedValue) -> list[int | None]:
+    """Match the parts of two types by their places; raise ``ValueError`` if their numbers differ."""
+    before, after = len(was.parts()), len(now.parts())
+    if before != after:
+        raise ValueError(f"{was} has {before} fields, and {now} has {after}, without names to tell which")
+    return list(range(after))
+
+
 def walk(type_info: TypeInformation, visit: Callable[[TypeInformation, list[R]], R]) -> R:
     """Call ``visit`` with a type and its results for the parts, innermost first; return the result.
 
@@ -84,10 +97,13 @@ class Codec:
         details: returns what a checkpoint writes between the name of the type and its parts.
         detail_count: how many details there are.
         make: returns the type with these details and parts; None if no checkpoint has such a type.
-        may_become: the names of other types to which it may migrate.
-        converted: returns the function that converts a value to the requested type, made of those that
-            convert its parts; None if the type cannot migrate.
-        fixed_parts: how many of the first parts cannot be converted, because values are looked up by them.
+        may_become: the names of other types to which it may migrate; all of its values fit those as they are.
+        places: returns, for each part of the requested type, the place of the old part that becomes it, or
+            None if the part is new; raises ``ValueError`` if that cannot be told.
+        converted: returns the function that converts a value to the requested type, from both types, the
+            places and the functions that convert the parts; ``unchanged`` if values stay as they are. None if
+            the parts cannot change.
+        key_parts: how many of the first parts are keys, by which values are looked up.
     """
 
     name: str
@@ -107,5 +123,8 @@ class Codec:
     detail_count: int = 0
     make: Callable[..., TypeInformation] | None = None
     may_become: frozenset[str] = frozenset()
-    converted: Callable[[TypedValue, Sequence[Convert]], Convert] | None = None
-    fixed_parts: int = 0
+    places: Callable[[TypedValue, TypedValue], list[int | None]] = in_order
+    converted: Callable[[TypedValue, TypedValue, Sequence[int | None], Sequence[Convert]], Convert] | None = (
+        None
+    )
+    key_parts: int = 0

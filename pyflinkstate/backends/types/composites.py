@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from pyflinkstate.api.row import Row, RowKind, row_of
+from pyflinkstate.api.row import Row, RowKind, rearranged, row_of
 from pyflinkstate.api.types import (
     BasicArrayTypeInfo,
     ExternalTypeInfo,
@@ -31,6 +31,7 @@ from pyflinkstate.backends.types.codec import (
     Show,
     ToArrow,
     column_values,
+    unchanged,
 )
 from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, java_hash_of_tuple
 from pyflinkstate.backends.types.pickles import dump_pickle
@@ -97,8 +98,12 @@ def _list_text(_: TypeInformation, parts: Sequence[Show]) -> Show:
     return lambda value: f"[{', '.join(map(element, value))}]"
 
 
-def _converted_list(_: TypeInformation, parts: Sequence[Convert]) -> Convert:
+def _converted_list(
+    _: TypeInformation, now: TypeInformation, places: Sequence[int | None], parts: Sequence[Convert]
+) -> Convert:
     (element,) = parts
+    if element is unchanged:
+        return unchanged
     return _unless_none(lambda value: [element(item) for item in value])
 
 
@@ -172,9 +177,22 @@ def _map_text(_: MapTypeInfo, parts: Sequence[Show]) -> Show:
     return lambda value: f"{{{', '.join([f'{key(k)}={item(v)}' for k, v in value.items()])}}}"
 
 
-def _converted_map(_: MapTypeInfo, parts: Sequence[Convert]) -> Convert:
+def _converted_map(
+    _: MapTypeInfo, now: MapTypeInfo, places: Sequence[int | None], parts: Sequence[Convert]
+) -> Convert:
     name, item = parts
-    return _unless_none(lambda value: {name(key): item(entry) for key, entry in value.items()})
+    if name is unchanged:
+        if item is unchanged:
+            return unchanged
+        return _unless_none(lambda value: {key: item(entry) for key, entry in value.items()})
+
+    def convert(value: dict[TypedValue, TypedValue]) -> dict[TypedValue, TypedValue]:
+        converted = {name(key): item(entry) for key, entry in value.items()}
+        if len(converted) != len(value):
+            raise ValueError(f"two of its {len(value)} keys would be one under {now.key_type_info}")
+        return converted
+
+    return _unless_none(convert)
 
 
 def _map_recheck(type_info: MapTypeInfo, _: Sequence[Recheck | None], is_flat: bool) -> Recheck | None:
@@ -254,11 +272,15 @@ def _tuple_text(_: TupleTypeInfo, parts: Sequence[Show]) -> Show:
     return lambda value: f"({','.join([show(item) for show, item in zip(fields, value, strict=True)])})"
 
 
-def _converted_fields(parts: Sequence[Convert], value: TypedValue) -> list[TypedValue]:
+def _converted_fields(parts: Sequence[Convert], value: Iterable[TypedValue]) -> list[TypedValue]:
     return [field(item) for field, item in zip(parts, value, strict=True)]
 
 
-def _converted_tuple(_: TupleTypeInfo, parts: Sequence[Convert]) -> Convert:
+def _converted_tuple(
+    _: TupleTypeInfo, now: TupleTypeInfo, places: Sequence[int | None], parts: Sequence[Convert]
+) -> Convert:
+    if all(part is unchanged for part in parts):
+        return unchanged
     return _unless_none(lambda value: tuple(_converted_fields(parts, value)))
 
 
@@ -302,9 +324,43 @@ def _row_hash(type_info: RowTypeInfo, parts: Sequence[JavaHash | None]) -> JavaH
     return java_hash_of
 
 
-def _converted_row(type_info: RowTypeInfo, parts: Sequence[Convert]) -> Convert:
-    names = type_info.field_names
-    return _unless_none(lambda value: row_of(_converted_fields(parts, value), names, value.get_row_kind()))
+def names_under(was: RowTypeInfo, now: RowTypeInfo) -> tuple[str, ...]:
+    """Return the names under which the fields of ``was`` are looked up in ``now``.
+
+    These are their own names. But a row may get names or lose all of them; then its fields keep their places.
+    """
+    may_be_named = _is_unnamed(was) or _is_unnamed(now)
+    if may_be_named and len(was.field_names) == len(now.field_names):
+        return was.field_names if set(was.field_names) & set(now.field_names) else now.field_names
+    return was.field_names
+
+
+def _is_unnamed(row: RowTypeInfo) -> bool:
+    return row.field_names == RowTypeInfo(row.field_types).field_names
+
+
+def _places_of_row(was: RowTypeInfo, now: RowTypeInfo) -> list[int | None]:
+    names = names_under(was, now)
+    if names and not set(names) & set(now.field_names):
+        raise ValueError(f"no field of {was} is in {now}: fields are found by their names")
+    return [names.index(name) if name in names else None for name in now.field_names]
+
+
+def _converted_row(
+    was: RowTypeInfo, now: RowTypeInfo, places: Sequence[int | None], parts: Sequence[Convert]
+) -> Convert:
+    names, is_plain = now.field_names, all(part is unchanged for part in parts)
+    if is_plain and names == was.field_names:
+        return unchanged
+    picked = [-1 if place is None else place for place in places]
+    if is_plain:
+        return _unless_none(lambda row: rearranged(row, picked, names))
+
+    def convert(row: Row) -> Row:
+        values = rearranged(row, picked, names)
+        return row_of(_converted_fields(parts, values), names, row.get_row_kind())
+
+    return _unless_none(convert)
 
 
 # --- around another type ---------------------------------------------------------------------------
@@ -346,8 +402,10 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         # Earlier releases wrote arrays as lists. The reverse is refused: an array may hold None.
         may_become=frozenset({"PRIMITIVE_ARRAY", "BASIC_ARRAY", "OBJECT_ARRAY"}),
     ),
-    PrimitiveArrayTypeInfo: _sequence("PRIMITIVE_ARRAY", PrimitiveArrayTypeInfo),
-    BasicArrayTypeInfo: _sequence("BASIC_ARRAY", BasicArrayTypeInfo),
+    PrimitiveArrayTypeInfo: _sequence(
+        "PRIMITIVE_ARRAY", PrimitiveArrayTypeInfo, may_become=frozenset({"BASIC_ARRAY", "OBJECT_ARRAY"})
+    ),
+    BasicArrayTypeInfo: _sequence("BASIC_ARRAY", BasicArrayTypeInfo, may_become=frozenset({"OBJECT_ARRAY"})),
     ObjectArrayTypeInfo: _sequence("OBJECT_ARRAY", ObjectArrayTypeInfo),
     MapTypeInfo: Codec(
         name="MAP",
@@ -360,7 +418,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         is_composite=True,
         make=MapTypeInfo,
         converted=_converted_map,
-        fixed_parts=1,
+        key_parts=1,
     ),
     TupleTypeInfo: Codec(
         name="TUPLE",
@@ -388,6 +446,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         details=lambda type_info: (type_info.get_field_names(),),
         detail_count=1,
         make=lambda names, *parts: RowTypeInfo(parts, names),
+        places=_places_of_row,
         converted=_converted_row,
     ),
     ExternalTypeInfo: Codec(
@@ -401,7 +460,6 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         text=_only,
         is_composite=True,
         make=ExternalTypeInfo,
-        converted=_only,
     ),
     TtlTypeInfo: Codec(
         name="TTL",

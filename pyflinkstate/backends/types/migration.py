@@ -1,120 +1,245 @@
-"""What may change about a restored state, and how its values are converted.
+"""What may change about the type of a restored state, and how its values are converted.
 
-Flink's heap backend reads values with the type they were written with, and takes another type when that
-is asked for only where it is compatible. Compatible are:
+Flink's heap backend reads values with the type they were written with, and accepts another type only if
+the two are compatible. A type and its parts may change in these ways:
 
-* with and without time to live. Without TTL before, values are stamped with the time of the migration.
-  With TTL before and none now, timestamps are dropped and expired values come back, as in Flink;
-* rows that differ in their names alone: fields keep their places, as in Flink;
-* a ``LIST`` where an array is asked for, which earlier releases wrote as a list. Not the other way: an
-  array may hold None;
-* pickles that are sealed, where they are asked for as pickled. Not where a type is declared.
+* A row gets other fields. They are matched by name: old fields that are gone are dropped, new ones are None.
+* A number gets wider: ``INT`` to ``LONG``, ``FLOAT`` to ``DOUBLE``. Python has one ``int`` and one ``float``,
+  so the values stay as they are and no entry is visited.
+* A list or an array becomes an array that accepts more, such as None.
+* Time to live is turned on: values get the time of the migration. Or it is turned off: the timestamps are
+  dropped, and expired values come back, as in Flink.
+* A declared type becomes a pickled one. A pickled one becomes a declared one if the program allows it; the
+  module :mod:`pyflinkstate.backends.types.pickles` explains why it has to.
+
+The keys of maps, by which values are looked up, may change only if equal keys stay equal and different keys
+stay different.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import StateValue
-from pyflinkstate.backends.types.codec import Codec, Convert, walk
-from pyflinkstate.backends.types.pickles import sealed
+import attrs
+
+from pyflinkstate.api.types import ExternalTypeInfo, PickledBytesTypeInfo, RowTypeInfo, TypeInformation
+from pyflinkstate.api.values import TypedValue
+from pyflinkstate.backends.types.codec import Codec, Convert, in_order, unchanged, walk
+from pyflinkstate.backends.types.pickles import Enclosed, SealedPickles, dump_pickle, load_pickle, unsealed
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
-from pyflinkstate.backends.types.table import find_codec
+from pyflinkstate.backends.types.table import codec_of, find_codec
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
 from pyflinkstate.errors import StateMigrationError
 
+#: Java gives equal numbers of these types the same hash, so keys stay in their key groups.
+_HASHED_ALIKE = ("BYTE", "SHORT", "INT")
+
+
+@attrs.frozen
+class Migration:
+    """How values of one type become values of another.
+
+    Attributes:
+        convert: turns a value into one of the new type, or raises ``ValueError`` if it does not fit. It is
+            ``unchanged`` if all values stay as they are.
+        changes_values: whether a checkpoint would have other values than before.
+        dropped: descriptions of the row fields that are dropped.
+    """
+
+    convert: Convert
+    changes_values: bool
+    dropped: tuple[str, ...] = ()
+
 
 def state_migration(
-    was: RegisteredStateMeta, now: RegisteredStateMeta, clock: Callable[[], int]
-) -> Convert | None:
-    """Return what turns a stored value of ``was`` into one of ``now``; None if it is one already.
+    was: RegisteredStateMeta,
+    now: RegisteredStateMeta,
+    clock: Callable[[], int],
+    loads_pickles: bool = False,
+) -> Migration:
+    """Return the migration of the stored values of a state.
 
     Args:
-        was: what was restored.
-        now: what the program asks for.
-        clock: gives the time in ms that values are stamped with.
+        was: the restored state.
+        now: the state that the program asks for.
+        clock: gives the time in ms with which values are stamped.
+        loads_pickles: whether pickled values may become values of a declared type.
 
     Raises:
-        StateMigrationError: kind, namespace type or value type are incompatible.
+        StateMigrationError: the kind, the namespace type or the value type is incompatible.
     """
     if was.kind is not now.kind:
         raise _incompatible(was, now, "the kind cannot change")
     if was.namespace_type != now.namespace_type:
         raise _incompatible(was, now, "the type of namespaces cannot change")
-    if was.stored_type == now.stored_type:
-        return None
-    convert = _conversion(was.stored_type, now.stored_type, clock)
-    if convert is None:
-        raise _incompatible(was, now, "the type cannot change")
-    return convert
+    try:
+        return type_migration(was.stored_type, now.stored_type, clock, loads_pickles)
+    except ValueError as error:
+        raise _incompatible(was, now, f"the type cannot change so: {error}") from error
 
 
-def unsealing(was: TypeInformation, now: TypeInformation) -> Convert | None:
-    """Return what loads the pickles of ``was``, if it is ``now`` but for what is sealed; else None."""
-    return _conversion(was, now, lambda: 0) if was in (now, sealed(now)) else None
+def type_migration(
+    was: TypeInformation,
+    now: TypeInformation,
+    clock: Callable[[], int],
+    loads_pickles: bool = False,
+    is_key: bool = False,
+) -> Migration:
+    """Return the migration of values from one type to another.
+
+    Args:
+        was: the restored type.
+        now: the requested type.
+        clock: gives the time in ms with which values are stamped.
+        loads_pickles: whether pickled values may become values of a declared type.
+        is_key: whether the values are keys, by which other values are looked up.
+
+    Raises:
+        ValueError: the type cannot change in this way; the message says why.
+    """
+    conversions = _Conversions(clock(), loads_pickles)
+    convert = conversions.of(was, now, is_key)
+    if conversions.declares_pickles:
+        convert = _checked(convert, now)
+    changes = convert is not unchanged and now != unsealed(was)
+    return Migration(convert, changes, tuple(conversions.dropped))
 
 
-def has_ttl(type_info: TypeInformation) -> bool:
-    """Return whether values of a stored type, or their elements or entries, have timestamps."""
-    return walk(type_info, lambda part, inside: isinstance(part, TtlTypeInfo) or any(inside))
+def keys_may_become(was: TypeInformation, now: TypeInformation) -> bool:
+    """Return whether every key of type ``was`` is a key of type ``now`` in the same key group.
 
-
-def is_newer(one: TypeInformation, other: TypeInformation) -> bool:
-    """Return whether ``other`` may become ``one``, while the other way something would be lost."""
-    if has_ttl(one) != has_ttl(other):
-        return has_ttl(one)
-    return _conversion(one, other, lambda: 0) is None and _conversion(other, one, lambda: 0) is not None
-
-
-def _conversion(was: TypeInformation, now: TypeInformation, clock: Callable[[], int]) -> Convert | None:
-    """Return what converts a value, also of None to None; None if the types are incompatible."""
-    if was == now:
-        return _same
-    if isinstance(was, TtlTypeInfo) or isinstance(now, TtlTypeInfo):
-        return _conversion_of_ttl(was, now, clock)
-    codec = find_codec(was)
-    if codec is None or codec.converted is None or not _may_become(codec, find_codec(now)):
-        return None
-    parts = _conversions_of_parts(was, now, codec.fixed_parts, clock)
-    return None if parts is None else codec.converted(now, parts)
-
-
-def _same(value: StateValue) -> StateValue:
-    return value
-
-
-def _may_become(was: Codec, now: Codec | None) -> bool:
-    return now is not None and (now.name == was.name or now.name in was.may_become)
-
-
-def _conversions_of_parts(
-    was: TypeInformation, now: TypeInformation, fixed_parts: int, clock: Callable[[], int]
-) -> list[Convert] | None:
-    """Return what converts each part, or None where one cannot be, or there are more than there were."""
+    >>> from pyflinkstate.api.types import Types
+    >>> keys_may_become(Types.SHORT(), Types.INT()), keys_may_become(Types.INT(), Types.LONG())
+    (True, False)
+    """
+    if {was.kind, now.kind} <= set(_HASHED_ALIKE):
+        return _HASHED_ALIKE.index(was.kind) <= _HASHED_ALIKE.index(now.kind)
     before, after = was.parts(), now.parts()
-    if len(before) != len(after):
-        return None
-    fixed = map(unsealing, before[:fixed_parts], after[:fixed_parts])
-    others = zip(before[fixed_parts:], after[fixed_parts:], strict=True)
-    found = [*fixed, *(_conversion(*types, clock) for types in others)]
-    parts = [part for part in found if part is not None]
-    return parts if len(parts) == len(found) else None
+    if was == now or was.kind != now.kind or not before or len(before) != len(after):
+        return was == now
+    return was.with_parts(after) == now and all(map(keys_may_become, before, after))
 
 
-def _conversion_of_ttl(
-    was: TypeInformation, now: TypeInformation, clock: Callable[[], int]
-) -> Convert | None:
-    before = was.value_type if isinstance(was, TtlTypeInfo) else was
-    after = now.value_type if isinstance(now, TtlTypeInfo) else now
-    convert = _conversion(before, after, clock)
-    if convert is None:
-        return None
-    if not isinstance(now, TtlTypeInfo):
-        return lambda value: convert(value[1])
-    if isinstance(was, TtlTypeInfo):
-        return lambda value: (value[0], convert(value[1]))
-    return lambda value: (clock(), convert(value))
+def bare(type_info: TypeInformation) -> TypeInformation:
+    """Return the type inside an ``EXTERNAL``, which has the same values."""
+    while isinstance(type_info, ExternalTypeInfo):
+        type_info = type_info.type_info
+    return type_info
+
+
+@attrs.define
+class _Conversions:
+    """Finds the conversion of a type from those of its parts, and collects what they have in common."""
+
+    now_ms: int
+    loads_pickles: bool
+    #: Whether pickles become values of a declared type; these still have to be checked.
+    declares_pickles: bool = False
+    dropped: list[str] = attrs.field(factory=list)
+
+    def of(self, was: TypeInformation, now: TypeInformation, is_key: bool = False) -> Convert:
+        """Return the conversion, which leaves None alone; raise ``ValueError`` if there is none."""
+        was, now = bare(was), bare(now)
+        if was == now:
+            return unchanged
+        if isinstance(was, TtlTypeInfo) or isinstance(now, TtlTypeInfo):
+            return self._of_ttl(was, now)
+        if isinstance(was, SealedPickles):
+            return self._of_pickles(now, is_key)
+        if isinstance(now, PickledBytesTypeInfo):
+            return _sealing(was) if isinstance(now, SealedPickles) else self.of(was, unsealed(was), is_key)
+        return self._of_parts(was, now, is_key)
+
+    def _of_ttl(self, was: TypeInformation, now: TypeInformation) -> Convert:
+        before = was.value_type if isinstance(was, TtlTypeInfo) else was
+        after = now.value_type if isinstance(now, TtlTypeInfo) else now
+        convert, now_ms = self.of(before, after), self.now_ms
+        if not isinstance(now, TtlTypeInfo):
+            return lambda value: convert(value[1])
+        if not isinstance(was, TtlTypeInfo):
+            return lambda value: (now_ms, convert(value))
+        return unchanged if convert is unchanged else lambda value: (value[0], convert(value[1]))
+
+    def _of_pickles(self, now: TypeInformation, is_key: bool) -> Convert:
+        if isinstance(now, PickledBytesTypeInfo):
+            return load_pickle
+        if not self.loads_pickles:
+            raise ValueError(
+                f"what was pickled becomes {now} only where the descriptor says allow_pickled_restore(), as "
+                f"loading a pickle runs code"
+            )
+        self.declares_pickles = True
+        check_key = now.check_key
+        return (lambda data: check_key(load_pickle(data))) if is_key else load_pickle
+
+    def _of_parts(self, was: TypeInformation, now: TypeInformation, is_key: bool) -> Convert:
+        codec = _changeable(was, now)
+        if was.kind:
+            if is_key and was.kind == "FLOAT":
+                raise ValueError("keys of FLOAT have 32 bits, and nobody would find them by their DOUBLE")
+            return unchanged
+        places = codec.places(was, now)
+        self._note_dropped(was, places, is_key)
+        parts = [
+            unchanged if place is None else self._of_part(was, place, part, is_key or index < codec.key_parts)
+            for index, (place, part) in enumerate(zip(places, now.parts(), strict=True))
+        ]
+        assert codec.converted is not None
+        return codec.converted(was, now, places, parts)
+
+    def _of_part(self, was: TypeInformation, place: int, now: TypeInformation, is_key: bool) -> Convert:
+        try:
+            return self.of(was.parts()[place], now, is_key)
+        except ValueError as error:
+            if isinstance(was, RowTypeInfo):
+                raise ValueError(f"field {was.field_names[place]!r}: {error}") from error
+            raise
+
+    def _note_dropped(self, was: TypeInformation, places: list[int | None], is_key: bool) -> None:
+        if not isinstance(was, RowTypeInfo):
+            return
+        gone = [name for place, name in enumerate(was.field_names) if place not in places]
+        if gone and is_key:
+            raise ValueError(f"without {gone[0]!r} two keys of {was} might be one")
+        self.dropped += [f"{name!r} of {was}" for name in gone]
+
+
+def _changeable(was: TypeInformation, now: TypeInformation) -> Codec:
+    """Return the codec of ``was``; raise ``ValueError`` if no value of ``was`` can become one of ``now``."""
+    before, after = find_codec(was), find_codec(now)
+    if before is None or after is None or not _may_become(before, after):
+        raise ValueError(f"{was} cannot become {now}")
+    return before
+
+
+def _may_become(was: Codec, now: Codec) -> bool:
+    return now.name in was.may_become or (was.converted is not None and now.name == was.name)
+
+
+def _sealing(was: TypeInformation) -> Convert:
+    """Return the function that pickles values without loading the pickles inside them."""
+    enclose = walk(was, _enclosing)
+    return lambda value: None if value is None else dump_pickle(enclose(value))
+
+
+def _enclosing(was: TypeInformation, parts: list[Convert]) -> Convert:
+    if isinstance(was, SealedPickles):
+        return lambda data: None if data is None else Enclosed(data)
+    if all(part is unchanged for part in parts):
+        return unchanged
+    codec = codec_of(was)
+    if codec.converted is None:  # the wrapper of another type
+        (convert,) = parts
+        return convert
+    return codec.converted(was, was, in_order(was, was), parts)
+
+
+def _checked(convert: Convert, now: TypeInformation) -> Convert:
+    def converted(value: TypedValue) -> TypedValue:
+        made = convert(value)
+        return None if made is None else now.check(made)
+
+    return converted
 
 
 def _incompatible(was: RegisteredStateMeta, now: RegisteredStateMeta, rule: str) -> StateMigrationError:

@@ -2,7 +2,8 @@
 
 A file says with which type a state was written. If that alone decided how values are loaded, a forged file
 could make a state be unpickled for which the program declares a type. So pickled values of a file are
-restored as bytes, under a type of their own, and loaded only when the program asks for the state as pickled.
+restored as bytes, under a type of their own, and loaded only when the program asks for the state as pickled,
+or when it declares a type and the descriptor of this one state says ``allow_pickled_restore()``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation, Types
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api.values import Reduced, TypedValue
 from pyflinkstate.backends.types.codec import Codec, column_values, walk
 from pyflinkstate.backends.types.hashes import java_hash
 from pyflinkstate.errors import StateMigrationError, StateValueError
@@ -34,6 +35,15 @@ def sealed(type_info: TypeInformation) -> TypeInformation:
 
 def _sealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
     return SealedPickles() if isinstance(type_info, PickledBytesTypeInfo) else type_info.with_parts(parts)
+
+
+def unsealed(type_info: TypeInformation) -> TypeInformation:
+    """Return the type of restored values once their pickles are loaded."""
+    return walk(type_info, _unsealed)
+
+
+def _unsealed(type_info: TypeInformation, parts: list[TypeInformation]) -> TypeInformation:
+    return Types.PICKLED_BYTE_ARRAY() if isinstance(type_info, SealedPickles) else type_info.with_parts(parts)
 
 
 def dump_pickle(value: TypedValue) -> bytes:
@@ -62,6 +72,16 @@ def load_pickle(data: bytes | None) -> TypedValue:
         ) from error
 
 
+@attrs.frozen
+class Enclosed:
+    """Stands for the content of a pickle inside a larger pickle, which is made without loading the first."""
+
+    data: bytes
+
+    def __reduce__(self) -> Reduced:
+        return pickle.loads, (self.data,)
+
+
 PICKLED = Codec(
     name="PICKLED",
     arrow=lambda _, parts: pa.large_binary(),
@@ -73,9 +93,4 @@ PICKLED = Codec(
 )
 
 #: The bytes are written as they are, and loaded only when they become what the program asks for.
-SEALED = Codec(
-    name="PICKLED",
-    arrow=lambda _, parts: pa.large_binary(),
-    copier=lambda parts: None,
-    converted=lambda _, parts: load_pickle,
-)
+SEALED = Codec(name="PICKLED", arrow=lambda _, parts: pa.large_binary(), copier=lambda parts: None)

@@ -12,6 +12,7 @@ from pyflinkstate.backends.values.isolation import (
     take_isolated,
 )
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
+from pyflinkstate.backends.values.results import check_results, told_function
 
 __all__ = [
     "NOTED_FROM",
@@ -20,8 +21,10 @@ __all__ = [
     "ListIterator",
     "RecordCounter",
     "changed_meanwhile",
+    "check_results",
     "isolated",
     "isolated_elements",
     "isolated_from",
     "take_isolated",
+    "told_function",
 ]

@@ -22,6 +22,7 @@ import enum
 import fractions
 import pickle
 import uuid
+from types import GeneratorType
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
+from pyflinkstate.backends.values.results import check_results
 from pyflinkstate.backends.values.state_list import StateList
 
 #: Values of exactly these types, not of their subclasses, cannot change in place.
@@ -44,6 +46,9 @@ IMMUTABLE_TYPES: Final = frozenset(
 MAX_DEPTH: Final = 100
 #: How deep a value is searched for mutable parts before it is copied part by part.
 LOOK_DEPTH: Final = 8
+
+_GENERATOR: Final = GeneratorType
+_TAG: Final = OutputTag
 
 #: Copies by the ids of originals, as ``deepcopy`` keeps them.
 _Memo = dict[int, StateValue]
@@ -162,8 +167,23 @@ def _is_flat_dict(value: dict[StateValue, StateValue]) -> bool:
     return True
 
 
-def take_isolated(taken: list[StateValue], values: StateValue) -> None:
-    """Append each of ``values``, isolated as soon as it is produced, before its producer goes on."""
+def take_isolated(taken: list[StateValue], values: StateValue, given_by: StateValue = None) -> None:
+    """Append each of ``values``, isolated as soon as it is produced, before its producer goes on.
+
+    Args:
+        taken: the list to append to.
+        values: what a function returned: an iterable of results.
+        given_by: that function, for messages.
+
+    Raises:
+        FunctionResultError: ``values`` is a single record, or cannot be iterated over.
+    """
+    kind = type(values)
+    if kind is tuple:
+        if len(values) == 2 and type(values[0]) is _TAG:
+            check_results(values, given_by)
+    elif kind is not _GENERATOR and kind is not list:
+        check_results(values, given_by)
     for value in values:
         taken.append(isolated(value))
 

@@ -24,6 +24,7 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
     assert_never,
 )
+from pyflinkstate.runtime.checkpoints.checkpoint_log import CheckpointLog
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
 from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
@@ -175,6 +176,7 @@ class Checkpointing:
         self._storage = storage
         self._clock = clock
         self._job = job
+        self._log = CheckpointLog(job_name, settings)
         self._registry = SharedStateRegistry()
         self._increments_since_full = 0
         self._last_id_before = 0
@@ -588,6 +590,7 @@ class Checkpointing:
             uri=uri,
         )
         self._note(stats)
+        self._log.completed(stats)
 
     def _since_alignment_ms(self, pending: PendingCheckpoint) -> int:
         began_ms = pending.triggered_ms if pending.aligned_ms is None else pending.aligned_ms
@@ -627,6 +630,7 @@ class Checkpointing:
             failure=str(instruction.error),
         )
         self._note(stats)
+        (self._log.failed if instruction.is_failure else self._log.given_up)(stats)
 
     def _chains_of(self, pending: PendingCheckpoint) -> list[OperatorSubtaskState]:
         states = []

@@ -92,10 +92,14 @@ class WriteMetadata:
 
 @attrs.frozen
 class AbandonCheckpoint:
-    """Instruction: tell the subtasks to stop writing it, and delete its files."""
+    """Instruction: tell the subtasks to stop writing it, and delete its files.
+
+    ``is_failure``: it could not be written; otherwise it is not needed any more.
+    """
 
     checkpoint: PendingCheckpoint
     error: PyFlinkStateError
+    is_failure: bool = attrs.field(default=True, eq=False)
 
 
 @attrs.frozen
@@ -338,7 +342,7 @@ class CheckpointCoordinator:
             del self._pending[pending.checkpoint_id]
         error = CheckpointError(f"checkpoint {checkpoint_id} completed first")
         return [
-            *(AbandonCheckpoint(pending, error) for pending in older),
+            *(AbandonCheckpoint(pending, error, is_failure=False) for pending in older),
             *surplus,
             NotifyComplete(checkpoint_id),
         ]
@@ -361,7 +365,7 @@ class CheckpointCoordinator:
 
     def _aborted(self, event: PendingAborted) -> list[Instruction]:
         pending, self._pending = self._pending, {}
-        return [AbandonCheckpoint(checkpoint, event.error) for checkpoint in pending.values()]
+        return [AbandonCheckpoint(checkpoint, event.error, False) for checkpoint in pending.values()]
 
     def forget(self, checkpoint_id: int) -> None:
         """Forget a completed checkpoint that was damaged; the job goes on from an older one."""

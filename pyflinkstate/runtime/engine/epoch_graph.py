@@ -132,7 +132,9 @@ class EpochGraph(ABC, Generic[D]):
         parts: list[D] = []
         for number, branch in enumerate(self._plan.branches(node)):
             data = self._stage(branch.stage)
-            task = StageTask(self._chain(branch, data), f"{node.name}.{number}")
+            # The name alone may belong to several stages.
+            stage_id = f"{node.name}-{self._plan.stages.index(node)}.{number}"
+            task = StageTask(self._chain(branch, data), stage_id)
             parts.append(self.transform(data, task, node.name))
         return self._all(parts)
 

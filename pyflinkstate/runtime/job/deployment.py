@@ -25,12 +25,14 @@ class Deployments:
         storage: FileSystemCheckpointStorage | None,
         incremental: bool,
         memory_bytes: int | None,
+        job_parameters: dict[str, str] | None = None,
     ) -> None:
         self._plan = plan
         self._state_backend = state_backend
         self._storage = storage
         self._incremental = incremental
         self._memory_bytes = memory_bytes
+        self._job_parameters = job_parameters or {}
         self._functions = {op.operator_id: pickled(op.name, op.node.function) for op in plan.operators}
         self._slots: dict[SlotId, DeploySlot] = {}
 
@@ -77,6 +79,7 @@ class Deployments:
                 incremental=self._incremental,
                 memory_bytes=self._memory_bytes,
                 watermark=_watermark_of(operator, restore),
+                job_parameters=self._job_parameters,
             )
             for subtask, assignment in enumerate(assignments)
         ]

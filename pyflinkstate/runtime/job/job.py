@@ -12,7 +12,6 @@ whether everything that owes an event still runs, and if not, that is an event a
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import secrets
 import uuid
@@ -84,6 +83,7 @@ from pyflinkstate.runtime.job.instructions import (
     StartSlots,
     TakeOver,
 )
+from pyflinkstate.runtime.job.job_log import JobLog
 from pyflinkstate.runtime.job.job_settings import JobSettings
 from pyflinkstate.runtime.job.machine import JobFacts, JobMachine, Phase
 from pyflinkstate.runtime.job.observe import Accumulators, EpochStats, JobExecutionResult, log_output
@@ -96,8 +96,6 @@ from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
-
-_log = logging.getLogger("pyflinkstate")
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -143,12 +141,16 @@ class Job(JobView):
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self._code = CodeBook(self._plan)
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
+        self._log = JobLog(settings.name, self.job_id)
+        #: What makes it fail is raised where somebody waits for it.
+        self._is_heard = True
         self._deployments = Deployments(
             self._plan,
             settings.state_backend,
             None if storage is None else storage.settings,
             settings.checkpoints.incremental,
             settings.slot_memory_bytes,
+            settings.job_parameters,
         )
         self._checkpointing = (
             None
@@ -172,6 +174,8 @@ class Job(JobView):
         self._are_sinks_open = False
         self._epoch_started_ms = 0
         self._last_duration_ms = 0
+        self._began_ms: int | None = None
+        self._ended_ms: int | None = None
         self._pause_until_ms = 0
         facts = JobFacts(
             settings.name, storage is not None, self._plan.uses_timers, self._source.commits_every_epoch
@@ -179,6 +183,8 @@ class Job(JobView):
         self._machine = JobMachine(facts, settings.restart.tracker())
         self._inbox: deque[Event] = deque()
         self._is_busy = False
+        #: What the engine runs is being cancelled, and its slots are still there.
+        self._are_to_be_cut_off = False
         self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
@@ -215,7 +221,14 @@ class Job(JobView):
             self._machine.attempt,
             tuple(stats for stats in history if stats.failure is not None),
             self._accumulators.metrics(),
+            self._runtime_ms(),
         )
+
+    def _runtime_ms(self) -> int:
+        """Return for how long the job has run, or ran."""
+        if self._began_ms is None:
+            return 0
+        return (self._clock.monotonic_ms() if self._ended_ms is None else self._ended_ms) - self._began_ms
 
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
@@ -223,8 +236,12 @@ class Job(JobView):
 
     # --- the loop ----------------------------------------------------------------------------------
 
-    def run(self) -> Iterator[int]:
+    def run(self, is_heard: bool = True) -> Iterator[int]:
         """Run to the end of the input, and yield the number of each epoch when it is committed.
+
+        Args:
+            is_heard: whether the caller waits for the job and hears of a failure. If not, the log has the
+                whole error.
 
         Raises:
             JobCancelledError: the job was cancelled.
@@ -232,7 +249,10 @@ class Job(JobView):
             PyFlinkStateError: the failure itself, if no restart was tried.
         """
         machine = self._machine
+        self._is_heard = is_heard
+        self._began_ms = self._clock.monotonic_ms()
         self._control = self._make_control(self._secret, self._events, self._deployments)
+        self._log.started(self._control.address, self._restore)
         try:
             self._source.open(self.wake_up)
             self._tell(JobStarted())
@@ -252,6 +272,7 @@ class Job(JobView):
                 self._end(JobStatus.FAILED, error)
             raise
         finally:
+            self._ended_ms = self._clock.monotonic_ms()
             self._control.close()
             if machine.is_running:
                 self._runner.cancel()
@@ -311,8 +332,11 @@ class Job(JobView):
 
     def _receive(self, timeout_s: float) -> None:
         """Handle the next event, if one comes, and check that everything that owes an event still runs."""
+        was_stopping = self._machine.phase is Phase.STOPPING
         with contextlib.suppress(queue.Empty):
             self._handle(self._events.get(timeout=timeout_s), self._tell)
+        if was_stopping:
+            self._cut_off_slots()
         self._check_runner()
         assert self._control is not None
         if not self._control.is_alive():
@@ -372,6 +396,7 @@ class Job(JobView):
             for sink in self._plan.sinks:
                 sink.sink.rewind(instruction.epoch)
                 sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
+        self._log.restarts(instruction.attempt, instruction.error, self._restore)
         for listener in self._settings.listeners:
             listener.on_restart(instruction.attempt, instruction.error)
         return WentBack()
@@ -517,7 +542,8 @@ class Job(JobView):
 
     def _driver_link(self) -> DriverLink:
         assert self._control is not None
-        return DriverLink(self._control.address, self._secret, self._machine.attempt)
+        attempt, parameters = self._machine.attempt, self._settings.job_parameters
+        return DriverLink(self._control.address, self._secret, attempt, parameters)
 
     def _prepare(self, instruction: PrepareOutput) -> OutputPrepared:
         number = instruction.number
@@ -535,6 +561,7 @@ class Job(JobView):
         names = {f"{source.name}.records_out" for source in self._plan.sources}
         records = sum(self._accumulators.of_epoch(number, name) for name in names)
         stats = EpochStats(number, records, self._last_duration_ms, self._machine.attempt)
+        self._log.epoch_ended(number)
         for listener in self._settings.listeners:
             listener.on_epoch(stats)
 
@@ -557,6 +584,7 @@ class Job(JobView):
     def _count(self, instruction: CountReport) -> None:
         report = instruction.report
         self._accumulators.add(report)
+        self._log.counted(report)
         self._event_time.report(report)
         if report.is_slot:
             self._timers.set_due(report.task, report.next_timer_ms)
@@ -567,12 +595,23 @@ class Job(JobView):
     # --- the end of an attempt ---------------------------------------------------------------------
 
     def _cancel_epoch(self, _: CancelEpoch) -> None:
-        """Cancel the epoch of the failed attempt; its slots are cut off, so its tasks end too."""
-        assert self._registry is not None
-        self._registry.end()
+        """Cancel the epoch of the failed attempt; its slots are cut off, so its tasks end too.
+
+        The slots of a job that is cancelled are cut off after the engine has ended the tasks, or has had a
+        moment to do so. Otherwise each task would fail, and Spark would log each failure.
+        """
+        self._are_to_be_cut_off = True
+        if not self._machine.is_cancelled:
+            self._cut_off_slots()
         self._runner.cancel()
 
+    def _cut_off_slots(self) -> None:
+        if self._are_to_be_cut_off and self._registry is not None:
+            self._are_to_be_cut_off = False
+            self._registry.end()
+
     def _end_attempt(self, instruction: EndAttempt) -> AttemptEnded:
+        self._cut_off_slots()
         error = self._reason_of(instruction.error)
         if self._checkpointing is not None:
             self._checkpointing.abort_pending(error)
@@ -598,7 +637,7 @@ class Job(JobView):
         older = self._checkpointing.fall_back(self._restore)
         if older is None:
             return False
-        _log.warning("%s; going back to %s", error, older.uri)
+        self._log.falls_back(error, older.uri)
         self._restore = older
         self._planner.remember({})
         return True
@@ -613,11 +652,12 @@ class Job(JobView):
         return SlotsClosed()
 
     def _log_failure(self, instruction: LogLateFailure) -> None:
-        _log.warning("job %r has ended, but: %s", self._settings.name, instruction.error)
+        self._log.failed_late(instruction.error)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
         began = self._machine.has_begun
         self._machine.break_off(status)
+        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
         if self._registry is not None:
             self._registry.end()
         try:

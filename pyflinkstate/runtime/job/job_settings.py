@@ -22,3 +22,4 @@ class JobSettings:
     allow_non_restored_state: bool = False
     fall_back: bool = False
     slot_memory_bytes: int | None = None
+    job_parameters: dict[str, str] = attrs.Factory(dict)

@@ -190,6 +190,8 @@ class JobMachine:
         #: Whether it is the last epoch; and whether the epoch that ran last was.
         self._ends_with_it = False
         self._has_ended_time = False
+        #: The tasks of the running epoch that have ended and must not end again.
+        self._only_runs: set[str] = set()
         #: The final status of the job once its functions are closed.
         self._outcome = JobStatus.FINISHED
         #: Epochs up to this one were announced as committed or are in ``_unannounced``.
@@ -216,6 +218,11 @@ class JobMachine:
     def run(self) -> int:
         """The number of the last request to the engine."""
         return self._run
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has cancelled the job."""
+        return self._cancelled is not None
 
     def break_off(self, status: JobStatus) -> None:
         """End the machine because the driver loop ends for a reason that is not an event."""
@@ -307,6 +314,7 @@ class JobMachine:
         return asked.is_over or self._facts.commits_every_epoch or asked.is_due
 
     def _begin_epoch(self, step: Step) -> Instructions:
+        self._only_runs.clear()
         self._step = step
         if step.is_last:
             self.phase = Phase.DRAINING
@@ -388,7 +396,13 @@ class JobMachine:
     def _reported(self, report: TaskReport) -> Instructions:
         if report.attempt != self.attempt:
             return []
-        return [CountReport(report)] if report.error is None else self.handle(Failed(report.error))
+        if report.error is not None:
+            return self.handle(Failed(report.error))
+        if report.is_only_run and report.task in self._only_runs:
+            return self.handle(Failed(_ran_twice(report.task)))
+        if report.is_only_run:
+            self._only_runs.add(report.task)
+        return [CountReport(report)]
 
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
@@ -496,8 +510,12 @@ class JobMachine:
         return self._end(self._outcome, self.error)
 
     def _failed_late(self, event: Failed) -> Instructions:
-        """Log an error of ``close``: the results are already committed."""
-        return [] if isinstance(event.error, JobCancelledError) else [LogLateFailure(event.error)]
+        """Log an error of ``close``: the results are already committed.
+
+        A job that is cancelled in the middle of an epoch loses its slots, which is no error.
+        """
+        expected = (JobCancelledError, RuntimeFailure) if self.is_cancelled else JobCancelledError
+        return [] if isinstance(event.error, expected) else [LogLateFailure(event.error)]
 
     def _could_not_end(self, event: InstructionFailed) -> Instructions:
         return self._end(JobStatus.FAILED, event.error)
@@ -505,6 +523,15 @@ class JobMachine:
     def _end(self, status: JobStatus, error: PyFlinkStateError | None) -> Instructions:
         self.phase, self.status, self.error = Phase.ENDED, status, error
         return []
+
+
+def _ran_twice(task: str) -> RuntimeFailure:
+    return RuntimeFailure(
+        f"task {task!r} has ended twice in an epoch, because Spark ran it again: it calls an async function, "
+        f"whose results may be different now, and other tasks may have read the first ones; the job restarts "
+        f"from its last checkpoint",
+        task=task,
+    )
 
 
 _Handler = Callable[[JobMachine, Any], Instructions]

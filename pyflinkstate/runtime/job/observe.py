@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.job_id import JobID
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.settings import JobStatus
@@ -68,6 +69,7 @@ class JobExecutionResult:
         failed_checkpoints: the checkpoints that were aborted, in order, including those pending at the end.
         metrics: the metrics of functions by ``"<operator>.<group>.<name>"``, summed over all subtasks; they
             are not exact over restarts.
+        net_runtime_ms: the duration of this run in milliseconds, so far if the job is still running.
     """
 
     job_id: str
@@ -78,10 +80,15 @@ class JobExecutionResult:
     restarts: int
     failed_checkpoints: tuple[CheckpointStats, ...] = ()
     metrics: MetricValues = attrs.Factory(dict)
+    net_runtime_ms: int = 0
 
-    def get_job_id(self) -> str:
+    def get_job_id(self) -> JobID:
         """Return the job's id."""
-        return self.job_id
+        return JobID(self.job_id)
+
+    def get_net_runtime(self) -> int:
+        """Return how long this run took, in milliseconds, from its start to its end."""
+        return self.net_runtime_ms
 
     def get_all_accumulator_results(self) -> dict[str, int]:
         """Return all counts."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TextIO
 
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.job.observe import EpochStats, JobListener
+from pyflinkstate.runtime.job.terminal import TerminalLine
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.wire import Clock
 
@@ -16,11 +16,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 class ProgressLine(JobListener):
     """Shows epoch, rate, size of the state and the last checkpoint, on one line that is written over.
 
-    Where the stream cannot be written to any more (a closed terminal, a broken pipe), nothing is shown.
+    What is printed and logged meanwhile comes above it: see :class:`TerminalLine`.
     """
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
-        self._stream = stream
+        self._line = TerminalLine(stream)
         self._clock = clock
         self._epoch: EpochStats | None = None
         self._checkpoint: CheckpointStats | None = None
@@ -41,9 +41,12 @@ class ProgressLine(JobListener):
         self._show()
 
     def on_end(self, status: JobStatus) -> None:
-        self._show(status.name, "\n")
+        self._line.leave(self._text(status.name))
 
-    def _show(self, last: str = "", end: str = "") -> None:
+    def _show(self) -> None:
+        self._line.show(self._text())
+
+    def _text(self, last: str = "") -> str:
         parts = []
         if self._epoch is not None:
             rate = self._epoch.records * 1000 / max(1, self._epoch.duration_ms)
@@ -56,11 +59,7 @@ class ProgressLine(JobListener):
                 f"{_size(self._checkpoint.checkpointed_bytes)} in "
                 f"{self._checkpoint.duration_ms / 1000:.1f} s, {ago_s:.0f} s ago"
             )
-        parts += filter(None, [self._note, last])
-        # A line that nobody can see is no reason for a job to fail. ValueError is that of a closed stream.
-        with suppress(OSError, ValueError):
-            self._stream.write("\r\x1b[K" + " | ".join(parts) + end)
-            self._stream.flush()
+        return " | ".join([*parts, *filter(None, [self._note, last])])
 
 
 def _size(size: float) -> str:

@@ -11,7 +11,7 @@ from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.types import PICKLE_PROTOCOL, VOID_NAMESPACE
 from pyflinkstate.runtime.operators.context import close_function, open_function
-from pyflinkstate.runtime.operators.keyed_functions import STATE_NAME, reduce_of
+from pyflinkstate.runtime.operators.keyed_functions import STATE_NAME, no_combination, reduce_of
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.wire import MAX_WATERMARK
 
@@ -55,7 +55,10 @@ class BatchReduce(StatefulOperator):
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         before = self._state.value()
-        self._state.update(value if before is None else self._reduce(before, value))
+        combined = value if before is None else self._reduce(before, value)
+        if combined is None and before is not None:
+            raise no_combination(self._reduce)
+        self._state.update(combined)
 
     def take_event_time(self, watermark: int) -> Timer | None:
         if watermark < MAX_WATERMARK:

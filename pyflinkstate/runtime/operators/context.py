@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import attrs
 
@@ -83,6 +85,10 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
     attempt: int
     backend: HeapKeyedStateBackend | None = None
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
+    job_parameters: Mapping[str, str] = attrs.field(eq=False, factory=dict)
+
+    def get_job_parameter(self, key: str, default_value: str | None = None) -> str | None:
+        return self.job_parameters.get(key, default_value)
 
     def get_metrics_group(self) -> MetricGroup:
         return self.metrics
@@ -117,6 +123,11 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
                 operator=self.task_name,
             )
         return self.backend.get_partitioned_state(descriptor)
+
+
+def awaits(method: object) -> bool:
+    """Return whether a method or function is declared ``async def``, with or without ``yield``."""
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
 
 
 def open_function(function: object, context: RuntimeContext) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    KeyedCoProcessFunction,
-)
+from pyflinkstate.api.connected import CoFlatMapFunction, CoMapFunction
 from pyflinkstate.api.descriptors import MapStateDescriptor, StateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.state import BroadcastState, ReadOnlyBroadcastState
@@ -27,7 +23,7 @@ from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerServ
 Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
 
 
-class _Context(KeyedProcessFunction.OnTimerContext):
+class KeyedContext(KeyedProcessFunction.OnTimerContext):
     """The context of a function; one object serves all calls."""
 
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
@@ -72,7 +68,7 @@ class FunctionOperator(StatefulOperator):
         self._on_timer = getattr(self.function, "on_timer", None)
 
     def _make_context(self, setup: OperatorSetup) -> FunctionContext:
-        return _Context(setup, self.timers)
+        return KeyedContext(setup, self.timers)
 
     def _process_first(self) -> Process:
         process: Process = self.function.process_element
@@ -83,7 +79,7 @@ class FunctionOperator(StatefulOperator):
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
-        output.collect(self._first(value, self.context), timestamp)
+        output.collect(self._first(value, self.context), timestamp, self._first)
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
         self._fire(timer, TimeDomain.EVENT_TIME, timer.timestamp_ms, output)
@@ -94,7 +90,8 @@ class FunctionOperator(StatefulOperator):
     def _fire(self, timer: Timer, domain: TimeDomain, timestamp: int | None, output: Output) -> None:
         if self._on_timer is not None:
             self.context.current_timestamp, self.context.domain = timer.timestamp_ms, domain
-            output.collect(self._on_timer(timer.timestamp_ms, self.context), timestamp)
+            results = self._on_timer(timer.timestamp_ms, self.context)
+            output.collect(results, timestamp, self._on_timer)
 
     def take_event_time(self, watermark: int) -> Timer | None:
         return self.timers.take_event_time(watermark)
@@ -115,7 +112,7 @@ class TwoInputOperator(FunctionOperator):
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
-        output.collect(self._second(value, self.context), timestamp)
+        output.collect(self._second(value, self.context), timestamp, self._second)
 
 
 def _with_context(function: UserFunction, number: int) -> Process:
@@ -125,7 +122,7 @@ def _with_context(function: UserFunction, number: int) -> Process:
         return lambda value, _: (map_one(value),)
     if isinstance(function, CoFlatMapFunction):
         flat_map = getattr(function, f"flat_map{number}")
-        return lambda value, _: flat_map(value)
+        return wraps(flat_map)(lambda value, _: flat_map(value))
     process: Process = getattr(function, f"process_element{number}")
     return process
 
@@ -153,10 +150,11 @@ class BroadcastOperator(FunctionOperator):
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._writable.current_timestamp = timestamp
-        output.collect(self.function.process_broadcast_element(value, self._writable), timestamp)
+        process = self.function.process_broadcast_element
+        output.collect(process(value, self._writable), timestamp, process)
 
 
-class _BroadcastContext(_Context):
+class _BroadcastContext(KeyedContext):
     def __init__(
         self, setup: OperatorSetup, timers: InternalTimerService, states: dict[str, BroadcastState]
     ) -> None:
@@ -226,12 +224,3 @@ class _ReadOnlyView(ReadOnlyBroadcastState):
 
     def clear(self) -> None:
         self.put()
-
-
-def operator_of(function: UserFunction) -> StatefulOperator:
-    """Return the operator that runs ``function``, or ``function`` itself if it is an operator."""
-    if isinstance(function, StatefulOperator):
-        return function
-    if isinstance(function, (KeyedCoProcessFunction, CoProcessFunction, CoMapFunction, CoFlatMapFunction)):
-        return TwoInputOperator(function)
-    return FunctionOperator(function)

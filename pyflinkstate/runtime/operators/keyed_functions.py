@@ -9,7 +9,8 @@ from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
 from pyflinkstate.api.values import Record
-from pyflinkstate.errors import BadRecordError, ConfigurationError
+from pyflinkstate.backends.values import told_function
+from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.wire import shorten
 
@@ -37,7 +38,11 @@ class RollingReduce(KeyedProcessFunction):
 
     def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record]:
         before = self._state.value()
-        combined = value if before is None else self._reduce(before, value)
+        combined = value
+        if before is not None:
+            combined = self._reduce(before, value)
+            if combined is None:
+                raise no_combination(self._reduce)
         self._state.update(combined)
         return (combined,)
 
@@ -47,6 +52,12 @@ def reduce_of(
 ) -> Callable[[Record, Record], Record]:
     """Return the callable that combines two values."""
     return func.reduce if isinstance(func, ReduceFunction) else func
+
+
+def no_combination(reduce: Callable[[Record, Record], Record]) -> FunctionResultError:
+    """Return the error of a reduce function that forgot to return something: its key would begin anew."""
+    name = told_function(reduce)
+    return FunctionResultError(f"{name} returned None: return what its two arguments make", function=name)
 
 
 def check_position(position: object) -> None:

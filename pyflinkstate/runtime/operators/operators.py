@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag, is_side_output
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.heap import HeapKeyedStateBackend, Timer
 from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.timers import SubtaskTime
+
+if TYPE_CHECKING:
+    # Most functions are not async, and importing asyncio takes tens of milliseconds.
+    from pyflinkstate.runtime.operators.event_loops import NewEventLoop
+
+#: Key, index of the key's map, value, timestamp.
+KeyedRecord = tuple[Key, int, Record, int | None]
 
 
 @attrs.frozen
@@ -25,12 +33,14 @@ class OperatorSetup:
         backend: the same backend.
         time: the processing time and the watermark.
         operator_state: the store of state that does not belong to keys.
+        new_event_loop: creates the event loop of an async function; None for asyncio's own.
     """
 
     context: OperatorContext
     backend: HeapKeyedStateBackend
     time: SubtaskTime
     operator_state: DefaultOperatorStateBackend | None = None
+    new_event_loop: NewEventLoop | None = None
 
 
 class Output:
@@ -50,12 +60,23 @@ class Output:
     def __len__(self) -> int:
         return len(self.values)
 
-    def collect(self, results: Iterable[Record] | None, timestamp: int | None) -> None:
-        """Add all ``results`` of one call; a pair ``(OutputTag, value)`` goes to its side output."""
+    def collect(
+        self, results: Iterable[Record] | None, timestamp: int | None, given_by: UserFunction = None
+    ) -> None:
+        """Add all ``results`` of one call; a pair ``(OutputTag, value)`` goes to its side output.
+
+        Args:
+            results: what the call returned.
+            timestamp: the timestamp of each result.
+            given_by: the function that was called, for messages.
+
+        Raises:
+            FunctionResultError: ``results`` is a single record, or cannot be iterated over.
+        """
         if results is None:
             return
         begin = len(self.values)
-        take_isolated(self.values, results)
+        take_isolated(self.values, results, given_by)
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:
@@ -86,6 +107,10 @@ class StatefulOperator(ABC):
 
     #: The object that may be a ``CheckpointedFunction`` or a ``CheckpointListener``.
     function: UserFunction = None
+    #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
+    overlaps: bool = False
+    #: Its records have keys; where they have none, the function is given no keyed state.
+    is_keyed: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:
@@ -100,6 +125,13 @@ class StatefulOperator(ABC):
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record of the second input."""
+        raise NotImplementedError
+
+    def process_overlapping(self, records: Iterable[KeyedRecord], output: Output) -> None:
+        """Process the records of a frame, those of each key in order; the operator sets their keys.
+
+        An error that it raises is ready to be reported.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -17,8 +18,9 @@ from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsState
 from pyflinkstate.backends.heap import RecordLoop, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
 from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.runtime.operators.choice import operator_of
 from pyflinkstate.runtime.operators.context import OperatorContext
-from pyflinkstate.runtime.operators.function_operators import FunctionOperator, operator_of
+from pyflinkstate.runtime.operators.function_operators import FunctionOperator
 from pyflinkstate.runtime.operators.operator_state import (
     InitializationContext,
     SnapshotContext,
@@ -27,6 +29,9 @@ from pyflinkstate.runtime.operators.operator_state import (
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import SubtaskTime
 from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, InputFrame, MetricValues, user_failure
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.operators.event_loops import NewEventLoop
 
 
 @attrs.frozen
@@ -58,6 +63,7 @@ class KeyedSubtask:
         context: its runtime context, which has the keyed backend.
         state: its backends, already restored if there was state to restore.
         watermark: the watermark at the time of the restored checkpoint.
+        new_event_loop: creates the event loop of an async function; None for asyncio's own.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class KeyedSubtask:
         context: OperatorContext,
         state: StreamOperatorState,
         watermark: int = NO_WATERMARK,
+        new_event_loop: NewEventLoop | None = None,
     ) -> None:
         self.state = state
         self.backend = state.keyed
@@ -73,8 +80,9 @@ class KeyedSubtask:
         self._name = context.task_name
         self._operator = operator_of(function)
         self._function = self._operator.function
-        self._runtime_context = context
+        self._runtime_context = context if self._operator.is_keyed else attrs.evolve(context, backend=None)
         self._time = SubtaskTime(state.keyed.clock, watermark)
+        self._new_event_loop = new_event_loop
 
     @property
     def watermark(self) -> int:
@@ -89,7 +97,9 @@ class KeyedSubtask:
             except BaseException as error:
                 raise user_failure(error, self._name, "none: in initialize_state()") from error
         self.state.forget_raw_state()
-        setup = OperatorSetup(self._runtime_context, self.backend, self._time, self.state.operator)
+        setup = OperatorSetup(
+            self._runtime_context, self.backend, self._time, self.state.operator, self._new_event_loop
+        )
         try:
             self._operator.open(setup)
         except BaseException as error:
@@ -125,6 +135,8 @@ class KeyedSubtask:
             self._process_without_keys(frame, output)
         elif frame.timestamps is None and type(self._operator) is FunctionOperator:
             self._process_plainly(self._operator, frame, output)
+        elif self._operator.overlaps:
+            self._process_overlapping(frame, output)
         else:
             self._process_timed(frame, output)
         self.backend.clear_current_key()
@@ -153,6 +165,10 @@ class KeyedSubtask:
                 process(value, timestamp, output)
         except BaseException as error:
             raise user_failure(error, self._name, value, key) from error
+
+    def _process_overlapping(self, frame: InputFrame, output: Output) -> None:
+        columns = frame.keys, self._map_indexes(frame), frame.values, _timestamps_of(frame)
+        self._operator.process_overlapping(zip(*columns, strict=True), output)
 
     def _process_without_keys(self, frame: InputFrame, output: Output) -> None:
         process, value = self._process_of(frame), None

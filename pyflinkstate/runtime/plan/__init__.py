@@ -1,6 +1,13 @@
 """The plan of a job: nodes, the edges between them, and how records are distributed over subtasks."""
 
-from pyflinkstate.runtime.plan.chained import CHECK, WATERMARKS, AlignedSource, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.plan.chained import (
+    ASYNC,
+    CHECK,
+    WATERMARKS,
+    AlignedSource,
+    ChainedOperator,
+    OutputCheck,
+)
 from pyflinkstate.runtime.plan.exchanges import Exchange
 from pyflinkstate.runtime.plan.job_plan import (
     Branch,
@@ -27,6 +34,7 @@ from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import upstream_of
 
 __all__ = [
+    "ASYNC",
     "CHECK",
     "WATERMARKS",
     "AlignedSource",

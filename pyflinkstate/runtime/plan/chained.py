@@ -11,6 +11,8 @@ from pyflinkstate.errors import BadRecordError
 
 #: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
 WATERMARKS = "watermarks"
+#: The kind that calls an ``AsyncFunction``; its function is an ``AsyncFunctionDescriptor``.
+ASYNC = "async"
 #: The kind that checks the results of the operator before it; its function is an :class:`OutputCheck`.
 CHECK = "check"
 

@@ -59,10 +59,15 @@ class Exchanges:
         #: The number of partitions of a node's results; None if the source decides.
         self._partitions: dict[Node, int | None] = {**keyed}
         self._made: list[Exchange] = []
+        self._rebalanced: set[tuple[Node, Edge]] = set()
 
     def made(self) -> tuple[Exchange, ...]:
         """Return the exchanges of all nodes that were processed."""
         return tuple(self._made)
+
+    def rebalanced(self) -> frozenset[tuple[Node, Edge]]:
+        """Return which operators with state are sent records in turn, for having another parallelism."""
+        return frozenset(self._rebalanced)
 
     def settle(self, node: Node) -> None:
         """Process a node; those before it must have been processed already.
@@ -75,6 +80,8 @@ class Exchanges:
         exchange = self._exchange(node) if isinstance(node, (ChainNode, SinkNode)) else None
         if exchange is not None:
             self._made.append(exchange)
+        if isinstance(node, StatefulNode):
+            self._rebalanced.update((node, edge) for edge in self._unequal(node))
         if node not in self._keyed:
             self._partitions[node] = self._before(node) if exchange is None else exchange.parallelism
 
@@ -118,6 +125,14 @@ class Exchanges:
                 f"{before or 'as many subtasks as its source has partitions'}, {node.name!r} has {own}; use "
                 f"rebalance(), rescale(), shuffle(), broadcast() or global_()"
             )
+
+    def _unequal(self, node: StatefulNode) -> Iterator[Edge]:
+        """Yield what is read without key and partitioner, and has another number of partitions."""
+        for one in node.inputs():
+            for edge in self._edges.of(one.parent) if one.partitioning is Partitioning.FORWARD else ():
+                before = self._partitions[edge.node]
+                if edge.partition is None and before not in (None, self._keyed[node]):
+                    yield edge
 
     def _forwarded(self, node: Node) -> Iterator[Edge]:
         """Yield the edges on which an operator reads through ``forward``."""

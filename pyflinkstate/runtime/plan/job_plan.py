@@ -68,6 +68,7 @@ class JobPlan:
         sources: every single source.
         shared: operators without state that run as stages because several others read their results.
         exchanges: send records to operators without state that do not run where their input is.
+        rebalanced: the inputs whose records are rebalanced, because the operator has another parallelism.
     """
 
     source: SourceNode
@@ -76,6 +77,7 @@ class JobPlan:
     sources: tuple[SourceNode, ...] = ()
     shared: tuple[ChainNode, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
+    rebalanced: frozenset[tuple[Node, Edge]] = frozenset()
 
     @property
     def uses_timers(self) -> bool:
@@ -152,7 +154,8 @@ class JobPlan:
         parallelism = self.operator_of(head).parallelism
         for number, one in enumerate(head.inputs()):
             for edge, copies in self._edges.of(one.parent).items():
-                yield from self._ways_of(edge, copies, _partitioned(one, edge), number, parallelism)
+                sent = _partitioned(one, edge, (head, edge) in self.rebalanced)
+                yield from self._ways_of(edge, copies, sent, number, parallelism)
 
     def _ways_of(
         self, edge: Edge, copies: int, one: Input, number: int, parallelism: int
@@ -255,7 +258,15 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     for node in nodes:
         exchanges.settle(node)
     shared = _shared(nodes, edges)
-    return JobPlan(_all_sources(sources), tuple(sinks), operators, sources, shared, exchanges.made())
+    return JobPlan(
+        _all_sources(sources),
+        tuple(sinks),
+        operators,
+        sources,
+        shared,
+        exchanges.made(),
+        exchanges.rebalanced(),
+    )
 
 
 def source_key(node: SourceNode, number: int) -> str:
@@ -289,10 +300,12 @@ def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:
     )
 
 
-def _partitioned(one: Input, edge: Edge) -> Input:
+def _partitioned(one: Input, edge: Edge, is_rebalanced: bool) -> Input:
     """Return the input with its partitioner, unless a key or ``broadcast`` decides."""
-    if one.partitioning is not Partitioning.FORWARD or edge.partition is None:
+    if one.partitioning is not Partitioning.FORWARD:
         return one
+    if edge.partition is None:
+        return attrs.evolve(one, partitioning=Partitioning.REBALANCE) if is_rebalanced else one
     return attrs.evolve(one, partitioning=edge.partition.partitioning)
 
 

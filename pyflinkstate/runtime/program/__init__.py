@@ -13,7 +13,7 @@ from pyflinkstate.runtime.program.connected_streams import (
     BroadcastStream,
     ConnectedStreams,
 )
-from pyflinkstate.runtime.program.data_stream import DataStream, DataStreamSink
+from pyflinkstate.runtime.program.data_stream import CachedDataStream, DataStream, DataStreamSink
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
@@ -33,6 +33,7 @@ __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
+    "CachedDataStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

@@ -22,6 +22,7 @@ from pyflinkstate.api.values import UserFunction
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import BroadcastOperator
 from pyflinkstate.runtime.plan import Input, Partitioning
+from pyflinkstate.runtime.program.user_functions import check_function
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
@@ -122,5 +123,4 @@ class BroadcastConnectedStream(Generic[L, R]):
 
 
 def _check(func: object, expected: type, method: str) -> None:
-    if not isinstance(func, expected):
-        raise ConfigurationError(f"{method}() on these streams takes a {expected.__name__}, not {func!r}")
+    check_function(f"{method}() on these streams", func, (expected,))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
 
+from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -19,13 +20,14 @@ from pyflinkstate.api.functions import (
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
-from pyflinkstate.api.values import SparkObject, SparkSchema, UserFunction
-from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
+from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
-from pyflinkstate.runtime.operators import Projection
+from pyflinkstate.runtime.operators import KeylessOperator, Projection, lives_in_slot
 from pyflinkstate.runtime.plan import (
+    ASYNC,
     WATERMARKS,
     ChainNode,
     Input,
@@ -38,6 +40,7 @@ from pyflinkstate.runtime.plan import (
     StatefulNode,
     UnionNode,
     stateful_node,
+    upstream_of,
 )
 from pyflinkstate.runtime.program.connected_streams import (
     BroadcastConnectedStream,
@@ -47,8 +50,13 @@ from pyflinkstate.runtime.program.connected_streams import (
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
-from pyflinkstate.runtime.program.user_functions import check_callable, name_of, refuse_checkpointed
+from pyflinkstate.runtime.program.stream_types import check_same_type, check_type, type_of
+from pyflinkstate.runtime.program.user_functions import (
+    check_callable,
+    check_function,
+    name_of,
+    refuse_checkpointed,
+)
 from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
@@ -121,13 +129,13 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: ``func`` is a KeyedProcessFunction, which needs ``key_by`` first.
         """
-        if not isinstance(func, ProcessFunction):
+        if not isinstance(func, (ProcessFunction, type)):
             raise ConfigurationError(
                 f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
                 f"KeyedProcessFunction needs key_by() first"
             )
-        refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, "process", func, name_of(func, "process"), output_type))
+        check_function("process()", func, (ProcessFunction,))
+        return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
         """Keep some fields of tuples or rows, in the given order."""
@@ -149,6 +157,9 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: the streams have different types.
         """
+        for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise ConfigurationError(f"union() takes DataStreams, not {stream!r}")
         nodes = (self._node, *(stream.node for stream in streams))
         check_same_type(nodes)
         return DataStream(self._env, UnionNode(nodes))
@@ -230,9 +241,18 @@ class DataStream(Generic[T_co]):
         keeps_type: bool = False,
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
+        check_type("output_type", output_type)
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
+
+    def async_wait(
+        self, descriptor: AsyncFunctionDescriptor, output_type: TypeInformation | None
+    ) -> DataStream:
+        """Append an async function. ``AsyncDataStream`` calls it."""
+        function = descriptor.async_function
+        refuse_checkpointed(function)
+        return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
         self,
@@ -249,16 +269,24 @@ class DataStream(Generic[T_co]):
         # Imported here because keyed_stream imports this module.
         from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
+        check_function("key_by()", key_selector, (KeySelector,), arguments=1)
+        check_type("key_type", key_type)
         refuse_checkpointed(key_selector)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-        if not callable(select):
-            raise ConfigurationError(f"key_by() takes a callable or a KeySelector, not {key_selector!r}")
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
-        refuse_checkpointed(func)
-        return self._append(ChainNode(self._node, kind, func, name_of(func, kind), output_type))
+        return self._one_input(kind, func, output_type)
+
+    def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
+        """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
+        check_type("output_type", output_type)
+        name = name_of(func, kind)
+        if lives_in_slot(func):
+            operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
+            return self.stateful(self.as_input(), (), operator, name, output_type, keeps_type=keeps_type)
+        return self._append(ChainNode(self._node, kind, func, name, output_type))
 
     def _append(self, node: Node) -> DataStream:
         return DataStream(self._env, node)
@@ -293,8 +321,8 @@ class DataStream(Generic[T_co]):
             ParallelismError: it is out of bounds, or the operator never has more than one subtask.
         """
         node = self._operator_node("set_parallelism")
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         if parallelism > 1 and _is_non_parallel(node):
             raise ParallelismError(
                 f"{node.name!r} is not parallel: its parallelism must be 1, not {parallelism}"
@@ -395,9 +423,9 @@ class DataStream(Generic[T_co]):
             ConfigurationError: one of the two is not a function. If the partitioner returns a number out of
                 range, the job fails with ``BadRecordError``.
         """
+        check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
+        check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            if not callable(function) and not isinstance(function, (Partitioner, KeySelector)):
-                raise ConfigurationError(f"partition_custom() takes two functions, not {function!r}")
             refuse_checkpointed(function)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
@@ -441,6 +469,8 @@ class DataStream(Generic[T_co]):
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         """Send the stream to a sink, such as :class:`~pyflinkstate.runtime.sinks.file_sink.FileSink`."""
+        if not isinstance(sink, Sink):
+            raise ConfigurationError(f"sink_to() takes a sink, such as FileSink(directory), not {sink!r}")
         parent = self._as_text() if isinstance(sink, RowFormatFileSink) else self._node
         node = SinkNode(parent, sink, f"{type(sink).__name__}")
         self._env.add_sink_node(node)
@@ -457,9 +487,11 @@ class DataStream(Generic[T_co]):
 
         Args:
             function: a function as for Spark's ``foreachBatch``.
-            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+            schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``. A record
+                that does not fit it fails the job with ``RowError``.
         """
-        return self.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
+        rows = DataStream(self._env, self._env.checked_rows(self._node, schema))
+        return rows.sink_to(self._env.foreach_epoch_sink(function, schema)).name("foreach_epoch")
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print committed records in the driver, as Flink does: ``identifier:subtask> record``.
@@ -477,6 +509,23 @@ class DataStream(Generic[T_co]):
         return ChainNode(self._node, "map", RecordText(self._node.name, self.get_type()), "text")
 
     # --- running -----------------------------------------------------------------------------------
+
+    def cache(self) -> CachedDataStream[T_co]:
+        """Return a stream of the same records that later jobs need not compute again.
+
+        The first job that reads it is preceded by one that computes the records, with their timestamps, and
+        keeps them on the cluster until :meth:`CachedDataStream.invalidate`, or the environment's ``close()``.
+        A Spark executor that is lost takes its part with it: then a job that reads it fails.
+
+        Raises:
+            ConfigurationError: a source of the stream has no end.
+        """
+        for node in upstream_of(self._node):
+            if isinstance(node, SourceNode) and not node.source.is_bounded:
+                raise ConfigurationError(
+                    f"cache(): source {node.name!r} has no end, so there is no result to keep"
+                )
+        return CachedDataStream(self._env, self._node)
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
@@ -497,8 +546,56 @@ class DataStream(Generic[T_co]):
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.
+
+        Raises:
+            RowError: a record does not fit the schema; it names column, value and operator.
         """
         return self._env.run_to_dataframe(self._node, schema, job_name)
+
+
+class CachedDataStream(DataStream[T_co]):
+    """The records of another stream, computed once (``pyflink.datastream.data_stream.CachedDataStream``).
+
+    It adds no operator: names, ids and parallelism are set on the stream before it, or on what follows.
+    """
+
+    def __init__(self, env: StreamEnvironment, origin: Node) -> None:
+        name, type_info = f"{origin.name} cached", type_of(origin)
+        has_time = any(
+            isinstance(node, ChainNode) and node.kind == WATERMARKS for node in upstream_of(origin)
+        )
+        kept = ChainNode(origin, "process", _WithTimestamp(), name) if has_time else origin
+        self._source = env.cached_source(kept)
+        node: Node = SourceNode(self._source, name, None if has_time else type_info)
+        if has_time:
+            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(_KeptTimestamp())
+            timed = ChainNode(node, WATERMARKS, strategy, name)
+            timed.assigner_id = env.next_assigner_id()
+            node = ChainNode(timed, "map", _without_timestamp, name, type_info)
+        super().__init__(env, node)
+
+    def _made_by(self) -> str | None:
+        return "cache()"
+
+    def invalidate(self) -> None:
+        """Let go of the records; a job that reads the stream after that computes them again."""
+        self._source.invalidate()
+
+
+class _WithTimestamp(ProcessFunction):
+    def process_element(self, value: Record, ctx: ProcessFunction.Context) -> Iterable[Record]:
+        timestamp = ctx.timestamp()
+        yield value, NO_TIMESTAMP if timestamp is None else timestamp
+
+
+class _KeptTimestamp(TimestampAssigner):
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+        timestamp: int = value[1]
+        return timestamp
+
+
+def _without_timestamp(pair: tuple[Record, int]) -> Record:
+    return pair[0]
 
 
 @attrs.frozen
@@ -514,8 +611,8 @@ class DataStreamSink:
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         """Set how many subtasks write. Default: the number of partitions of the sink's input."""
-        if parallelism < 1:
-            raise ParallelismError(f"parallelism must be at least 1, not {parallelism}")
+        if type(parallelism) is not int or parallelism < 1:
+            raise ParallelismError(f"parallelism must be at least 1, not {parallelism!r}")
         node = self._node
         if isinstance(node.sink, PrintSink):
             node.sink.parallelism = parallelism

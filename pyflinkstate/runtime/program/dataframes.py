@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING
 
 import attrs
@@ -13,8 +13,10 @@ from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, SelectKey, SparkSchema
 from pyflinkstate.errors import ConfigurationError, JobCancelledError
 from pyflinkstate.runtime.job import JobExecutionResult
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
+from pyflinkstate.runtime.spark import job_failure
 from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
 
 if TYPE_CHECKING:
@@ -23,12 +25,11 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.job_client import JobClient
 
 
-_log = logging.getLogger("pyflinkstate")
-
-
 @attrs.frozen
 class KeyedProcessQuery:
     """A job that :func:`keyed_process` runs for a streaming DataFrame.
+
+    Its methods are those of Spark's ``StreamingQuery``.
 
     Attributes:
         client: monitors and controls the job: status, cancellation, savepoints.
@@ -39,6 +40,41 @@ class KeyedProcessQuery:
     client: JobClient
     output: str
     job_name: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended yet."""
+        return not self.client.get_job_execution_result().done()
+
+    def exception(self) -> BaseException | None:
+        """Return the error that the job failed with, or None if it runs or has not failed."""
+        return None if self.is_active else _failure(self.client.get_job_execution_result())
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended, and return whether it has.
+
+        Args:
+            timeout: the longest time to wait, in seconds. Default: no limit.
+
+        Raises:
+            PyFlinkStateError: what made the job fail.
+        """
+        try:
+            error = _failure(self.client.get_job_execution_result(), timeout)
+        except FutureTimeoutError:
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    def stop(self) -> None:
+        """Cancel the job, and wait until it has ended."""
+        self.client.cancel().result()
+
+
+def _failure(result: Future[JobExecutionResult], timeout: float | None = None) -> BaseException | None:
+    error = result.exception(timeout)
+    return None if isinstance(error, JobCancelledError) else error
 
 
 #: The newest comes last. Jobs that have ended are removed when the next one starts.
@@ -72,6 +108,12 @@ def keyed_process(
     it is run again with the same checkpoint directory and job name, the job continues where it was.
     :func:`keyed_process_queries` returns the job's client.
 
+    If the job fails, the queries that read the DataFrame fail with the job's error, and their
+    ``awaitTermination()`` raises it. Before that they read what the job has committed, so they notice the
+    failure at the second trigger after it. A job that is cancelled, stopped with a savepoint, or ended by
+    stopping the query of its input ends no query: each query reads what was committed, and then waits for
+    another run of the job, or to be stopped.
+
     Args:
         df: a batch or streaming DataFrame; the function gets Spark ``Row`` records.
         key: the name of a column, several names, or a function of the row.
@@ -90,8 +132,9 @@ def keyed_process(
     end with the program. After a failure, call the function again.
 
     Raises:
-        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, or a batch
-            DataFrame has one.
+        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, a batch
+            DataFrame has one, or ``schema`` cannot be parsed.
+        RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
     _check_directory(df, checkpoint_directory)
     env = StreamExecutionEnvironment(df.sparkSession)
@@ -149,21 +192,26 @@ def _streaming(
     empty = df.sparkSession.createDataFrame([], schema)
     env.enable_checkpointing(0, child_uri(base, f"{job_name}-checkpoints"), incremental=True)
     stream = env.from_streaming(df).key_by(select, key_type).process(function).uid(job_name)
-    stream.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
+    rows = DataStream(env, env.checked_rows(stream.node, schema))
+    rows.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
     file_system, path = open_file_system(output)
     file_system.create_dir(path, recursive=True)
+    failure = job_failure.JobFailure()
     client = env.execute_async(job_name)
-    client.get_job_execution_result().add_done_callback(_log_failure)
-    _queries[:] = [query for query in _queries if not query.client.get_job_status().result().is_terminal]
+    client.get_job_execution_result().add_done_callback(lambda result: _tell(failure, job_name, result))
+    _queries[:] = [
+        query for query in _queries if not query.client.get_job_status().result().is_terminal_state()
+    ]
     _queries.append(KeyedProcessQuery(client, output, job_name))
     reader = df.sparkSession.readStream.schema(empty.schema)
-    return reader.option("recursiveFileLookup", "true").parquet(output)
+    return failure.heard_by(reader.option("recursiveFileLookup", "true").parquet(output))
 
 
-def _log_failure(result: Future[JobExecutionResult]) -> None:
-    error = result.exception()
-    if error is not None and not isinstance(error, JobCancelledError):
-        _log.error("the job of a streaming DataFrame has failed: %s", error)
+def _tell(failure: job_failure.JobFailure, job_name: str, result: Future[JobExecutionResult]) -> None:
+    error = _failure(result)
+    if error is not None:
+        why = f"{type(error).__name__}: {error}"
+        failure.tell(f"job {job_name!r}, whose results this query reads, has failed: {why}")
 
 
 def _arrow_schema(frame: DataFrame) -> ArrowObject:

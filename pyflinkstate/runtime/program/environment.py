@@ -9,19 +9,20 @@ from collections.abc import Callable
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
-from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine
-from pyflinkstate.runtime.plan import JobPlan, Node, SinkNode, make_plan
+from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
-from pyflinkstate.runtime.program.job_results import CloseableIterator
+from pyflinkstate.runtime.program.job_results import CloseableIterator, run_to_end
 from pyflinkstate.runtime.settings import (
     CheckpointConfig,
     CheckpointingMode,
@@ -30,7 +31,8 @@ from pyflinkstate.runtime.settings import (
 )
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
-from pyflinkstate.runtime.sources import StreamingSource
+from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
+from pyflinkstate.runtime.spark import python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -51,18 +53,23 @@ class StreamExecutionEnvironment(EnvironmentSources):
         spark: the session to run on. Default: the active session, or a new local one.
 
     Raises:
-        UnsupportedSessionError: the session is a Spark Connect session.
+        UnsupportedSessionError: the session is a Spark Connect session, or its workers run a Python that
+            cannot run the program.
     """
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
+        worker_python.check_workers(self._context)
         self._settings = EnvironmentSettings(lambda: int(self._context.defaultParallelism))
         self._execution_config = ExecutionConfig(self._settings)
         self._sinks: list[SinkNode] = []
+        self._ran_sinks = False
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
         self._temporary_storage: TemporaryDirectory[str] | None = None
+        self._python_files = python_files.PythonFiles(self._context)
+        self._caches: list[CachedSource] = []
 
     @classmethod
     def get_execution_environment(
@@ -151,9 +158,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | FileSystemCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
+        mode: CheckpointingMode | str | AnyCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
         *,
-        storage: str | FileSystemCheckpointStorage | None = None,
+        storage: str | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
         tolerable_failures: int | None = None,
         num_retained: int | None = None,
@@ -166,7 +173,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Args:
             interval: the least time between two checkpoints in milliseconds; 0 takes one after every epoch.
-            mode: ``EXACTLY_ONCE``; the storage may be given in its place.
+            mode: ``EXACTLY_ONCE``. ``AT_LEAST_ONCE`` has the same effect. The storage may be given in its
+                place.
             storage: a path or URI that driver and executors can reach, or a
                 :class:`FileSystemCheckpointStorage`. Default: that of :meth:`get_checkpoint_config`, or on a
                 local Spark a directory that is deleted with the program.
@@ -216,14 +224,17 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._settings.progress = shown
         return self
 
-    def set_state_backend(self, state_backend: HashMapStateBackend) -> StreamExecutionEnvironment:
-        """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``."""
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Choose how state is kept and snapshotted. Default: ``HashMapStateBackend()``.
+
+        ``EmbeddedRocksDBStateBackend`` is accepted with a warning, and state is still kept in memory.
+        """
         self._settings.set_state_backend(state_backend)
         return self
 
     def set_restart_strategy(self, strategy: RestartStrategy) -> StreamExecutionEnvironment:
         """Choose what happens after a failure; see :class:`RestartStrategies`."""
-        self._settings.restart = strategy
+        self._settings.set_restart_strategy(strategy)
         return self
 
     def restore_from(
@@ -274,16 +285,59 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self._settings.checkpoints.get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return ``EXACTLY_ONCE``, the only mode."""
+        """Return the mode that was set. Checkpoints are exactly once in both modes."""
         return self._settings.checkpoints.get_checkpointing_mode()
 
     get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return False, as the end of an epoch aligns barriers."""
-        return False
+        """Return what was set, without effect: the end of an epoch aligns barriers."""
+        return self._settings.checkpoints.is_unaligned_checkpoints_enabled()
 
-    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Return what was set."""
+        return self._settings.checkpoints.is_force_unaligned_checkpoints()
+
+    # --- files that functions need -------------------------------------------------------------------
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship Python code to where functions run: a module, a zip of modules, or a folder that holds them.
+
+        It is there for all jobs of the Spark application from now on. Functions find it on ``sys.path``.
+
+        Raises:
+            ConfigurationError: there is no such file, or it is something else.
+        """
+        self._python_files.add_file(file_path)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Ship a zip file, which is unpacked in the working directory of functions.
+
+        Args:
+            archive_path: a zip file: ``.zip``, ``.jar``, ``.whl``, ``.egg``.
+            target_dir: the folder that it is unpacked in. Default: one of the archive's name. A function
+                reads ``open("<target_dir>/data.txt")``.
+
+        Raises:
+            ConfigurationError: there is no such file, it is no zip, or ``target_dir`` is more than a name.
+        """
+        self._python_files.add_archive(archive_path, target_dir)
+
+    def set_python_requirements(
+        self, requirements_file_path: str, requirements_cache_dir: str | None = None
+    ) -> None:
+        """Install packages with pip, here and now, and ship them to where functions run.
+
+        Flink installs them on each machine; here the driver does, so that must be a machine of the same kind.
+
+        Args:
+            requirements_file_path: what ``pip install -r`` takes.
+            requirements_cache_dir: a folder with the packages; pip then looks nowhere else.
+
+        Raises:
+            ConfigurationError: a path is not there, or pip fails.
+        """
+        self._python_files.add_requirements(requirements_file_path, requirements_cache_dir)
 
     # --- settings without effect ------------------------------------------------------------------------
 
@@ -314,7 +368,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def close(self) -> None:
-        """Do nothing: the caller owns the Spark session, and a job releases its slots when it ends."""
+        """Release cached streams. The caller owns the Spark session, and a job releases its own slots."""
+        for cache in self._caches:
+            cache.invalidate()
 
     # --- running -------------------------------------------------------------------------------
 
@@ -333,15 +389,24 @@ class StreamExecutionEnvironment(EnvironmentSources):
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        sinks, self._sinks = self._sinks, []
-        job = self._job(sinks, job_name)
-        deque(job.run(), maxlen=0)
+        job = self._job(self._taken_sinks(), job_name)
+        run_to_end(job)
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
+        return JobClient(self._job(self._taken_sinks(), job_name), self._settings.savepoint_directory)
+
+    def _taken_sinks(self) -> list[SinkNode]:
+        """Return the sinks that were added since the last job: each belongs to one job."""
+        if not self._sinks and self._ran_sinks:
+            raise ConfigurationError(
+                "there is nothing to execute: what was built has been executed, and each execute() runs what "
+                "was built since the one before; build the streams and their sinks again"
+            )
         sinks, self._sinks = self._sinks, []
-        return JobClient(self._job(sinks, job_name), self._settings.savepoint_directory)
+        self._ran_sinks = self._ran_sinks or bool(sinks)
+        return sinks
 
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
@@ -356,26 +421,66 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Called by :meth:`DataStream.foreach_epoch`."""
 
         def write(frames: SparkObject, epoch: int) -> None:
-            values = on_spark.values_of(self._context, [frames])
-            function(self._spark.createDataFrame(values, schema), epoch)
+            function(self._dataframe(on_spark.values_of(self._context, [frames]), schema), epoch)
 
         return ForeachEpochSink(write)
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Called by :meth:`DataStream.to_rdd`."""
         sink = RddSink()
-        deque(self._job([SinkNode(node, sink, "rdd")], job_name).run(), maxlen=0)
+        run_to_end(self._job([SinkNode(node, sink, "rdd")], job_name))
         return on_spark.values_of(self._context, sink.committed)
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
-        return self._spark.createDataFrame(self.run_to_rdd(node, job_name), schema)
+        return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+
+    def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
+        """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.
+
+        Raises:
+            ConfigurationError: the schema is none.
+        """
+        wanted = row_schema.schema_of(schema)
+        return node if wanted is None else ChainNode(node, CHECK, row_schema.RowCheck(wanted), node.name)
+
+    def _dataframe(self, rows: RDD[Record], schema: SparkSchema) -> DataFrame:
+        """Return rows that :meth:`checked_rows` has let pass as a DataFrame."""
+        return self._spark.createDataFrame(rows, schema, verifySchema=row_schema.schema_of(schema) is None)
+
+    def cached_source(self, node: Node) -> CachedSource:
+        """Called by :meth:`DataStream.cache`."""
+        cache = CachedSource(lambda: self._computed(node))
+        self._caches.append(cache)
+        return cache
+
+    def _computed(self, node: Node) -> CachedRecords:
+        """Run a job of its own; it starts from no checkpoint, as what it reads is read anew."""
+        sink = RddSink()
+        restores, self._settings.restore_path = self._settings.restore_path, None
+        try:
+            run_to_end(self._job([SinkNode(node, sink, "cache")], f"{node.name}: cache"))
+        finally:
+            self._settings.restore_path = restores
+        kept = list(sink.committed)
+
+        def release() -> None:
+            for frames in kept:
+                frames.unpersist()
+
+        records = on_spark.rdd_source(on_spark.values_of(self._context, kept), None, is_fresh=True)
+        return CachedRecords(records, release)
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = self._job_name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
+        name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
         plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
         self._check_backend()
-        has_storage = self._settings.checkpoints.get_checkpoint_storage() is not None
+        self._check_uids(plan)
+        for node in plan.sources:
+            if isinstance(node.source, CachedSource):
+                node.source.fill()
+        self._job_name = name
+        has_storage = self._settings.checkpoints.checkpoint_directory() is not None
         if isinstance(plan.source.source, StreamingSource) and has_storage:
             plan.source.source.locate()
         storage = self._storage()
@@ -385,7 +490,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             return Job(
                 plan,
                 self._job_settings(name, storage is not None),
-                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}"),
+                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
                 lambda secret, events, deployments: ControlServer(
                     endpoint, secret, events, deployments, heartbeat
                 ),
@@ -411,12 +516,22 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.settings,
             self._settings.restart or default,
             tuple(listeners),
-            self._settings.state_backend,
+            self._settings.chosen_state_backend(),
             self._settings.checkpoints.get_externalized_checkpoint_retention(),
             self._settings.allows_non_restored_state,
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
+            dict(self._settings.job_parameters),
         )
+
+    def _check_uids(self, plan: JobPlan) -> None:
+        missing = [operator.name for operator in plan.operators if operator.node.uid is None]
+        if missing and not self._settings.has_auto_generated_uids:
+            raise ConfigurationError(
+                f"operator {missing[0]!r} has state and no uid(), and disable_auto_generated_uids() asks for "
+                f"one: call uid() on it",
+                operator=missing[0],
+            )
 
     def _check_backend(self) -> None:
         if self._settings.checkpoints.is_incremental() and not self._settings.state_backend.async_snapshots:
@@ -425,7 +540,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             )
 
     def _storage(self) -> CheckpointStorage | None:
-        where = self._settings.checkpoints.get_checkpoint_storage()
+        where = self._settings.checkpoints.checkpoint_directory()
         if where is None and not self._settings.checkpoints.is_checkpointing_enabled():
             return None
         storage = CheckpointStorage(where or self._storage_of_this_run())

@@ -1,6 +1,7 @@
 """Which settings of a ``Configuration`` an environment takes, under Flink's keys.
 
-A length of time is a number of milliseconds, or a number with a unit: ``"10 s"``, ``"1 min"``.
+A length of time is a number of milliseconds, or a number with a unit: ``"10 s"``, ``"1 min"``. What an
+environment does not take is told in the log: it is likely to be misspelled.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.settings import (
@@ -18,6 +20,7 @@ from pyflinkstate.runtime.settings import (
     ExternalizedCheckpointRetention,
     RestartStrategies,
     RestartStrategy,
+    why_without_effect,
 )
 from pyflinkstate.runtime.storage import (
     INLINE_THRESHOLD_BYTES,
@@ -29,30 +32,28 @@ from pyflinkstate.runtime.wire import HeartbeatSettings
 _log = logging.getLogger("pyflinkstate.configuration")
 
 _UNITS_MS = {
-    "ms": 1,
-    "s": 1000,
-    "sec": 1000,
-    "second": 1000,
-    "seconds": 1000,
-    "min": 60_000,
-    "minute": 60_000,
-    "minutes": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "hours": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-    "days": 86_400_000,
+    "": 1,
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
-_SIZES = {"": 1, "b": 1, "kb": 1024, "k": 1024, "mb": 1024**2, "m": 1024**2, "gb": 1024**3, "g": 1024**3}
+_SIZES = {
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1024),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 1024**2),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 1024**3),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1024**4),
+}
+_A_TIME = "a number of milliseconds, or a number and ms, s, min, h or d, such as '10 s'"
+_A_SIZE = "a number of bytes, or a number and b, kb, mb, gb or tb, such as '20 kb'"
 
 
-def _measure(key: str, text: str, units: dict[str, int]) -> int:
+def _measure(key: str, text: str, units: dict[str, int], needed: str) -> int:
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].lower() not in units:
-        raise ConfigurationError(
-            f"setting {key!r} is {text!r}: a number is needed, with one of the units {units}"
-        )
+        raise ConfigurationError(f"setting {key!r} is {text!r}: {needed} is needed")
     return int(match[1]) * units[match[2].lower()]
 
 
@@ -82,10 +83,22 @@ class _Reader:
         key = key or self.key
         if not self._configuration.contains_key(key):
             return default
-        return _measure(key, self.text(key), {"": 1, **_UNITS_MS})
+        return _measure(key, self.text(key), _UNITS_MS, _A_TIME)
 
     def size_bytes(self, key: str, default: int) -> int:
-        return _measure(key, self.text(key, str(default)), _SIZES)
+        return _measure(key, self.text(key, str(default)), _SIZES, _A_SIZE)
+
+    def entries(self) -> dict[str, str]:
+        """Read a map as configuration files write it: ``a:1,b:'x,y'``."""
+        found = {}
+        for entry in re.findall(r"(?:'[^']*'|[^,'])+", self.text()):
+            key, colon, value = (part.strip().strip("'") for part in entry.partition(":"))
+            if not key or not colon:
+                raise ConfigurationError(
+                    f"setting {self.key!r} is {self.text()!r}: entries such as a:1,b:2 are needed"
+                )
+            found[key] = value
+        return found
 
     def one_of(self, choices: dict[str, Any]) -> Any:
         if self.word() not in choices:
@@ -141,17 +154,20 @@ def _storage(setting: _Reader) -> FileSystemCheckpointStorage:
 
 
 def _check_backend(settings: EnvironmentSettings, setting: _Reader) -> None:
-    if setting.word() not in ("hashmap", "jobmanager", "filesystem"):
+    if setting.word() == "rocksdb":
+        settings.warn_of_rocksdb()
+    elif setting.word() not in ("hashmap", "jobmanager", "filesystem"):
         raise UnsupportedFeatureError(
             f"setting {setting.key!r} is {setting.text()!r}: state is kept in memory here, choose hashmap"
         )
 
 
-def _check_no_unaligned(settings: EnvironmentSettings, setting: _Reader) -> None:
-    if setting.switch():
-        raise UnsupportedFeatureError(
-            f"setting {setting.key!r}: there are no unaligned checkpoints, as an epoch's end aligns barriers"
-        )
+def _set_compression(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.snapshot_compression = setting.switch()
+
+
+def _set_generated_uids(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.has_auto_generated_uids = setting.switch()
 
 
 def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
@@ -218,7 +234,20 @@ _OPTIONS: dict[str, _Apply] = {
     "execution.checkpointing.savepoint-dir": lambda settings, setting: settings.set_savepoint_directory(
         setting.text()
     ),
-    "execution.checkpointing.unaligned.enabled": _check_no_unaligned,
+    "execution.checkpointing.unaligned.enabled": lambda settings, setting: (
+        settings.checkpoints.enable_unaligned_checkpoints(setting.switch())
+    ),
+    "execution.checkpointing.unaligned.forced": lambda settings, setting: (
+        settings.checkpoints.set_force_unaligned_checkpoints(setting.switch())
+    ),
+    "execution.checkpointing.aligned-checkpoint-timeout": lambda settings, setting: (
+        settings.checkpoints.set_aligned_checkpoint_timeout(Duration.of_millis(setting.milliseconds()))
+    ),
+    "execution.checkpointing.snapshot-compression": _set_compression,
+    "pipeline.auto-generate-uids": _set_generated_uids,
+    "pipeline.global-job-parameters": lambda settings, setting: settings.set_job_parameters(
+        setting.entries()
+    ),
     "heartbeat.interval": _set_heartbeat,
     "heartbeat.timeout": _set_heartbeat,
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
@@ -239,20 +268,72 @@ _SYNONYMS = {
 }
 
 
+#: Settings that are read along with another one: which, and what that has to be; None for anything.
+_READ_WITH: dict[str, tuple[str, str | None]] = {
+    "execution.checkpointing.data-inline-threshold": ("execution.checkpointing.dir", None),
+    "execution.checkpointing.write-buffer-size": ("execution.checkpointing.dir", None),
+    **{
+        f"restart-strategy.{kind}.{name}": ("restart-strategy.type", kind)
+        for kind, names in {
+            "fixed-delay": ("attempts", "delay"),
+            "failure-rate": ("max-failures-per-interval", "failure-rate-interval", "delay"),
+            "exponential-delay": (
+                "initial-backoff",
+                "max-backoff",
+                "backoff-multiplier",
+                "reset-backoff-threshold",
+                "jitter-factor",
+                "attempts-before-reset-backoff",
+            ),
+        }.items()
+        for name in names
+    },
+}
+
+
 def apply_configuration(settings: EnvironmentSettings, configuration: Configuration) -> None:
-    """Take the settings that an environment knows, keep all; those of Python's workers are logged, and left.
+    """Take the settings that an environment knows, keep all; what changes nothing is told in the log, once.
 
     Raises:
         ConfigurationError: a setting that it knows has a value that makes no sense, or that is not there.
     """
     if not isinstance(configuration, Configuration):
         raise ConfigurationError(f"configure() takes a Configuration, not {configuration!r}")
+    told = settings.configuration.key_set()
     settings.configuration.add_all(configuration)
     # The max parallelism first: a parallelism must fit it.
     for key in sorted(configuration.key_set(), key=lambda key: (key != "pipeline.max-parallelism", key)):
-        if key.startswith("python."):
-            _log.info("setting %r has no meaning here: Spark starts the Python workers", key)
-            continue
         apply = _OPTIONS.get(_SYNONYMS.get(key, key))
         if apply is not None:
-            apply(settings, _Reader(configuration, key))
+            _apply(apply, settings, _Reader(configuration, key))
+        elif key not in told:
+            _tell_without_effect(key, settings.configuration)
+
+
+def _apply(apply: _Apply, settings: EnvironmentSettings, setting: _Reader) -> None:
+    """Take one setting; whatever is wrong with it, the error names it."""
+    try:
+        apply(settings, setting)
+    except ConfigurationError as error:
+        if error.message.startswith("setting "):
+            raise
+        message = f"setting {setting.key!r} is {setting.text()!r}: {error.message}"
+        raise type(error)(message, **error.context) from None
+
+
+def _tell_without_effect(key: str, configuration: Configuration) -> None:
+    why = _why_without_effect(key, configuration)
+    if why is not None:
+        _log.warning("setting %r changes nothing: %s", key, why)
+
+
+def _why_without_effect(key: str, configuration: Configuration) -> str | None:
+    if key not in _READ_WITH:
+        return why_without_effect(key, [*_OPTIONS, *_SYNONYMS, *_READ_WITH])
+    other, needed = _READ_WITH[key]
+    names = [other, *(older for older, newer in _SYNONYMS.items() if newer == other)]
+    found = [_Reader(configuration, name).word() for name in names if configuration.contains_key(name)]
+    if not found:
+        return f"{other!r} is not set" + (f", to {needed!r}" if needed else "")
+    is_other = needed is not None and found[0].replace("-", "") != needed.replace("-", "")
+    return f"{other!r} is {found[0]!r}, not {needed!r}" if is_other else None

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 import attrs
 
-from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.configuration import Configuration, as_text
+from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
+from pyflinkstate.api.values import Setting
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
-from pyflinkstate.backends.keys import check_max_parallelism, check_parallelism
+from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
-from pyflinkstate.runtime.settings import CheckpointConfig, RestartStrategy
+from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
 from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.runtime.wire import HeartbeatSettings
+
+_log = logging.getLogger("pyflinkstate.configuration")
 
 
 class RuntimeExecutionMode(enum.Enum):
@@ -37,11 +42,14 @@ class EnvironmentSettings:
         parallelism: the number of subtasks of each keyed operator; None for the default.
         default_parallelism: the default parallelism; None for Spark's.
         max_parallelism: the number of key groups; None for Flink's rule.
-        restore_path: the checkpoint or savepoint from which the next job starts, or None.
-        slot_memory_bytes: how many bytes a state slot may use; None for as many as the host has.
-        progress: whether a line of progress is shown; with None only on a terminal.
-        configuration: all settings that were passed to ``configure``, known or not.
-        buffer_timeout_ms: accepted without effect, like ``is_chaining_enabled``.
+        restore_path: what the next job starts from; None for nothing.
+        slot_memory_bytes: how many bytes a state slot may have; None for what the host has.
+        progress: whether a line of progress is shown; None for: on a terminal.
+        configuration: all that ``configure`` was given, known or not.
+        job_parameters: what functions are given by name.
+        snapshot_compression: whether state files are compressed; None for what the state backend says.
+        has_auto_generated_uids: an operator with state may do without ``uid()``.
+        buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
     """
 
     spark_parallelism: Callable[[], int]
@@ -61,12 +69,16 @@ class EnvironmentSettings:
     listeners: list[JobListener] = attrs.field(factory=list)
     default_job_name: str | None = None
     configuration: Configuration = attrs.field(factory=Configuration)
+    job_parameters: dict[str, str] = attrs.field(factory=dict)
+    snapshot_compression: bool | None = None
+    has_auto_generated_uids: bool = True
     buffer_timeout_ms: int = 100
     is_chaining_enabled: bool = True
+    _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
 
     def set_parallelism(self, parallelism: int) -> None:
         """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
-        check_parallelism(parallelism, self.max_parallelism or parallelism)
+        check_parallelism(parallelism, self.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
         self.parallelism = parallelism
 
     def get_parallelism(self) -> int:
@@ -75,7 +87,7 @@ class EnvironmentSettings:
 
     def set_default_parallelism(self, parallelism: int) -> None:
         """Set the default parallelism."""
-        check_parallelism(parallelism, parallelism)
+        check_parallelism(parallelism, UPPER_BOUND_MAX_PARALLELISM)
         self.default_parallelism = parallelism
 
     def get_default_parallelism(self) -> int:
@@ -93,11 +105,53 @@ class EnvironmentSettings:
             raise ConfigurationError(f"a RuntimeExecutionMode is needed, not {mode!r}")
         self.mode = mode
 
-    def set_state_backend(self, state_backend: HashMapStateBackend) -> None:
-        """Set how state is kept and snapshotted."""
+    def set_state_backend(self, state_backend: StateBackend) -> None:
+        """Set how state is kept and snapshotted; in the place of RocksDB memory is taken, with a warning."""
+        if isinstance(state_backend, EmbeddedRocksDBStateBackend):
+            self.warn_of_rocksdb()
+            if state_backend.incremental is not None:
+                self.checkpoints.enable_incremental_checkpoints(state_backend.incremental)
+            state_backend = HashMapStateBackend()
         if not isinstance(state_backend, HashMapStateBackend):
             raise ConfigurationError(f"a HashMapStateBackend is needed, not {state_backend!r}")
         self.state_backend = state_backend
+
+    def set_restart_strategy(self, strategy: RestartStrategy) -> None:
+        """Set what happens after a failure."""
+        if not isinstance(strategy, RestartStrategy):
+            raise ConfigurationError(
+                f"a strategy is needed, such as RestartStrategies.fixed_delay_restart(3, 1000), "
+                f"not {strategy!r}"
+            )
+        self.restart = None if isinstance(strategy, FallbackRestart) else strategy
+
+    def warn_of_rocksdb(self) -> None:
+        """Say once that state is kept in memory, where RocksDB was asked for."""
+        if not self._was_warned_of_rocksdb:
+            self._was_warned_of_rocksdb = True
+            _log.warning(
+                "there is no RocksDB here: state is kept in memory, as HashMapStateBackend does, and "
+                "must fit there; set_slot_memory_limit() bounds it"
+            )
+
+    def chosen_state_backend(self) -> HashMapStateBackend:
+        """Return the state backend, with the compression that the execution config asks for."""
+        if self.snapshot_compression is None:
+            return self.state_backend
+        compression = (
+            (self.state_backend.snapshot_compression or "zstd") if self.snapshot_compression else None
+        )
+        return attrs.evolve(self.state_backend, snapshot_compression=compression)
+
+    def set_job_parameters(self, parameters: Mapping[str, Setting]) -> None:
+        """Set what functions are given by name, as texts."""
+        if not isinstance(parameters, Mapping) or not all(isinstance(key, str) for key in parameters):
+            raise ConfigurationError(
+                f"global job parameters are a dict with texts as keys, not {parameters!r}"
+            )
+        self.job_parameters = {
+            key: value if isinstance(value, str) else as_text(value) for key, value in parameters.items()
+        }
 
     def set_savepoint_directory(self, directory: str) -> None:
         """Set the directory for savepoints that are triggered without one."""
@@ -122,6 +176,6 @@ class EnvironmentSettings:
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is at least 1."""
-    if value < 1:
-        raise ConfigurationError(f"{name} must be at least 1, not {value}")
+    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")

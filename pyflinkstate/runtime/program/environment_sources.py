@@ -16,7 +16,7 @@ from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, check_positive
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import converted_at_source
+from pyflinkstate.runtime.program.stream_types import check_type, converted_at_source
 from pyflinkstate.runtime.sources import (
     FORMATS,
     RECORDS_PER_EPOCH,
@@ -79,7 +79,14 @@ class EnvironmentSources(StreamEnvironment):
             BadRecordError: a record does not fit the type.
         """
         check_positive("records_per_epoch", records_per_epoch)
-        records = list(collection)
+        try:
+            iterator = iter(collection)
+        except TypeError:
+            raise ConfigurationError(
+                f"from_collection() takes a list of records, not {collection!r}"
+            ) from None
+        records = list(iterator)
+        check_type("type_info", type_info)
         if type_info is not None:
             records = converted_at_source(records, type_info, "collection")
         is_fresh = type_info is not None and rebuilds(type_info)
@@ -198,7 +205,8 @@ class EnvironmentSources(StreamEnvironment):
             return checkpoint_location or self._default_location()
 
         def start(process_batch: Callable[[DataFrame, int], None]) -> SparkObject:
-            writer = sdf.writeStream.foreachBatch(process_batch).option("checkpointLocation", location())
+            handle = on_spark.batch_handler(process_batch)
+            writer = sdf.writeStream.foreachBatch(handle).option("checkpointLocation", location())
             return (writer.trigger(**trigger) if trigger else writer).start()
 
         def open_log() -> QueryLog:
@@ -207,7 +215,7 @@ class EnvironmentSources(StreamEnvironment):
         return self._stream(StreamingSource(start, open_log), "streaming")
 
     def _default_location(self) -> str:
-        storage = self._settings.checkpoints.get_checkpoint_storage()
+        storage = self._settings.checkpoints.checkpoint_directory()
         assert storage is not None
         directory = storage.checkpoint_path
         check_spark_reaches(

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import attrs
+
+from pyflinkstate.api.values import Setting
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
+from pyflinkstate.runtime.settings import IdleSettings
+
+
+@attrs.define
+class _IdleValues:
+    """What is accepted and changes nothing, with Flink's defaults."""
+
+    auto_watermark_interval_ms: int = 200
+    latency_tracking_interval_ms: int = 0
+    object_reuse: bool = False
+    closure_cleaner: bool = True
+    cancellation_interval_ms: int = 30_000
+    cancellation_timeout_ms: int = 180_000
 
 
 class ExecutionConfig:
     """The settings of an environment under PyFlink's names; changing them changes the environment.
 
-    The switches of the JVM's serializers do not exist here. Object reuse, latency markers and the watermark
-    interval are accepted without effect: watermarks advance after a number of records.
+    Switches of the JVM's serializers are not there. What changes nothing here says so; it is kept, given
+    back, and logged once. Two configurations are equal where all that they give back is.
     """
 
     PARALLELISM_DEFAULT = -1
@@ -18,9 +36,8 @@ class ExecutionConfig:
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self._settings = settings
-        self._auto_watermark_interval_ms = 200
-        self._latency_tracking_interval_ms = 0
-        self._object_reuse = False
+        self._values = _IdleValues()
+        self._idle = IdleSettings()
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of each keyed operator."""
@@ -40,37 +57,137 @@ class ExecutionConfig:
         self._settings.set_max_parallelism(max_parallelism)
         return self
 
+    # --- what jobs are given -------------------------------------------------------------------------
+
+    def get_global_job_parameters(self) -> dict[str, str]:
+        """Return what functions find under ``RuntimeContext.get_job_parameter``."""
+        return dict(self._settings.job_parameters)
+
+    def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Setting]) -> ExecutionConfig:
+        """Give functions values by name: texts, what is none becomes one. They replace those set before."""
+        self._settings.set_job_parameters(global_job_parameters_dict)
+        return self
+
+    def is_use_snapshot_compression(self) -> bool:
+        """Return what was set; False where nothing was, and the state backend says it (``zstd``)."""
+        return bool(self._settings.snapshot_compression)
+
+    def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
+        """Have state files compressed, or not, whatever the state backend says."""
+        self._settings.snapshot_compression = bool(use_snapshot_compression)
+        return self
+
+    def has_auto_generated_uids_enabled(self) -> bool:
+        """Return whether an operator with state may do without ``uid()``; True by default."""
+        return self._settings.has_auto_generated_uids
+
+    def enable_auto_generated_uids(self) -> ExecutionConfig:
+        """Make ids of names and places where there is no ``uid()``."""
+        self._settings.has_auto_generated_uids = True
+        return self
+
+    def disable_auto_generated_uids(self) -> ExecutionConfig:
+        """Refuse a job in which an operator with state has no ``uid()``: ``ConfigurationError``."""
+        self._settings.has_auto_generated_uids = False
+        return self
+
+    # --- what changes nothing ------------------------------------------------------------------------
+
     def get_auto_watermark_interval(self) -> int:
-        """Return the value that was set, in ms."""
-        return self._auto_watermark_interval_ms
+        """Return what was set, in ms."""
+        return self._values.auto_watermark_interval_ms
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """Accept an interval in ms, without effect."""
-        self._auto_watermark_interval_ms = _not_negative("the interval of watermarks", interval)
+        """Accept an interval in ms: watermarks follow every frame of records."""
+        self._idle.take("set_auto_watermark_interval()", "watermarks follow every frame of records")
+        self._values.auto_watermark_interval_ms = _not_negative("the interval of watermarks", interval)
         return self
 
     def get_latency_tracking_interval(self) -> int:
-        """Return the value that was set, in ms."""
-        return self._latency_tracking_interval_ms
+        """Return what was set, in ms."""
+        return self._values.latency_tracking_interval_ms
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Accept an interval in ms, without effect."""
-        self._latency_tracking_interval_ms = _not_negative("the interval of latency markers", interval)
+        """Accept an interval in ms: there are no latency markers."""
+        self._idle.take("set_latency_tracking_interval()", "there are no latency markers")
+        self._values.latency_tracking_interval_ms = _not_negative("the interval of latency markers", interval)
         return self
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Accept it without effect: operators of one chain pass on the objects themselves anyway."""
-        self._object_reuse = True
+        """Accept it: a result that can change is copied when it is emitted, whatever is set."""
+        self._idle.take("enable_object_reuse()", "a result that can change is copied when it is emitted")
+        self._values.object_reuse = True
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Accept it without effect."""
-        self._object_reuse = False
+        """Accept it."""
+        self._values.object_reuse = False
         return self
 
     def is_object_reuse_enabled(self) -> bool:
-        """Return the value that was set."""
-        return self._object_reuse
+        """Return what was set."""
+        return self._values.object_reuse
+
+    def enable_closure_cleaner(self) -> ExecutionConfig:
+        """Accept it: functions are pickled with what they use, and with nothing else."""
+        self._values.closure_cleaner = True
+        return self
+
+    def disable_closure_cleaner(self) -> ExecutionConfig:
+        """Accept it: see :meth:`enable_closure_cleaner`."""
+        self._idle.take(
+            "disable_closure_cleaner()", "there is none: functions are pickled with what they use"
+        )
+        self._values.closure_cleaner = False
+        return self
+
+    def is_closure_cleaner_enabled(self) -> bool:
+        """Return what was set; True by default."""
+        return self._values.closure_cleaner
+
+    def get_task_cancellation_interval(self) -> int:
+        """Return what was set, in ms."""
+        return self._values.cancellation_interval_ms
+
+    def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
+        """Accept an interval in ms: Spark ends its tasks, and a slot's process is ended as a whole."""
+        self._idle.take("set_task_cancellation_interval()", "Spark ends its tasks")
+        self._values.cancellation_interval_ms = _not_negative("the interval of cancellation", interval)
+        return self
+
+    def get_task_cancellation_timeout(self) -> int:
+        """Return what was set, in ms."""
+        return self._values.cancellation_timeout_ms
+
+    def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
+        """Accept a timeout in ms: see :meth:`set_task_cancellation_interval`."""
+        self._idle.take("set_task_cancellation_timeout()", "Spark ends its tasks")
+        self._values.cancellation_timeout_ms = _not_negative("the timeout of cancellation", timeout)
+        return self
+
+    # --- as a value ------------------------------------------------------------------------------------
+
+    def _content(self) -> dict[str, object]:
+        return {
+            "parallelism": self.get_parallelism(),
+            "max_parallelism": self.get_max_parallelism(),
+            "global_job_parameters": dict(sorted(self.get_global_job_parameters().items())),
+            "use_snapshot_compression": self.is_use_snapshot_compression(),
+            "auto_generated_uids": self.has_auto_generated_uids_enabled(),
+            **attrs.asdict(self._values),
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecutionConfig) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self._content().items())
+        return f"ExecutionConfig({settings})"
+
+    __repr__ = __str__
 
 
 def _not_negative(what: str, interval: int) -> int:

@@ -6,10 +6,12 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobExecutionResult
+from pyflinkstate.runtime.program.job_results import without_inner_frames
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.runtime.wire import SlotId
@@ -30,16 +32,16 @@ class JobClient:
 
     def _run(self) -> None:
         try:
-            deque(self._job.run(), maxlen=0)
+            deque(self._job.run(is_heard=False), maxlen=0)
             result = self._job.result()
         except BaseException as error:  # noqa: BLE001 - the error is the result
-            self._result.set_exception(error)
+            self._result.set_exception(without_inner_frames(error))
         else:
             self._result.set_result(result)
 
-    def get_job_id(self) -> str:
+    def get_job_id(self) -> JobID:
         """Return the job's id."""
-        return self._job.job_id
+        return JobID(self._job.job_id)
 
     def get_job_status(self) -> Future[JobStatus]:
         """Return the present status of the job."""

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic
+from typing import Generic, TypeVar
 
 import attrs
 
 from pyflinkstate.api.type_variables import T
+from pyflinkstate.errors import ImpossibleEventError, PyFlinkStateError
 from pyflinkstate.runtime.job import Job
+
+AnyError = TypeVar("AnyError", bound=BaseException)
+
+
+def run_to_end(job: Job) -> None:
+    """Run a job to the end of its input.
+
+    Raises:
+        PyFlinkStateError: what made it fail, as of here.
+    """
+    try:
+        deque(job.run(), maxlen=0)
+    except PyFlinkStateError as error:
+        raise without_inner_frames(error) from error.__cause__
+
+
+def without_inner_frames(error: AnyError) -> AnyError:
+    """Return ``error``, which no longer shows where in this package it was found out: its message says more.
+
+    Where it is a fault of this package, and where it was caused by another's error, the frames stay.
+    """
+    found: BaseException | None = error
+    while isinstance(found, PyFlinkStateError) and not isinstance(found, ImpossibleEventError):
+        found.__traceback__ = None
+        found = found.__cause__
+    return error
 
 
 @attrs.define
@@ -33,10 +60,16 @@ class CloseableIterator(Generic[T]):
             self.close()
             raise StopIteration
         while not self._records:
-            if next(self._epochs, None) is None and not self._records:
+            if self._next_epoch() is None and not self._records:
                 raise StopIteration
         self._returned += 1
         return self._records.popleft()
+
+    def _next_epoch(self) -> int | None:
+        try:
+            return next(self._epochs, None)
+        except PyFlinkStateError as error:
+            raise without_inner_frames(error) from error.__cause__
 
     def next(self) -> T:
         """Return the next record, or raise ``StopIteration`` if there is none."""

@@ -29,7 +29,7 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.plan import Input, Node, Partitioning
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.user_functions import KeyedAdapter, check_callable, name_of
+from pyflinkstate.runtime.program.user_functions import KeyedAdapter, check_callable, check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 
 
@@ -77,6 +77,10 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         """See :meth:`broadcast`."""
         self._refuse("partition_custom")
 
+    def cache(self) -> NoReturn:
+        """Refuse it: a cached stream has no keys."""
+        self._refuse("cache")
+
     def forward(self) -> NoReturn:
         """See :meth:`broadcast`."""
         self._refuse("forward")
@@ -105,10 +109,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         Raises:
             ConfigurationError: ``func`` is not a KeyedProcessFunction.
         """
-        if not isinstance(func, KeyedProcessFunction):
-            raise ConfigurationError(
-                f"process() on a keyed stream takes a KeyedProcessFunction, not {func!r}"
-            )
+        check_function("process() on a keyed stream", func, (KeyedProcessFunction,))
         return self._keyed_operator(func, name_of(func, "process"), output_type)
 
     def reduce(self, func: ReduceFunction[T_co] | Callable[[T_co, T_co], T_co]) -> DataStream[T_co]:
@@ -116,8 +117,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
 
         In batch mode (``RuntimeExecutionMode.BATCH``) each key emits one result at the end of the input.
         """
-        if not isinstance(func, ReduceFunction) and not callable(func):
-            raise ConfigurationError(f"reduce() takes a callable or a ReduceFunction, not {func!r}")
+        check_function("reduce()", func, (ReduceFunction,), arguments=2)
         return self._reduce(func, "reduce")
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:

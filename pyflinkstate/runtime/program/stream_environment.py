@@ -12,6 +12,7 @@ from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.sinks import ForeachEpochSink
+from pyflinkstate.runtime.sources import CachedSource
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -41,8 +42,14 @@ class StreamEnvironment(Protocol):
     ) -> ForeachEpochSink:
         """Return a sink that calls ``function`` with each epoch's records as a DataFrame."""
 
+    def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
+        """Return the results of ``node`` as rows that fit ``schema``."""
+
     def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
         """Run the job up to ``node`` and iterate over its records."""
+
+    def cached_source(self, node: Node) -> CachedSource:
+        """Return a source of what leads to ``node``, computed when a job first reads it."""
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
         """Run the job up to ``node`` and return its records as an RDD."""

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 
+from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from pyflinkstate.api.checkpointed import (
     CheckpointedFunction,
+    CheckpointListener,
     FunctionInitializationContext,
     FunctionSnapshotContext,
 )
+from pyflinkstate.api.connected import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+)
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import (
+    AggregateFunction,
     FilterFunction,
     FlatMapFunction,
+    Function,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     ProcessFunction,
+    ReduceFunction,
 )
 from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import close_function, open_function
+from pyflinkstate.runtime.operators import awaits, close_function, lives_in_slot, open_function
 
 _RICH: dict[str, type] = {
     "map": MapFunction,
     "flat_map": FlatMapFunction,
     "filter": FilterFunction,
+}
+
+#: The methods of rich functions that must not be ``async def``.
+_CALLED: dict[type, tuple[str, ...]] = {
+    MapFunction: ("map",),
+    FlatMapFunction: ("flat_map",),
+    FilterFunction: ("filter",),
+    KeySelector: ("get_key",),
+    ReduceFunction: ("reduce",),
+    AggregateFunction: ("create_accumulator", "add", "get_result", "merge"),
+    ProcessFunction: ("process_element",),
+    WindowFunction: ("apply",),
+    AllWindowFunction: ("apply",),
+    ProcessWindowFunction: ("process", "clear"),
+    ProcessAllWindowFunction: ("process", "clear"),
+    CoMapFunction: ("map1", "map2"),
+    CoFlatMapFunction: ("flat_map1", "flat_map2"),
+    CoProcessFunction: ("process_element1", "process_element2"),
+    KeyedCoProcessFunction: ("process_element1", "process_element2", "on_timer"),
+    BroadcastProcessFunction: ("process_element", "process_broadcast_element"),
+    KeyedBroadcastProcessFunction: ("process_element", "process_broadcast_element", "on_timer"),
 }
 
 
@@ -40,20 +81,96 @@ def name_of(func: UserFunction, kind: str) -> str:
 
 def check_callable(kind: str, func: UserFunction) -> None:
     """Raise ``ConfigurationError`` unless ``func`` can be the function of a ``kind``, such as ``map``."""
-    if not isinstance(func, _RICH[kind]) and not callable(func):
-        raise ConfigurationError(f"{kind}() takes a callable or a {_RICH[kind].__name__}, not {func!r}")
-
-
-def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` for a ``CheckpointedFunction`` on a stream without keys."""
-    if isinstance(func, CheckpointedFunction):
-        raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction, and this stream has no keys: here a "
-            f"function lives in Spark tasks, no longer than an epoch; use it after key_by()"
+    check_function(f"{kind}()", func, (_RICH[kind],), arguments=1)
+    called = getattr(func, kind) if isinstance(func, _RICH[kind]) else func
+    if kind != "flat_map" and inspect.isgeneratorfunction(called):
+        raise ConfigurationError(
+            f"{kind}() calls {told_function(called)}, which yields: {kind}() takes what one call returns, "
+            f"and flat_map() what it yields"
         )
 
 
-class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
+def check_function(
+    method: str, func: UserFunction, kinds: tuple[type, ...], arguments: int | None = None
+) -> None:
+    """Check what a call on a stream is given as its function.
+
+    Args:
+        method: the call, such as ``map()``, and on what.
+        func: what it is given.
+        kinds: the classes of which it may be an object.
+        arguments: the number of arguments a plain callable is called with; None if no plain callable will do.
+
+    Raises:
+        ConfigurationError: it is none of these, a class in the place of an object of it, takes other
+            arguments than it will be called with, or is ``async def`` where nobody would await it.
+    """
+    if isinstance(func, type) and issubclass(func, Function):
+        name = func.__name__
+        raise ConfigurationError(f"{method} takes an object, and {name} is a class: write {name}()")
+    if isinstance(func, kinds):
+        _check_methods(method, func)
+    elif arguments is not None and callable(func):
+        _check_arguments(method, func, arguments)
+    else:
+        wanted = ("callable", *(kind.__name__ for kind in kinds))[arguments is None :]
+        raise ConfigurationError(f"{method} takes {_either(wanted)}, not {func!r}")
+    refuse_async(func)
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(f"{'an' if name[0] in 'AEIOU' else 'a'} {name}" for name in names)
+
+
+def _check_methods(method: str, func: UserFunction) -> None:
+    """Check that methods that override one of Flink's classes can be called with its arguments."""
+    for base in type(func).__mro__:
+        if base.__module__.startswith(Function.__module__.rpartition(".")[0]):
+            for name, declared in vars(base).items():
+                if inspect.isfunction(declared) and not name.startswith("_"):
+                    given = len(inspect.signature(declared).parameters) - 1
+                    _check_arguments(method, getattr(func, name), given)
+
+
+def _check_arguments(method: str, func: Callable[..., object], given: int) -> None:
+    """Check that ``func`` can be called with so many arguments, as far as that can be known."""
+    if isinstance(func, type):
+        return
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{method}: {told_function(func)} is called with {given} argument{'s' * (given != 1)}, and takes "
+            f"{signature}: {error}"
+        ) from None
+
+
+def refuse_async(func: UserFunction) -> None:
+    """Raise ``ConfigurationError`` if a function is ``async def`` in a place that does not support it."""
+    names = (name for kind, names in _CALLED.items() if isinstance(func, kind) for name in names)
+    for method in filter(awaits, (func, *(getattr(func, name) for name in names))):
+        raise ConfigurationError(
+            f"{method.__qualname__}() is 'async def', and nobody would await it here: that is done with "
+            f"async_invoke() of an AsyncFunction (AsyncDataStream), and with process_element() and "
+            f"on_timer() of a KeyedProcessFunction"
+        )
+
+
+def refuse_checkpointed(func: UserFunction) -> None:
+    """Raise ``UnsupportedFeatureError`` for a key selector or partitioner that takes part in checkpoints."""
+    if lives_in_slot(func):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but key selectors "
+            f"and partitioners live in Spark tasks, no longer than an epoch: keep the state in map(), "
+            f"flat_map(), filter() or process()"
+        )
+
+
+class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
     """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
@@ -68,10 +185,20 @@ class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction):
         if isinstance(self._func, CheckpointedFunction):
             self._func.snapshot_state(context)
 
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        if isinstance(self._func, CheckpointListener):
+            self._func.notify_checkpoint_aborted(checkpoint_id)
+
     def open(self, runtime_context: RuntimeContext) -> None:
         open_function(self._func, runtime_context)
         rich = isinstance(self._func, _RICH[self._kind])
         self._call = getattr(self._func, self._kind) if rich else self._func
+        #: As functools names what an adapter calls: messages name that.
+        self.__wrapped__ = self._call
 
     def close(self) -> None:
         close_function(self._func)

@@ -21,12 +21,14 @@ from pyflinkstate.api.window_functions import (
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
+from pyflinkstate.runtime.program.user_functions import check_function
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="_Windows")
+_WINDOW_FUNCTIONS = (WindowFunction, ProcessWindowFunction, AllWindowFunction, ProcessAllWindowFunction)
 
 
 class _Windows(Generic[T, W]):
@@ -72,6 +74,10 @@ class _Windows(Generic[T, W]):
         output_type: TypeInformation | None,
         contents_type: TypeInformation | None = None,
     ) -> DataStream:
+        if function is not None:
+            check_function("a window", function, _WINDOW_FUNCTIONS)
+        if contents is not list:
+            check_function("a window", contents, (ReduceFunction, AggregateFunction), arguments=2)
         operator = window_operator(
             self._assigner,
             self._trigger,
@@ -153,8 +159,7 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
             accumulator_type: the type of accumulators in state.
             output_type: the type against which results are checked.
         """
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise ConfigurationError(f"aggregate() takes an AggregateFunction, not {aggregate_function!r}")
+        check_function("aggregate()", aggregate_function, (AggregateFunction,))
         return self._append(
             aggregate_function, window_function, "window aggregate", output_type, accumulator_type
         )
@@ -247,8 +252,7 @@ class AllWindowedStream(_Windows[T, W]):
         output_type: TypeInformation[R] | None = None,
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.aggregate`."""
-        if not isinstance(aggregate_function, AggregateFunction):
-            raise ConfigurationError(f"aggregate() takes an AggregateFunction, not {aggregate_function!r}")
+        check_function("aggregate()", aggregate_function, (AggregateFunction,))
         return self._append(
             aggregate_function, window_function, "window aggregate", output_type, accumulator_type
         )

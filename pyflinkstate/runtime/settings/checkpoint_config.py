@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import enum
+from pathlib import PurePath
 from typing import Any
 
 import attrs
 
-from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.api.checkpoint_storage import CheckpointStorage
+from pyflinkstate.api.time import Duration
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
+from pyflinkstate.runtime.settings.idle_settings import IdleSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
-from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
+from pyflinkstate.runtime.storage import FileSystemCheckpointStorage, JobManagerCheckpointStorage
+
+_ALIGNS = "an epoch's end aligns barriers, at no cost"
 
 
 class CheckpointingMode(enum.Enum):
@@ -42,7 +48,11 @@ class CheckpointConfig:
         self._settings = CheckpointSettings()
         self._retention: ExternalizedCheckpointRetention | None = None
         self._fall_back = False
-        self._storage: FileSystemCheckpointStorage | None = None
+        self._storage: FileSystemCheckpointStorage | JobManagerCheckpointStorage | None = None
+        self._mode = CheckpointingMode.EXACTLY_ONCE
+        self._unaligned = self._force_unaligned = False
+        self._aligned_timeout = Duration.of_millis(0)
+        self._idle = IdleSettings()
 
     @property
     def settings(self) -> CheckpointSettings:
@@ -54,20 +64,16 @@ class CheckpointConfig:
         return self._settings.interval_ms is not None
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return ``EXACTLY_ONCE``, the only mode."""
-        return CheckpointingMode.EXACTLY_ONCE
+        """Return the mode that was set. Checkpoints are exactly once in both modes."""
+        return self._mode
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Accept ``EXACTLY_ONCE``.
-
-        Raises:
-            UnsupportedFeatureError: at least once would not be faster, as the end of an epoch aligns
-                barriers.
-        """
-        if checkpointing_mode is not CheckpointingMode.EXACTLY_ONCE:
-            raise UnsupportedFeatureError(
-                "checkpoints are always exactly once, and at least once would not be faster"
-            )
+        """Accept a mode. With ``AT_LEAST_ONCE`` checkpoints are exactly once as well, at no cost."""
+        if not isinstance(checkpointing_mode, CheckpointingMode):
+            raise ConfigurationError(f"a CheckpointingMode is needed, not {checkpointing_mode!r}")
+        if checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+            self._idle.take("CheckpointingMode.AT_LEAST_ONCE", f"checkpoints are exactly once, as {_ALIGNS}")
+        self._mode = checkpointing_mode
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -78,14 +84,26 @@ class CheckpointConfig:
         """Set the least time between two checkpoints; 0 takes one at the end of every epoch."""
         return self._set("interval_ms", checkpoint_interval, at_least=0)
 
-    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | None:
+    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
         """Return where checkpoints are kept, or None if that was not set."""
         return self._storage
 
-    def set_checkpoint_storage(self, storage: str | FileSystemCheckpointStorage) -> CheckpointConfig:
+    def checkpoint_directory(self) -> FileSystemCheckpointStorage | None:
+        """Return the directory of checkpoints, or None for a temporary directory."""
+        storage = self._storage
+        if not isinstance(storage, JobManagerCheckpointStorage):
+            return storage
+        path = storage.get_checkpoint_path()
+        return None if path is None else FileSystemCheckpointStorage(path)
+
+    def set_checkpoint_storage(self, storage: str | CheckpointStorage) -> CheckpointConfig:
         """Set where checkpoints are kept: a path or URI that driver and executors can reach, or a storage."""
-        if not isinstance(storage, FileSystemCheckpointStorage):
+        if isinstance(storage, (str, PurePath)):
             storage = FileSystemCheckpointStorage(str(storage))
+        elif not isinstance(storage, (FileSystemCheckpointStorage, JobManagerCheckpointStorage)):
+            raise ConfigurationError(
+                f"checkpoints: a storage is a path, a URI or a FileSystemCheckpointStorage, not {storage!r}"
+            )
         self._storage = storage
         return self
 
@@ -94,26 +112,46 @@ class CheckpointConfig:
         return self.set_checkpoint_storage(checkpoint_path)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return False, as the end of an epoch aligns barriers."""
-        return False
-
-    is_force_unaligned_checkpoints = is_unaligned_checkpoints_enabled
+        """Return what was set, without effect: the end of an epoch aligns barriers."""
+        return self._unaligned
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Accept False.
-
-        Raises:
-            UnsupportedFeatureError: there are none, as the end of an epoch aligns barriers.
-        """
+        """Accept it without effect: the end of an epoch aligns barriers, at no cost."""
         if enabled:
-            raise UnsupportedFeatureError(
-                "there are no unaligned checkpoints: the end of an epoch aligns barriers"
-            )
+            self._idle.take("enable_unaligned_checkpoints()", _ALIGNS)
+        self._unaligned = bool(enabled)
         return self
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Accept it: there are no unaligned checkpoints."""
+        """Accept it: checkpoints are aligned anyway."""
+        return self.enable_unaligned_checkpoints(False)
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Return what was set."""
+        return self._force_unaligned
+
+    def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
+        """Accept it without effect; see :meth:`enable_unaligned_checkpoints`."""
+        if force_unaligned_checkpoints:
+            self._idle.take("set_force_unaligned_checkpoints()", _ALIGNS)
+        self._force_unaligned = bool(force_unaligned_checkpoints)
         return self
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        """Return what was set, 0 by default."""
+        return self._aligned_timeout
+
+    get_alignment_timeout = get_aligned_checkpoint_timeout
+
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+        """Accept it: there is no alignment that could take long."""
+        if not isinstance(alignment_timeout, Duration):
+            raise ConfigurationError(f"an alignment timeout is a Duration, not {alignment_timeout!r}")
+        self._idle.take("set_aligned_checkpoint_timeout()", _ALIGNS)
+        self._aligned_timeout = alignment_timeout
+        return self
+
+    set_alignment_timeout = set_aligned_checkpoint_timeout
 
     def is_fail_on_checkpointing_errors(self) -> bool:
         """Return whether the first checkpoint that fails also fails the job."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
+from datetime import timedelta
 
 import attrs
 
@@ -31,11 +32,48 @@ class RestartTracker(ABC):
 
 
 class RestartStrategy(ABC):
-    """Decides when a job restarts. :class:`RestartStrategies` makes one."""
+    """Decides when a job restarts; :class:`RestartStrategies` makes one.
+
+    PyFlink calls it ``RestartStrategyConfiguration``.
+    """
 
     @abstractmethod
     def tracker(self) -> RestartTracker:
         """Return a new tracker for one job."""
+
+    @abstractmethod
+    def get_description(self) -> str:
+        """Return in words when a job restarts."""
+
+
+def _milliseconds(time: int | timedelta) -> int:
+    return time // timedelta(milliseconds=1) if isinstance(time, timedelta) else time
+
+
+@attrs.frozen
+class NoRestart(RestartStrategy):
+    """A job fails with its first failure."""
+
+    def tracker(self) -> RestartTracker:
+        """See :class:`RestartStrategy`."""
+        return FixedDelayRestart(0, 0).tracker()
+
+    def get_description(self) -> str:
+        """See :class:`RestartStrategy`."""
+        return "Restart deactivated."
+
+
+@attrs.frozen
+class FallbackRestart(RestartStrategy):
+    """What is the default where nothing is set: 3 restarts with checkpoints, none without."""
+
+    def tracker(self) -> RestartTracker:
+        """See :class:`RestartStrategy`; an environment takes the default in its place."""
+        return NoRestart().tracker()
+
+    def get_description(self) -> str:
+        """See :class:`RestartStrategy`."""
+        return "Cluster level default restart strategy"
 
 
 def _check_not_negative(strategy: object, attribute: attrs.Attribute[int], value: int) -> None:
@@ -65,6 +103,18 @@ class FixedDelayRestart(RestartStrategy):
         """See :class:`RestartStrategy`."""
         return _FixedDelay(self)
 
+    def get_restart_attempts(self) -> int:
+        """Return how many restarts there are."""
+        return self.attempts
+
+    def get_delay_between_attempts_interval(self) -> timedelta:
+        """Return how long it is from a failure to the restart."""
+        return timedelta(milliseconds=self.delay_ms)
+
+    def get_description(self) -> str:
+        """See :class:`RestartStrategy`."""
+        return f"Restart with fixed delay ({self.delay_ms} ms). #{self.attempts} restart attempts."
+
 
 class _FixedDelay(RestartTracker):
     def __init__(self, strategy: FixedDelayRestart) -> None:
@@ -90,6 +140,25 @@ class FailureRateRestart(RestartStrategy):
     def tracker(self) -> RestartTracker:
         """See :class:`RestartStrategy`."""
         return _FailureRate(self)
+
+    def get_max_failure_rate(self) -> int:
+        """Return how many failures in the interval the job survives."""
+        return self.failure_rate
+
+    def get_failure_interval(self) -> timedelta:
+        """Return in how long failures are counted."""
+        return timedelta(milliseconds=self.interval_ms)
+
+    def get_delay_between_attempts_interval(self) -> timedelta:
+        """Return how long it is from a failure to the restart."""
+        return timedelta(milliseconds=self.delay_ms)
+
+    def get_description(self) -> str:
+        """See :class:`RestartStrategy`."""
+        return (
+            f"Failure rate restart with maximum of {self.failure_rate} failures within interval "
+            f"{self.interval_ms} ms and fixed delay {self.delay_ms} ms."
+        )
 
 
 class _FailureRate(RestartTracker):
@@ -138,6 +207,13 @@ class ExponentialDelayRestart(RestartStrategy):
         """See :class:`RestartStrategy`; ``rng`` produces the jitter."""
         return _ExponentialDelay(self, rng or random.Random())
 
+    def get_description(self) -> str:
+        """See :class:`RestartStrategy`."""
+        return (
+            f"Restart with exponential delay: from {self.initial_backoff_ms} to {self.max_backoff_ms} ms, "
+            f"times {self.backoff_multiplier} with each failure."
+        )
+
 
 class _ExponentialDelay(RestartTracker):
     def __init__(self, strategy: ExponentialDelayRestart, rng: random.Random) -> None:
@@ -168,25 +244,39 @@ class _ExponentialDelay(RestartTracker):
 class RestartStrategies:
     """Makes restart strategies, under PyFlink's names (``pyflink.common.RestartStrategies``)."""
 
+    NoRestartStrategyConfiguration = NoRestart
+    FixedDelayRestartStrategyConfiguration = FixedDelayRestart
+    FailureRateRestartStrategyConfiguration = FailureRateRestart
+    FallbackRestartStrategyConfiguration = FallbackRestart
+
     @staticmethod
     def no_restart() -> RestartStrategy:
         """Let the job fail with the first failure. This is the default without checkpoints."""
-        return FixedDelayRestart(0, 0)
+        return NoRestart()
 
     @staticmethod
-    def fixed_delay_restart(restart_attempts: int, delay_between_attempts: int) -> RestartStrategy:
+    def fall_back_restart() -> RestartStrategy:
+        """What is the default where nothing is set; there is no cluster that would say more."""
+        return FallbackRestart()
+
+    @staticmethod
+    def fixed_delay_restart(
+        restart_attempts: int, delay_between_attempts: int | timedelta
+    ) -> RestartStrategy:
         """Restart up to ``restart_attempts`` times, ``delay_between_attempts`` milliseconds apart.
 
         This is the default with checkpoints: 3 times, 1 second apart.
         """
-        return FixedDelayRestart(restart_attempts, delay_between_attempts)
+        return FixedDelayRestart(restart_attempts, _milliseconds(delay_between_attempts))
 
     @staticmethod
     def failure_rate_restart(
-        failure_rate: int, failure_interval: int, delay_interval: int
+        failure_rate: int, failure_interval: int | timedelta, delay_interval: int | timedelta
     ) -> RestartStrategy:
         """Restart up to ``failure_rate`` times in ``failure_interval``, after ``delay_interval`` (all ms)."""
-        return FailureRateRestart(failure_rate, failure_interval, delay_interval)
+        return FailureRateRestart(
+            failure_rate, _milliseconds(failure_interval), _milliseconds(delay_interval)
+        )
 
     @staticmethod
     def exponential_delay_restart(

@@ -25,10 +25,10 @@ from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
-from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder
+from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
 from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open_file_system
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.sinks")
 
 MARKER = "_pyflinkstate.json"
 #: How many records are written at once.
@@ -279,6 +279,9 @@ class FileSink:
             folders.
     """
 
+    #: What :meth:`for_row_format` returns.
+    RowFormatBuilder = _RowFormatBuilder
+
     def __init__(
         self,
         directory: str,
@@ -305,14 +308,14 @@ class FileSink:
         self._area = RunArea(self._fs, self._root, {**legacy, "aside": f"{self._root}/_aside"})
 
     @staticmethod
-    def for_row_format(base_path: str, encoder: Encoder) -> RowFormatBuilder:
+    def for_row_format(base_path: str, encoder: Encoder) -> _RowFormatBuilder:
         """Return a builder for a sink of text lines, with PyFlink's folders and names.
 
         Args:
             base_path: a path or URI that driver and executors can reach; several jobs may write below it.
             encoder: ``Encoder.simple_string_encoder()``, which writes each record as ``print()`` shows it.
         """
-        return RowFormatBuilder(base_path, encoder)
+        return _RowFormatBuilder(base_path, encoder)
 
     @property
     def owned_folder(self) -> str:

@@ -44,7 +44,7 @@ from pyflinkstate.runtime.storage import (
     run_id_after,
 )
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.sinks")
 
 RUNS_FOLDER = "_runs"
 NOTE = "run.json"

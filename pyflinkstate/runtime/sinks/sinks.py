@@ -27,6 +27,7 @@ class SinkWriter(Protocol):
         """Write one partition's records and yield the results for the sink's ``prepare``."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """The half of a sink that runs in the driver."""
 

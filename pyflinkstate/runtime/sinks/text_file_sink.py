@@ -140,30 +140,29 @@ class OutputFileConfig:
         return self._part_suffix
 
     @staticmethod
-    def builder() -> OutputFileConfigBuilder:
-        """Return a builder."""
-        return OutputFileConfigBuilder()
+    def builder() -> OutputFileConfig.OutputFileConfigBuilder:
+        """Return what makes a configuration."""
+        return OutputFileConfig.OutputFileConfigBuilder()
 
+    class OutputFileConfigBuilder:
+        """Makes an :class:`OutputFileConfig`."""
 
-class OutputFileConfigBuilder:
-    """Makes an :class:`OutputFileConfig`."""
+        def __init__(self) -> None:
+            self._prefix, self._suffix = "part", ""
 
-    def __init__(self) -> None:
-        self._prefix, self._suffix = "part", ""
+        def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """Set what names begin with. Default: ``part``."""
+            self._prefix = prefix
+            return self
 
-    def with_part_prefix(self, prefix: str) -> OutputFileConfigBuilder:
-        """Set the beginning of file names. Default: ``part``."""
-        self._prefix = prefix
-        return self
+        def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """Set what names end with. Default: nothing."""
+            self._suffix = suffix
+            return self
 
-    def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
-        """Set the end of file names. Default: nothing."""
-        self._suffix = suffix
-        return self
-
-    def build(self) -> OutputFileConfig:
-        """Return the configuration."""
-        return OutputFileConfig(self._prefix, self._suffix)
+        def build(self) -> OutputFileConfig:
+            """Return the configuration."""
+            return OutputFileConfig(self._prefix, self._suffix)
 
 
 @attrs.frozen

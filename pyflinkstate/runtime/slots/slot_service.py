@@ -145,6 +145,7 @@ class SlotService:
             deployment.max_parallelism,
             deployment.attempt,
             keyed,
+            job_parameters=deployment.job_parameters,
         )
         self._merger = WatermarkMerger(deployment.watermark)
         return KeyedSubtask(loads(deployment.function), context, state, deployment.watermark)

@@ -1,7 +1,9 @@
 """Sources, where records come from: collections, files, RDDs, DataFrames, streaming queries."""
 
+from pyflinkstate.runtime.sources.cached_source import CachedRecords, CachedSource
 from pyflinkstate.runtime.sources.connectors import (
     FileSource,
+    FileSourceBuilder,
     NumberSequenceSource,
     StreamFormat,
     type_of_source,
@@ -30,11 +32,14 @@ __all__ = [
     "RECORDS_PER_EPOCH",
     "Available",
     "BatchReaderSource",
+    "CachedRecords",
+    "CachedSource",
     "CollectionSource",
     "DirectorySource",
     "Epoch",
     "EpochSet",
     "FileSource",
+    "FileSourceBuilder",
     "GuardedSource",
     "NumberSequenceSource",
     "PartitionOffsets",

@@ -23,7 +23,7 @@ from pyflinkstate.runtime.sources.seen_files import SeenFiles
 from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
 from pyflinkstate.runtime.wire import shorten
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.sources")
 
 #: The default number of records of a collection in one epoch.
 RECORDS_PER_EPOCH = 10_000

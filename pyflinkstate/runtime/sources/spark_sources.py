@@ -17,12 +17,14 @@ from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     IncompatibleCheckpointError,
+    JobCancelledError,
     PyFlinkStateError,
     SourceError,
     StreamingQueryError,
 )
 from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources.sources import Available, Epoch, RddEpoch, Source
+from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
 # --- batch readers -------------------------------------------------------------------------------
 
@@ -66,8 +68,9 @@ def _reader_errors(what: str) -> Iterator[None]:
         yield
     except PyFlinkStateError:
         raise
-    except Exception as error:
-        raise SourceError(f"the batch reader cannot {what}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # noqa: BLE001 - of the user's reader, or Spark's
+        why = f"{type(error).__name__}: {told_by_spark(error)}"
+        raise SourceError(f"the batch reader cannot {what}: {why}") from spark_cause(error)
 
 
 def as_option(offset: Offset) -> str:
@@ -161,7 +164,12 @@ class StreamingSource(Source):
     # --- Spark's side ------------------------------------------------------------------------------
 
     def process_batch(self, frame: SparkObject, batch_id: int) -> None:
-        """Pass a batch to the job, and return when it is durable. Spark calls this on a thread of its own."""
+        """Pass a batch to the job, and return when it is durable. Spark calls this on a thread of its own.
+
+        Raises:
+            SourceError: the job has ended. ``is_stopped`` in the error's context is True if the job did not
+                fail: then the query is being stopped, too.
+        """
         batch = _Batch(batch_id, frame, self.log.identity(batch_id))
         with self._changed:
             self._batch = batch
@@ -172,8 +180,14 @@ class StreamingSource(Source):
             self._changed.wait_for(lambda: self._is_durable(batch_id) or self._closed)
             self._batch = None
             if not self._is_durable(batch_id):
-                why = "" if self._error is None else f": {self._error}"
-                raise SourceError(f"the job that processes batch {batch_id} has ended{why}")
+                raise self._gives_up(batch_id)
+
+    def _gives_up(self, batch_id: int) -> SourceError:
+        why = "" if self._error is None else f": {self._error}"
+        is_stopped = self._error is None or isinstance(self._error, (JobCancelledError, GeneratorExit))
+        return SourceError(
+            f"the job that processes batch {batch_id} has ended{why}", batch=batch_id, is_stopped=is_stopped
+        )
 
     def _is_durable(self, batch: int) -> bool:
         return self._is_checked and self._durable >= batch
@@ -271,9 +285,9 @@ class StreamingSource(Source):
         failure = self._query.exception()
         if failure is not None:
             raise StreamingQueryError(
-                f"the streaming query failed: {failure}; fix the cause, and run the program again: "
-                f"it goes on where it was"
-            )
+                f"the streaming query failed: {told_by_spark(failure)}\nFix the cause, and run the program "
+                f"again: it goes on where it was"
+            ) from spark_cause(failure)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""

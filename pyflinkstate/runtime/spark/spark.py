@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from py4j.clientserver import ClientServer
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
@@ -24,7 +25,6 @@ from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
 from pyflinkstate.errors import (
     ConfigurationError,
     PyFlinkStateError,
-    RuntimeFailure,
     SourceError,
     SparkJobError,
     SparkUnavailableError,
@@ -43,18 +43,26 @@ from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.python_files import PythonFiles
+from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
-from pyflinkstate.runtime.wire import decode_values
+from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
 
 
 def local_session() -> SparkSession:
     """Return the active session, or a new local one that logs little.
 
     Its workers can import the same modules, as they get the interpreter and ``sys.path`` of this process.
+
+    Raises:
+        ConfigurationError: Spark has to be started, and there is no Java for it.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        check_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     py4j = logging.getLogger("py4j")
     if py4j.level == logging.NOTSET:  # otherwise every closed connection is logged
@@ -113,6 +121,57 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
     return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
 
 
+def batch_handler(
+    process_batch: Callable[[SparkObject, int], None],
+) -> Callable[[SparkObject, int], None]:
+    """Return what a query calls with each of its batches.
+
+    That the job has ended is told where the job is; py4j would say it once more, with a traceback. And a
+    query that is stopped shall end as one that was stopped, in the middle of a batch too. It does when the
+    batch ends with the interrupt of its thread.
+    """
+    for name in _CALLBACK_LOGGERS:
+        logging.getLogger(name).addFilter(_is_news)  # one that is there already is not added again
+
+    def handle(frame: SparkObject, number: int) -> None:
+        try:
+            process_batch(frame, number)
+        except SourceError as error:
+            if error.context.get("is_stopped") and isinstance(SparkContext._gateway, ClientServer):
+                _await_interrupt(frame, error)
+            raise
+
+    return handle
+
+
+def _await_interrupt(frame: SparkObject, error: SourceError) -> None:
+    """Wait for the interrupt, and raise what Spark tells it by: the text of py4j's error, without its trace.
+
+    Spark looks for it with a regular expression that overflows the JVM's stack on a long text.
+    """
+    try:
+        frame.sparkSession._jvm.java.lang.Thread.sleep(_INTERRUPT_TIMEOUT_MS)
+    except Py4JError:
+        raise SourceError(_INTERRUPTED, **error.context) from None
+
+
+#: Where py4j logs what a function raises that the JVM has called.
+_CALLBACK_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
+_INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling z:java.lang.Thread.sleep: "
+    "java.lang.InterruptedException"
+)
+#: A query that is being stopped interrupts the thread of its batch at once.
+_INTERRUPT_TIMEOUT_MS = 30_000
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether py4j logs anything but the end of a job."""
+    error = record.exc_info[1] if record.exc_info else None
+    told = [error, None if error is None else error.__context__]
+    return not any(isinstance(each, SourceError) and "is_stopped" in each.context for each in told)
+
+
 class SparkQueryFiles:
     """Reads a query's checkpoint location through Hadoop's file systems, like Spark itself."""
 
@@ -149,11 +208,11 @@ class SparkQueryFiles:
     def _errors(self, name: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the JVM says
             raise SourceError(
                 f"the streaming query's checkpoint location {self._location}: cannot read {name}: "
-                f"{_abridged(str(error))}"
-            ) from error
+                f"{told_by_spark(error)}"
+            ) from spark_cause(error)
 
 
 def rdd_source(rdd: SparkObject, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
@@ -188,9 +247,10 @@ def values_of(context: SparkContext, frame_rdds: list[SparkObject]) -> RDD[Recor
 class SparkRunner(EpochRunner):
     """Runs the Spark jobs of one pyflinkstate job, all in one job group."""
 
-    def __init__(self, context: SparkContext, group: str) -> None:
+    def __init__(self, context: SparkContext, group: str, files: PythonFiles | None = None) -> None:
         self._context = context
         self._group = group
+        self._files = PythonFiles(context) if files is None else files
         #: The description of the last request, and its place in Spark.
         self._code: CodeBook | None = None
         self._codes: SparkObject = None
@@ -220,8 +280,8 @@ class SparkRunner(EpochRunner):
                 target=self._run_and_tell, args=(description, properties, job, done), daemon=True
             )
             self._thread.start()
-        except Exception as error:
-            raise self._failure(description, error) from error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
+            raise self._failure(description, error) from spark_cause(error)
 
     def lost(self) -> PyFlinkStateError | None:
         """See :class:`EpochRunner`."""
@@ -265,18 +325,23 @@ class SparkRunner(EpochRunner):
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
         if self._code is not request.code:
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
-        with closing(_SparkGraph(self._context, request, self._codes)) as graph:
+        with closing(_SparkGraph(self._context, request, self._codes, self._files)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
         slots = self._context.parallelize(request.slots, len(request.slots))
-        slots.mapPartitionsWithIndex(StartSlotsTask(request.link)).collect()
+        slots.mapPartitionsWithIndex(self._files.prepared(StartSlotsTask(request.link))).collect()
         return []
 
-    def _failure(self, description: str, error: Exception) -> RuntimeFailure:
+    def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not _is_alive(self._context):
             return _unavailable(description)
-        return SparkJobError(f"Spark failed {description}: {_abridged(str(error))}")
+        problem = problem_in(str(error))
+        if problem:
+            return unsuitable(str(self._context.pythonExec), problem)
+        failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
+        failure.__cause__ = spark_cause(error)
+        return failure
 
 
 def _local_properties(context: SparkContext) -> SparkObject:
@@ -308,19 +373,16 @@ def _is_alive(context: SparkContext) -> bool:
         return False
 
 
-def _abridged(message: str) -> str:
-    """Return the beginning and the end of an error, as a Python traceback says at its end what happened."""
-    lines = [line for line in message.splitlines() if not line.startswith("\tat ")]
-    return "\n".join(lines if len(lines) <= 20 else [*lines[:3], "...", *lines[-16:]])
-
-
 class _SparkGraph(EpochGraph["RDD[Record]"]):
     """The RDDs of one epoch."""
 
-    def __init__(self, context: SparkContext, request: EpochRequest, codes: SparkObject) -> None:
+    def __init__(
+        self, context: SparkContext, request: EpochRequest, codes: SparkObject, files: PythonFiles
+    ) -> None:
         super().__init__(request)
         self._context = context
         self._codes = codes
+        self._files = files
         self._persisted: list[RDD[Record]] = []
 
     def run(self, sink: SinkNode) -> list[Reported]:
@@ -347,7 +409,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         return self._context.parallelize(list(epoch.splits), len(epoch.splits))
 
     def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
-        made = data.mapPartitionsWithIndex(task)
+        made = data.mapPartitionsWithIndex(self._files.prepared(task))
         if not isinstance(task, SourceTask):
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer

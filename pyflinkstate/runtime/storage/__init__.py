@@ -7,6 +7,7 @@ from pyflinkstate.runtime.storage.settings import (
     INLINE_THRESHOLD_BYTES,
     WRITE_BUFFER_BYTES,
     FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
 )
 from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_checkpoint
 from pyflinkstate.runtime.storage.uris import (
@@ -23,6 +24,7 @@ __all__ = [
     "CheckpointFolder",
     "CheckpointStorage",
     "FileSystemCheckpointStorage",
+    "JobManagerCheckpointStorage",
     "RunHistory",
     "absolute",
     "check_spark_reaches",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -21,10 +23,10 @@ from pyflinkstate.api.output_tag import OutputTag, is_side_output
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
-from pyflinkstate.backends.values import isolated
+from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
-from pyflinkstate.runtime.plan import CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -36,6 +38,10 @@ from pyflinkstate.runtime.wire import (
     unshipped,
     user_failure,
 )
+
+if TYPE_CHECKING:
+    from pyflinkstate.runtime.operators import NewEventLoop
+    from pyflinkstate.runtime.tasks.loop_thread import LoopThread
 
 Records = Iterable[Record]
 #: Values and timestamps, by the ids of tags.
@@ -51,6 +57,9 @@ class TaskInfo:
     attempt: int
     metrics: OperatorMetrics = attrs.field(eq=False, factory=lambda: OperatorMetrics(SystemClock().now_ms))
     report: Callable[[MetricValues], None] = lambda values: None
+    #: Creates the event loop of async functions; None for asyncio's own.
+    new_event_loop: NewEventLoop | None = None
+    job_parameters: dict[str, str] = attrs.field(eq=False, factory=dict)
 
     def report_metrics(self) -> None:
         """Report what the metrics stand at, if there are any; raises what is right to report."""
@@ -94,12 +103,28 @@ class Chain:
         self.now_ms = info.metrics.now_ms
         self._opened: list[ChainedOperator] = []
         self._links: list[_Link] = []
+        self._loop_thread: LoopThread | None = None
+        #: The time of the source, and the times behind async operators that follow it directly.
+        self._times_of_source = [self.source_time]
         for operator in self._operators:
             link = _Link(self.time, self._counts, self)
             if operator.kind == WATERMARKS:
                 started_at = (watermarks or {}).get(operator.assigner_id, NO_WATERMARK)
                 self.time = link.time_after = TaskTime(None, started_at)
+            if operator.kind == ASYNC:
+                self._add_time_behind(link)
             self._links.append(link)
+
+    def _add_time_behind(self, link: _Link) -> None:
+        link.time_after = TaskTime(None, self.time.watermark)
+        if self.time is self._times_of_source[-1]:
+            self._times_of_source.append(link.time_after)
+        self.time = link.time_after
+
+    def begin_at(self, watermark: int, is_idle: bool) -> None:
+        """Set the watermark and idleness of the source before its first record."""
+        for time in self._times_of_source:
+            time.watermark, time.is_idle = watermark, is_idle
 
     def run(self, records: Records) -> Iterator[Record]:
         """Yield what comes out of the last operator when ``records`` go into the first."""
@@ -125,12 +150,23 @@ class Chain:
 
     def close(self) -> None:
         """Close the functions that were opened. An error that it raises is ready to be reported."""
+        if self._loop_thread is not None:
+            self._loop_thread.close()
         _close_all(self._opened)
+
+    def loop_thread(self) -> LoopThread:
+        """Return the thread that runs the chain's async functions; it is started on first use."""
+        if self._loop_thread is None:
+            # Only async functions pay for the import of asyncio.
+            from pyflinkstate.runtime.tasks.loop_thread import LoopThread
+
+            self._loop_thread = LoopThread(self._info.new_event_loop)
+        return self._loop_thread
 
 
 @attrs.define
 class _Link:
-    """What an operator has of its chain: the time before it, and behind it if it assigns one."""
+    """What an operator has of its chain: the time before it, and behind it if that is another one."""
 
     time: TaskTime
     counts: Counter[str]
@@ -141,7 +177,13 @@ class _Link:
 def _open(operator: ChainedOperator, info: TaskInfo) -> None:
     own = OperatorMetrics(info.metrics.now_ms, f"{operator.name}.", info.metrics.metrics)
     context = OperatorContext(
-        operator.name, info.subtask, info.parallelism, info.parallelism, info.attempt, metrics=own
+        operator.name,
+        info.subtask,
+        info.parallelism,
+        info.parallelism,
+        info.attempt,
+        metrics=own,
+        job_parameters=info.job_parameters,
     )
     try:
         open_function(operator.function, context)
@@ -244,7 +286,8 @@ class _ProcessContext(ProcessFunction.Context):
 def _run_process(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
     context = _ProcessContext(link.time, link.chain.now_ms)
     process_element = operator.function.process_element
-    return _expand(operator, lambda record: process_element(record, context), records, link)
+    process = wraps(process_element)(lambda record: process_element(record, context))
+    return _expand(operator, process, records, link)
 
 
 def _expand(
@@ -253,18 +296,25 @@ def _expand(
     records: Records,
     link: _Link,
 ) -> Iterator[Record]:
+    checked: type | None = None
     for record in records:
         try:
             results = func(record)
             if results is not None:
-                yield from _emitted(operator, results, link)
+                if type(results) is not checked:
+                    check_results(results, func)
+                    checked = type(results)
+                yield from _emitted(operator, func, results, link)
         except Exception as error:
             raise user_failure(error, operator.name, record) from error
 
 
-def _emitted(operator: ChainedOperator, results: Iterable[Record], link: _Link) -> Iterable[Record]:
+def _emitted(
+    operator: ChainedOperator, func: UserFunction, results: Iterable[Record], link: _Link
+) -> Iterable[Record]:
     """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
     if OutputTag.exists:
+        check_results(results, func)
         return _without_side_outputs(operator, map(isolated, results), link)
     return map(isolated, results) if operator.isolates else results
 
@@ -305,6 +355,13 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
         link.chain.watermarks[operator.assigner_id] = max(greatest, started_at)
 
 
+def _run_async(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
+    # See loop_thread().
+    from pyflinkstate.runtime.tasks.async_wait import AsyncWait
+
+    return AsyncWait(operator, link.time, link.time_after, link.chain.loop_thread).run(records)
+
+
 def _extracted(
     name: str, extract: Callable[[Record, int], int], record: Record, timestamp: int | None
 ) -> int:
@@ -327,5 +384,6 @@ _RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Record]
     "flat_map": _run_flat_map,
     "process": _run_process,
     WATERMARKS: _run_watermarks,
+    ASYNC: _run_async,
     CHECK: _run_check,
 }

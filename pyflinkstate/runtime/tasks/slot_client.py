@@ -47,6 +47,8 @@ class DriverLink:
     address: Address
     secret: bytes = attrs.field(repr=False)
     attempt: int
+    #: What the job's functions are given by name.
+    job_parameters: dict[str, str] = attrs.field(factory=dict, hash=False)
 
     def report(self, report: TaskReport) -> None:
         """Send a report to the driver; return when it has arrived."""

@@ -20,7 +20,7 @@ import attrs
 from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
-from pyflinkstate.runtime.plan import ChainedOperator
+from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
@@ -42,7 +42,6 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     SystemClock,
     TaskReport,
-    TaskTime,
     ValuesFrame,
     WatermarkMerger,
     encoded_frames,
@@ -135,6 +134,16 @@ class ChainTask:
     #: None if the job does not use event time.
     event_time: EventTimeSettings | None = None
 
+    def content(self) -> dict[str, Reported]:
+        """Return what a task with several readers reports about the chain when it ends.
+
+        A second run of an async function may give other results, or the same in another order. If Spark runs
+        the task again, because shuffle files were lost, some readers have read the first results and others
+        read the second. The driver restarts the job then.
+        """
+        awaits = any(operator.kind == ASYNC for operator in self.operators)
+        return {"is_only_run": True} if awaits else {}
+
     def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
         if not self.operators and self.tag_id is None and self.event_time is None:
@@ -148,20 +157,25 @@ class ChainTask:
         def report(values: MetricValues) -> None:
             self.link.report(f"{self.stage}[{partition}]", metrics=values)
 
-        info = TaskInfo(partition, self.parallelism, self.link.driver.attempt, metrics, report)
+        driver = self.link.driver
+        parameters = driver.job_parameters
+        info = TaskInfo(
+            partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
+        )
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, info, counts, watermarks)
         frames = map(ValuesFrame.decode, stream) if self.decodes else None
-        records = iter(stream) if frames is None else self._unpacked(frames, made.source_time)
+        records = iter(stream) if frames is None else self._unpacked(frames, made)
         return RunningChain(self, partition, made, records)
 
-    def _unpacked(self, frames: Iterator[ValuesFrame], time: TaskTime) -> Iterator[Record]:
-        """Return the records of frames; ``time`` follows them, and starts with that of the first frame."""
+    def _unpacked(self, frames: Iterator[ValuesFrame], made: Chain) -> Iterator[Record]:
+        """Return the records of frames; the chain's time follows them, and starts with that of the first."""
         first = next(frames, None)
         if first is None:
             return iter(())
         if first.opening is not None:
-            time.watermark, time.is_idle = first.opening, first.is_idle
+            made.begin_at(first.opening, first.is_idle)
+        time = made.source_time
 
         def unpack() -> Iterator[Record]:
             for frame in chain((first,), frames):
@@ -215,7 +229,7 @@ class RouteTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[FrameKey, bytes]]:
         branch = f".{self.router.branch}" if self.router.branch else ""
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
-        with self.chain.link.reporting(task) as counts:
+        with self.chain.link.reporting(task, self.chain.content()) as counts:
             if self.chain.event_time is None:
                 yield from self.router.route(partition, self.chain.records(partition, stream, counts))
             else:
@@ -231,7 +245,8 @@ class StageTask:
     stage_id: str
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
-        with self.chain.link.reporting(f"{self.stage_id}[{partition}]") as counts:
+        task = f"{self.stage_id}[{partition}]"
+        with self.chain.link.reporting(task, self.chain.content()) as counts:
             running = self.chain.start(partition, stream, counts)
             records, made = running.run(), running.chain
             if self.chain.event_time is None:

@@ -43,7 +43,8 @@ from pyflinkstate.runtime.wire.messages import (
     WakeUp,
 )
 from pyflinkstate.runtime.wire.metrics import MetricValues, OperatorMetrics, added_up
-from pyflinkstate.runtime.wire.pickling import ShippedFunction, loads, pickled, unshipped
+from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
+from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -117,6 +118,7 @@ __all__ = [
     "added_up",
     "connect",
     "decode_values",
+    "dumps_by_value",
     "encoded_frames",
     "frames_of",
     "listen_on_tcp",
@@ -124,7 +126,9 @@ __all__ = [
     "loads",
     "pickled",
     "shorten",
+    "spark_cause",
     "steady",
+    "told_by_spark",
     "unshipped",
     "user_failure",
 ]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 
-_OWN_CODE = str(Path(__file__).parent.parent)
+#: Compiled code has paths from the package on.
+_OWN_CODE = (str(Path(__file__).parents[2]) + "/", "pyflinkstate/")
+_PYSPARK = re.compile(
+    r"/(site-packages|dist-packages|python)/(pyspark|py4j)/|/(pyspark|py4j-[\w.]+-src)\.zip/"
+)
 _MAX_REPR = 500
+#: So many frames are shown of each error: those next to where it was raised.
+_MAX_FRAMES = 3
 
 
 def shorten(value: object) -> str:
@@ -27,16 +34,16 @@ def user_failure(
     """Return what to report for ``error``, raised in ``operator`` while it processed ``record``.
 
     An error of the project's own keeps its type and gains the place; any other becomes a
-    ``UserFunctionError`` with the user's own traceback.
+    ``UserFunctionError``. Both show where in the user's own code it was raised.
     """
     context = {"operator": operator, "key": shorten(key), "record": shorten(record)}
     place = f"operator {operator!r}, " + (f"key {context['key']}, " if key is not None else "")
     place += f"record {context['record']}"
     if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:
-        return type(error)(f"{error.message}\n  in {place}", **{**error.context, **context})
+        message = f"{error.message}\n  in {place}\n{_own_frames(error)}".rstrip()
+        return type(error)(message, **{**error.context, **context})
     return UserFunctionError(
-        f"{type(error).__name__}: {_text_of(error)}\n  in {place}\n\nThe function's own traceback:\n"
-        f"{_user_traceback(error)}",
+        f"{type(error).__name__}: {_text_of(error)}\n  in {place}\n{user_frames(error)}".rstrip(),
         cause_type=type(error).__name__,
         **context,
     )
@@ -49,8 +56,39 @@ def _text_of(error: BaseException) -> str:
         return "<its str() raised>"
 
 
-def _user_traceback(error: BaseException) -> str:
-    frames: TracebackType | None = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+def user_frames(error: BaseException) -> str:
+    """Return where in the user's code ``error`` was raised, and so for each error that led to it.
+
+    Frames of this package and of PySpark are left out.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    return "".join(_frames_of(told)) + "".join(_causes(told))
+
+
+def _own_frames(error: PyFlinkStateError) -> str:
+    """Return the user's calls that led to an error which says all else itself."""
+    return "".join(_frames_of(traceback.TracebackException.from_exception(error)))
+
+
+def _frames_of(told: traceback.TracebackException) -> list[str]:
+    """Return the lines of the user's frames, and of what the interpreter says of a syntax error."""
+    frames = [frame for frame in told.stack if not is_inner(frame.filename)]
+    return traceback.StackSummary.from_list(frames[-_MAX_FRAMES:]).format()
+
+
+def is_inner(filename: str) -> bool:
+    """Return whether a file is one of this package or of PySpark."""
+    return filename.startswith(_OWN_CODE) or _PYSPARK.search(filename) is not None
+
+
+def _causes(told: traceback.TracebackException) -> Iterator[str]:
+    while (cause := _cause_of(told)) is not None:
+        yield f"because of {''.join(cause.format_exception_only()).rstrip()}\n"
+        yield from _frames_of(cause)
+        told = cause
+
+
+def _cause_of(told: traceback.TracebackException) -> traceback.TracebackException | None:
+    if told.__cause__ is not None:
+        return told.__cause__
+    return None if told.__suppress_context__ else told.__context__

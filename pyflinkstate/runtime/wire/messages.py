@@ -88,6 +88,8 @@ class TaskReport:
     next_timer_ms: int | None = None
     #: The present watermarks, by the ids of assigners and operators.
     watermarks: dict[str, int] = attrs.Factory(dict)
+    #: The task must not end again in the same epoch, because a second run may give other results.
+    is_only_run: bool = False
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -125,6 +127,7 @@ class DeploySlot:
     watermark: int = NO_WATERMARK
     #: The time without a message from the driver after which the slot ends its process.
     heartbeat_timeout_ms: int = 50_000
+    job_parameters: dict[str, str] = attrs.Factory(dict)
 
 
 @attrs.frozen

@@ -33,7 +33,7 @@ from pyflinkstate.runtime.wire.handshake import (
     ServerHandshake,
 )
 
-_log = logging.getLogger("pyflinkstate")
+_log = logging.getLogger("pyflinkstate.connections")
 
 #: How long to wait after a connection could not be accepted for want of descriptors or threads.
 ACCEPT_PAUSE_S = 0.1

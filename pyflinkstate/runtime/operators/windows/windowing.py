@@ -123,6 +123,7 @@ class WindowOperator(StatefulOperator):
     def open(self, setup: OperatorSetup) -> None:
         self._running = _Running(self, setup)
         self._evaluate = None if self.function is None else _evaluation(self.function)
+        self._given_by = getattr(self.function, "apply", None) or getattr(self.function, "process", None)
         open_function(self.contents.function, setup.context)
         open_function(self.function, setup.context)
 
@@ -211,7 +212,7 @@ class WindowOperator(StatefulOperator):
             return
         running.context.bind(window)
         results = self._evaluate(running.key_context.key, running.context, elements)
-        output.collect(results, window.max_timestamp())
+        output.collect(results, window.max_timestamp(), self._given_by)
 
     # --- merging -----------------------------------------------------------------------------------
 

@@ -1,0 +1,9 @@
+"""Where checkpoints go, as a program chooses it (``pyflink.datastream.CheckpointStorage``)."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+
+class CheckpointStorage(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
+    """What ``CheckpointConfig.set_checkpoint_storage`` takes: a directory, or a place for one run."""

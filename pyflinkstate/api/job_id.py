@@ -1,0 +1,9 @@
+"""What a job is known by (``pyflink.common.JobID``)."""
+
+from __future__ import annotations
+
+
+class JobID(str):
+    """A job's id, 32 hexadecimal digits: also the folder of its checkpoints. It is a text."""
+
+    __slots__ = ()

@@ -1,0 +1,124 @@
+"""How records become bytes, and bytes records (``pyflink.common.serialization``)."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+import attrs
+
+from pyflinkstate.api.row import Row
+from pyflinkstate.errors import BadRecordError, ConfigurationError
+
+T = TypeVar("T")
+T_in = TypeVar("T_in", contravariant=True)
+T_out = TypeVar("T_out", covariant=True)
+
+
+class SerializationSchema(ABC, Generic[T_in]):
+    """Makes bytes of a record, for a sink that wants bytes (Flink: ``SerializationSchema``)."""
+
+    @abstractmethod
+    def serialize(self, element: T_in) -> bytes:
+        """Return the bytes of a record; ``BadRecordError`` where it has none."""
+
+
+class DeserializationSchema(ABC, Generic[T_out]):
+    """Makes records of a source's bytes (Flink: ``DeserializationSchema``)."""
+
+    @abstractmethod
+    def deserialize(self, message: bytes) -> T_out:
+        """Return the record of some bytes; ``BadRecordError`` where they are none's."""
+
+
+def check_charset(where: str, charset: str) -> None:
+    """Raise ``ConfigurationError`` where there is no charset of that name."""
+    try:
+        codecs.lookup(charset)
+    except (LookupError, TypeError) as error:
+        raise ConfigurationError(f"{where}: no charset {charset!r}") from error
+
+
+@attrs.frozen
+class SimpleStringSchema(SerializationSchema[str], DeserializationSchema[str]):
+    """Texts as bytes in a charset. What the charset cannot say becomes ``?``, or U+FFFD, as in Java.
+
+    Args:
+        charset: the name of a charset, ``UTF-8`` by default.
+
+    Raises:
+        ConfigurationError: there is no charset of that name.
+
+    >>> SimpleStringSchema().serialize("né"), SimpleStringSchema("ascii").deserialize(b"abc")
+    (b'n\\xc3\\xa9', 'abc')
+    """
+
+    charset: str = attrs.field(default="UTF-8")
+
+    @charset.validator
+    def _check_charset(self, _: object, value: str) -> None:
+        check_charset("SimpleStringSchema", value)
+
+    def serialize(self, element: str) -> bytes:
+        """Return the text's bytes; ``BadRecordError`` for what is no text."""
+        if not isinstance(element, str):
+            raise BadRecordError(f"SimpleStringSchema takes a str, not {element!r}")
+        return element.encode(self.charset, "replace")
+
+    def deserialize(self, message: bytes) -> str:
+        """Return the text of some bytes."""
+        return bytes(message).decode(self.charset, "replace")
+
+
+@attrs.frozen
+class ByteArraySchema(SerializationSchema[bytes], DeserializationSchema[bytes]):
+    """Bytes as they are.
+
+    >>> ByteArraySchema().deserialize(b"ab")
+    b'ab'
+    """
+
+    def serialize(self, element: bytes) -> bytes:
+        """Return the bytes; ``BadRecordError`` for what is none."""
+        if not isinstance(element, (bytes, bytearray)):
+            raise BadRecordError(f"ByteArraySchema takes bytes, not {element!r}")
+        return bytes(element)
+
+    def deserialize(self, message: bytes) -> bytes:
+        """Return the bytes."""
+        return bytes(message)
+
+
+@attrs.frozen
+class RowFieldExtractorSchema(SerializationSchema[Row]):
+    """The bytes of one field of a row, such as the key that a record is sent under.
+
+    Args:
+        field_index: which field, from 0; it must hold bytes.
+
+    Raises:
+        ConfigurationError: the index is no whole number from 0 on.
+
+    >>> RowFieldExtractorSchema(1).serialize(Row("a", b"key"))
+    b'key'
+    """
+
+    field_index: int = attrs.field()
+
+    @field_index.validator
+    def _check_index(self, _: object, value: int) -> None:
+        if type(value) is not int or value < 0:
+            raise ConfigurationError(f"RowFieldExtractorSchema: a field's index is 0 or more, not {value!r}")
+
+    def serialize(self, element: Row) -> bytes:
+        """Return the field's bytes, none for None; ``BadRecordError`` where it is not there or no bytes."""
+        try:
+            value = element[self.field_index]
+        except (IndexError, KeyError, TypeError) as error:
+            raise BadRecordError(f"there is no field {self.field_index} in {element!r}") from error
+        if value is None:
+            return b""
+        if not isinstance(value, (bytes, bytearray)):
+            raise BadRecordError(f"field {self.field_index} of {element!r} holds no bytes; convert it before")
+        return bytes(value)

@@ -1,0 +1,190 @@
+"""What a program says about the resources of operators (``pyflink.datastream.slot_sharing_group``).
+
+Spark places tasks and state slots, so these are values that are kept and given back, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from pyflinkstate.errors import ConfigurationError
+
+_KIBI = 1024
+
+
+@attrs.frozen(order=True, repr=False, init=False)
+class MemorySize:
+    """A number of bytes.
+
+    Args:
+        bytes_size: the number, 0 or more.
+
+    Raises:
+        ConfigurationError: it is no such number.
+
+    >>> str(MemorySize.of_mebi_bytes(100)), MemorySize(bytes_size=2048).get_kibi_bytes()
+    ('100 mb', 2)
+    """
+
+    _bytes: int
+
+    def __init__(self, bytes_size: int) -> None:
+        if type(bytes_size) is not int or bytes_size < 0:
+            raise ConfigurationError(f"MemorySize: a number of bytes is 0 or more, not {bytes_size!r}")
+        self.__attrs_init__(bytes_size)
+
+    @staticmethod
+    def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        """Return a size of so many times 1024 * 1024 bytes."""
+        return MemorySize(mebi_bytes * _KIBI**2)
+
+    def get_bytes(self) -> int:
+        """Return the number of bytes."""
+        return self._bytes
+
+    def get_kibi_bytes(self) -> int:
+        """Return how often 1024 bytes are in it."""
+        return self._bytes // _KIBI
+
+    def get_mebi_bytes(self) -> int:
+        """Return how often 1024 ** 2 bytes are in it."""
+        return self._bytes // _KIBI**2
+
+    def get_gibi_bytes(self) -> int:
+        """Return how often 1024 ** 3 bytes are in it."""
+        return self._bytes // _KIBI**3
+
+    def get_tebi_bytes(self) -> int:
+        """Return how often 1024 ** 4 bytes are in it."""
+        return self._bytes // _KIBI**4
+
+    def __str__(self) -> str:
+        power = 0
+        while power < 4 and self._bytes and self._bytes % _KIBI ** (power + 1) == 0:
+            power += 1
+        unit = ("bytes", "kb", "mb", "gb", "tb")[power]
+        return f"{self._bytes // _KIBI**power} {unit}"
+
+    def __repr__(self) -> str:
+        return f"MemorySize({self._bytes})"
+
+
+def _as_dict(resources: Mapping[str, float]) -> dict[str, float]:
+    return dict(resources)
+
+
+@attrs.frozen
+class SlotSharingGroup:
+    """A name for operators that may share a slot, and what one of them needs; made by :meth:`builder`.
+
+    As in Flink, groups that ask for the same are equal, whatever their names.
+    """
+
+    _name: str = attrs.field(eq=False)
+    _cpu_cores: float | None = None
+    _task_heap_memory: MemorySize | None = None
+    _task_off_heap_memory: MemorySize | None = None
+    _managed_memory: MemorySize | None = None
+    _external_resources: dict[str, float] = attrs.field(factory=dict, converter=_as_dict, hash=False)
+
+    @staticmethod
+    def builder(name: str) -> SlotSharingGroup.Builder:
+        """Return what makes a group of that name."""
+        return SlotSharingGroup.Builder(name)
+
+    def get_name(self) -> str:
+        """Return the name."""
+        return self._name
+
+    def get_cpu_cores(self) -> float | None:
+        """Return how many cores were asked for; None where nothing was said."""
+        return self._cpu_cores
+
+    def get_task_heap_memory(self) -> MemorySize | None:
+        """Return how much heap was asked for; None where nothing was said."""
+        return self._task_heap_memory
+
+    def get_task_off_heap_memory(self) -> MemorySize | None:
+        """Return how much memory off the heap was asked for; None where nothing was said."""
+        return self._task_off_heap_memory
+
+    def get_managed_memory(self) -> MemorySize | None:
+        """Return how much managed memory was asked for; None where nothing was said."""
+        return self._managed_memory
+
+    def get_external_resources(self) -> dict[str, float]:
+        """Return the other resources, by name."""
+        return dict(self._external_resources)
+
+    class Builder:
+        """Makes a :class:`SlotSharingGroup`."""
+
+        def __init__(self, name: str) -> None:
+            self._group = SlotSharingGroup(name)
+
+        def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            """Ask for so many cores, more than 0."""
+            if isinstance(cpu_cores, bool) or not isinstance(cpu_cores, (int, float)) or cpu_cores <= 0:
+                raise ConfigurationError(f"SlotSharingGroup: cores are more than 0, not {cpu_cores!r}")
+            return self._with(cpu_cores=float(cpu_cores))
+
+        def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Ask for so much heap, more than 0 bytes."""
+            return self._with(task_heap_memory=_memory(task_heap_memory, at_least=1))
+
+        def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Ask for so much heap, in units of 1024 * 1024 bytes."""
+            return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
+
+        def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Ask for so much memory off the heap."""
+            return self._with(task_off_heap_memory=_memory(task_off_heap_memory))
+
+        def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Ask for so much memory off the heap, in units of 1024 * 1024 bytes."""
+            return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
+
+        def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Ask for so much managed memory."""
+            return self._with(managed_memory=_memory(managed_memory))
+
+        def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Ask for so much managed memory, in units of 1024 * 1024 bytes."""
+            return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
+
+        def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            """Ask for so much of another resource; what was asked for before under that name is forgotten."""
+            return self._with(external_resources={**self._group.get_external_resources(), name: float(value)})
+
+        def build(self) -> SlotSharingGroup:
+            """Return the group; with cores and heap, the memory that was not asked for is 0.
+
+            Raises:
+                ConfigurationError: cores are set without heap, or anything else without both.
+            """
+            group = self._group
+            if group == SlotSharingGroup(group.get_name()):
+                return group
+            if group.get_cpu_cores() is None or group.get_task_heap_memory() is None:
+                raise ConfigurationError(
+                    f"SlotSharingGroup {group.get_name()!r}: cores and task heap memory are set together"
+                )
+            return attrs.evolve(
+                group,
+                task_off_heap_memory=group.get_task_off_heap_memory() or MemorySize(0),
+                managed_memory=group.get_managed_memory() or MemorySize(0),
+            )
+
+        def _with(self, **changes: object) -> SlotSharingGroup.Builder:
+            self._group = attrs.evolve(self._group, **changes)  # type: ignore[arg-type]
+            return self
+
+
+def _memory(size: MemorySize, at_least: int = 0) -> MemorySize:
+    if not isinstance(size, MemorySize) or size.get_bytes() < at_least:
+        raise ConfigurationError(
+            f"SlotSharingGroup: a MemorySize of {at_least} bytes or more is needed, not {size!r}"
+        )
+    return size

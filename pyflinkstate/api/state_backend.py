@@ -1,0 +1,92 @@
+"""How state is kept, as a program chooses it (``pyflink.datastream.state_backend``)."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC
+
+from pyflinkstate.errors import ConfigurationError
+
+
+class StateBackend(ABC):  # noqa: B024 - it has a name for type hints, and nothing to implement
+    """What ``StreamExecutionEnvironment.set_state_backend`` takes."""
+
+
+class PredefinedOptions(enum.Enum):
+    """Sets of options for RocksDB, kept as a setting; see :class:`EmbeddedRocksDBStateBackend`."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
+
+
+class EmbeddedRocksDBStateBackend(StateBackend):
+    """Accepted with a warning: there is no RocksDB here yet, and state is kept in memory.
+
+    All that it is told is kept and given back. Of that, only ``enable_incremental_checkpointing`` does
+    anything: the environment that the backend is given to takes incremental checkpoints, or takes none.
+
+    Args:
+        enable_incremental_checkpointing: None leaves it to ``CheckpointConfig``.
+
+    Raises:
+        ConfigurationError: it is none of True, False and None.
+    """
+
+    def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
+        if not isinstance(enable_incremental_checkpointing, (bool, type(None))):
+            raise ConfigurationError(
+                f"enable_incremental_checkpointing {enable_incremental_checkpointing!r}: choose True, False "
+                f"or None"
+            )
+        self.incremental = enable_incremental_checkpointing
+        self._paths: list[str] = []
+        self._predefined = PredefinedOptions.DEFAULT
+        self._options: str | None = None
+        self._transfer_threads = 4
+
+    def is_incremental_checkpoints_enabled(self) -> bool:
+        """Return whether incremental checkpoints were asked for."""
+        return bool(self.incremental)
+
+    def set_db_storage_paths(self, *paths: str) -> None:
+        """Accept directories for files of RocksDB; without any, forget those set before."""
+        self._paths = [str(path) for path in paths]
+
+    def get_db_storage_paths(self) -> list[str]:
+        """Return the directories that were set."""
+        return list(self._paths)
+
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Accept a set of options for RocksDB."""
+        if not isinstance(options, PredefinedOptions):
+            raise ConfigurationError(f"PredefinedOptions are needed, not {options!r}")
+        self._predefined = options
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """Return the set of options that was chosen."""
+        return self._predefined
+
+    def set_options(self, options_factory_class_name: str) -> None:
+        """Accept the name of a Java class that makes options."""
+        self._options = options_factory_class_name
+
+    def get_options(self) -> str | None:
+        """Return the name of the Java class that was set, or None."""
+        return self._options
+
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Accept with how many threads files are moved."""
+        if type(number_of_transfering_threads) is not int or number_of_transfering_threads < 1:
+            raise ConfigurationError(
+                f"the number of transfer threads must be 1 or more, not {number_of_transfering_threads!r}"
+            )
+        self._transfer_threads = number_of_transfering_threads
+
+    def get_number_of_transfer_threads(self) -> int:
+        """Return with how many threads files would be moved; 4 where nothing was set."""
+        return self._transfer_threads
+
+    def __repr__(self) -> str:
+        return f"EmbeddedRocksDBStateBackend({self.incremental})"

@@ -1,0 +1,137 @@
+"""PyFlink's ``pyflink.datastream.async_data_stream``."""
+
+from __future__ import annotations
+
+import datetime
+
+from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
+from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryPredicate, AsyncRetryStrategy
+from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.type_variables import IN, T
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators import awaits
+from pyflinkstate.runtime.program import DataStream
+
+__all__ = ["AsyncDataStream"]
+
+_Mode = AsyncFunctionDescriptor.OutputMode
+
+
+class AsyncDataStream:
+    """Applies async functions to streams. Results have no keys, and the timestamp of their record."""
+
+    @staticmethod
+    def unordered_wait(
+        data_stream: DataStream[IN],
+        async_function: AsyncFunction[IN, T],
+        timeout: Time | Duration | datetime.timedelta,
+        capacity: int = 100,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Call ``async_function`` for each record; the results come as calls end.
+
+        Args:
+            data_stream: the input stream.
+            async_function: the function to call for each record.
+            timeout: the time limit of a call, after which ``async_function.timeout`` is called; 0 means none.
+            capacity: the maximum number of records in flight in each subtask.
+            output_type: the type that results are checked against.
+
+        Raises:
+            ConfigurationError: ``async_invoke`` is not ``async def``, or ``capacity`` is less than 1.
+        """
+        return AsyncDataStream.unordered_wait_with_retry(
+            data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
+        )
+
+    @staticmethod
+    def unordered_wait_with_retry(
+        data_stream: DataStream[IN],
+        async_function: AsyncFunction[IN, T],
+        timeout: Time | Duration | datetime.timedelta,
+        async_retry_strategy: AsyncRetryStrategy[T],
+        capacity: int = 100,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Call ``async_function`` for each record and retry calls; the results come as calls end.
+
+        Args:
+            data_stream: the input stream.
+            async_function: the function to call for each record.
+            timeout: the time limit of all attempts and the delays between them; it must be more than 0.
+            async_retry_strategy: decides which calls are retried, how often, and after which delay.
+            capacity: the maximum number of records in flight in each subtask.
+            output_type: the type that results are checked against.
+
+        Raises:
+            ConfigurationError: see :meth:`unordered_wait`; or the timeout is 0, or the strategy has no
+                predicate.
+        """
+        descriptor = _described(async_function, timeout, capacity, async_retry_strategy, _Mode.UNORDERED)
+        return data_stream.async_wait(descriptor, output_type)
+
+    @staticmethod
+    def ordered_wait(
+        data_stream: DataStream[IN],
+        async_function: AsyncFunction[IN, T],
+        timeout: Time | Duration | datetime.timedelta,
+        capacity: int = 100,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Call ``async_function`` for each record; the results come in the order of the records.
+
+        See :meth:`unordered_wait`.
+        """
+        return AsyncDataStream.ordered_wait_with_retry(
+            data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
+        )
+
+    @staticmethod
+    def ordered_wait_with_retry(
+        data_stream: DataStream[IN],
+        async_function: AsyncFunction[IN, T],
+        timeout: Time | Duration | datetime.timedelta,
+        async_retry_strategy: AsyncRetryStrategy[T],
+        capacity: int = 100,
+        output_type: TypeInformation[T] | None = None,
+    ) -> DataStream[T]:
+        """Call and retry like :meth:`unordered_wait_with_retry`; the results come in record order."""
+        descriptor = _described(async_function, timeout, capacity, async_retry_strategy, _Mode.ORDERED)
+        return data_stream.async_wait(descriptor, output_type)
+
+
+def _described(
+    function: AsyncFunction,
+    timeout: Time | Duration | datetime.timedelta,
+    capacity: int,
+    strategy: AsyncRetryStrategy,
+    mode: AsyncFunctionDescriptor.OutputMode,
+) -> AsyncFunctionDescriptor:
+    _check_function(function)
+    limit = Time.milliseconds(milliseconds_of(timeout))
+    _check_strategy(strategy, limit)
+    if type(capacity) is not int or capacity < 1:
+        raise ConfigurationError(f"capacity is a whole number of records, at least 1, not {capacity!r}")
+    return AsyncFunctionDescriptor(function, limit, capacity, strategy, mode)
+
+
+def _check_function(function: object) -> None:
+    if not isinstance(function, AsyncFunction):
+        raise ConfigurationError(f"an AsyncFunction is needed, not {function!r}")
+    if not awaits(function.async_invoke):
+        raise ConfigurationError(
+            f"async_invoke() of {type(function).__name__} must be declared 'async def': what it returns is "
+            f"awaited"
+        )
+
+
+def _check_strategy(strategy: object, timeout: Time) -> None:
+    if not isinstance(strategy, AsyncRetryStrategy):
+        raise ConfigurationError(f"an AsyncRetryStrategy is needed, not {strategy!r}")
+    if strategy is not NO_RETRY_STRATEGY and timeout.to_milliseconds() <= 0:
+        raise ConfigurationError(f"retries need a timeout, which limits all attempts together, not {timeout}")
+    if not isinstance(strategy.get_retry_predicate(), AsyncRetryPredicate):
+        raise ConfigurationError(
+            f"get_retry_predicate() of {type(strategy).__name__} must return an AsyncRetryPredicate"
+        )

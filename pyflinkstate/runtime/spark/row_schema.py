@@ -1,0 +1,302 @@
+"""Rows on their way into a DataFrame: checked against its schema where they are made.
+
+Spark checks them much later and tells neither the operator nor, of texts, the column; Arrow, which writes the
+files behind a streaming DataFrame, goes by other rules. Here both have one rule: a value has the Python type
+of its column, or is a number that the column holds without loss (an int in a ``DOUBLE``, a whole float in a
+``BIGINT``, numpy's numbers). A field that a dict does not have is null, as in Spark; one that the schema does
+not have is refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+from pyspark.errors import PySparkException
+from pyspark.sql import types as sql
+
+from pyflinkstate.api.row import Row, names_of
+from pyflinkstate.api.values import Record, SparkSchema
+from pyflinkstate.errors import ConfigurationError, RowError
+from pyflinkstate.runtime.wire import shorten
+
+#: Returns a value as its column takes it; raises ``_MisfitError``.
+_Fit: TypeAlias = Callable[[Any], Any]
+
+#: Of each type of Spark's what Python type its values have.
+_PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
+    sql.StringType: (str,),
+    sql.CharType: (str,),
+    sql.VarcharType: (str,),
+    sql.BinaryType: (bytes, bytearray),
+    sql.BooleanType: (bool,),
+    sql.FloatType: (float,),
+    sql.DoubleType: (float,),
+    sql.DecimalType: (decimal.Decimal,),
+    sql.DateType: (datetime.date,),
+    sql.TimestampType: (datetime.datetime,),
+    sql.TimestampNTZType: (datetime.datetime,),
+    sql.DayTimeIntervalType: (datetime.timedelta,),
+}
+#: So much of a schema is shown.
+_MAX_SCHEMA: Final = 300
+_INTEGER_BITS: Final[dict[type, int]] = {
+    sql.ByteType: 8,
+    sql.ShortType: 16,
+    sql.IntegerType: 32,
+    sql.LongType: 64,
+}
+
+
+class _MisfitError(Exception):
+    """A value that does not fit; the path leads to it, from the column on."""
+
+    def __init__(self, value: object, needed: str) -> None:
+        super().__init__(needed)
+        self.value = value
+        self.needed = needed
+        self.path = ""
+
+    def within(self, place: str) -> _MisfitError:
+        """Return it with another step before its path."""
+        dot = "." if self.path and not self.path.startswith("[") else ""
+        self.path = f"{place}{dot}{self.path}"
+        return self
+
+
+def schema_of(schema: SparkSchema) -> sql.DataType | None:
+    """Return what ``createDataFrame`` makes of a schema; None where that depends on the rows.
+
+    Raises:
+        ConfigurationError: it is none, such as a text with a type that is not there.
+    """
+    if isinstance(schema, sql.DataType):
+        return schema
+    if not isinstance(schema, str):
+        return None
+    try:
+        return sql.DataType.fromDDL(schema)
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigurationError(
+            f"schema {schema!r}: {' '.join(lines[:1])} Write names and types, such as 'user string, n long'"
+        ) from error
+
+
+@attrs.define
+class RowCheck:
+    """Gives rows as tuples in the order of a schema.
+
+    Args:
+        schema: of the DataFrame; one that is no struct is that of the values themselves.
+    """
+
+    schema: sql.DataType
+    _fit: _Fit | None = attrs.field(init=False, default=None, eq=False, repr=False)
+
+    def __call__(self, record: Record) -> Record:
+        """Return the row.
+
+        Raises:
+            RowError: it does not fit.
+        """
+        if self._fit is None:
+            self._fit = _fit_of(self.schema, nullable=not isinstance(self.schema, sql.StructType))
+        try:
+            return self._fit(record)
+        except _MisfitError as misfit:
+            raise self._error(misfit) from None
+
+    def _error(self, misfit: _MisfitError) -> RowError:
+        kind, column = type(misfit.value).__name__, misfit.path
+        what, schema = f"column {column!r}" if column else "a row", self.schema.simpleString()[:_MAX_SCHEMA]
+        return RowError(
+            f"{what} takes {misfit.needed}, and is {shorten(misfit.value)}, of type {kind}; the schema is "
+            f"{schema}. Yield what fits, or change the schema",
+            column=column,
+            type=kind,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowCheck, (self.schema,)
+
+
+def _fit_of(kind: sql.DataType, nullable: bool) -> _Fit:
+    fit = _fit_not_null(kind)
+
+    def fit_or_null(value: Any) -> Any:
+        if value is not None:
+            return fit(value)
+        if not nullable:
+            raise _MisfitError(None, f"{kind.simpleString()}, never None")
+        return None
+
+    return fit_or_null
+
+
+def _fit_not_null(kind: sql.DataType) -> _Fit:
+    if isinstance(kind, sql.StructType):
+        return _fit_of_struct(kind)
+    if isinstance(kind, sql.ArrayType):
+        return _fit_of_array(kind)
+    if isinstance(kind, sql.MapType):
+        return _fit_of_map(kind)
+    if type(kind) in _INTEGER_BITS:
+        return _fit_of_integer(kind)
+    if type(kind) in _PYTHON_TYPES:
+        return _fit_of_type(kind)
+    return lambda value: value  # Spark says whether it fits
+
+
+def _fit_of_type(kind: sql.DataType) -> _Fit:
+    wanted = _PYTHON_TYPES[type(kind)]
+    needed, convert = _needed(kind, *wanted), _CONVERTED.get(type(kind), _plain)
+
+    def fit(value: Any) -> Any:
+        if type(value) in wanted:
+            return value
+        converted = convert(_plain(value))
+        if not _is_one_of(converted, wanted):
+            raise _MisfitError(value, needed)
+        return converted
+
+    return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy's as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_one_of(value: Any, wanted: tuple[type, ...]) -> bool:
+    # A datetime is a date, and a column of dates would lose its time.
+    is_cut = isinstance(value, datetime.datetime) and datetime.datetime not in wanted
+    return isinstance(value, wanted) and not is_cut
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _as_real(value: Any) -> Any:
+    return float(value) if _is_int(value) and abs(value) <= _LARGEST_EXACT else value
+
+
+def _as_decimal(value: Any) -> Any:
+    return decimal.Decimal(value) if _is_int(value) else value
+
+
+#: Up to here a float stands for every whole number.
+_LARGEST_EXACT: Final = 2**53
+_CONVERTED: Final[dict[type, _Fit]] = {
+    sql.FloatType: _as_real,
+    sql.DoubleType: _as_real,
+    sql.DecimalType: _as_decimal,
+}
+
+
+def _fit_of_decimal(kind: sql.DecimalType, fit: _Fit) -> _Fit:
+    def fit_digits(value: Any) -> Any:
+        number = fit(value)
+        if not number.is_finite() or (number and number.adjusted() >= kind.precision - kind.scale):
+            raise _MisfitError(value, _needed(kind, decimal.Decimal))
+        return number
+
+    return fit_digits
+
+
+def _fit_of_integer(kind: sql.DataType) -> _Fit:
+    bits = _INTEGER_BITS[type(kind)]
+    bound, needed = 1 << (bits - 1), f"{_needed(kind, int)} of {bits} bits"
+
+    def fit(value: Any) -> Any:
+        whole = value if type(value) is int else _as_whole(value)
+        if whole is None or not -bound <= whole < bound:
+            raise _MisfitError(value, needed)
+        return whole
+
+    return fit
+
+
+def _as_whole(value: Any) -> int | None:
+    number = _plain(value)
+    if _is_int(number) or (isinstance(number, float) and number.is_integer()):
+        return int(number)
+    return None
+
+
+def _fit_of_array(kind: sql.ArrayType) -> _Fit:
+    fit_element = _fit_of(kind.elementType, kind.containsNull)
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            raise _MisfitError(value, _needed(kind, list))
+        fitting: list[Any] = []
+        try:
+            fitting.extend(map(fit_element, value))
+        except _MisfitError as misfit:
+            raise misfit.within(f"[{len(fitting)}]") from None
+        return fitting
+
+    return fit
+
+
+def _fit_of_map(kind: sql.MapType) -> _Fit:
+    fit_key, fit_value = _fit_of(kind.keyType, False), _fit_of(kind.valueType, kind.valueContainsNull)
+
+    def fit(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _MisfitError(value, _needed(kind, dict))
+        fitting = {}
+        for key, part in value.items():
+            try:
+                fitting[fit_key(key)] = fit_value(part)
+            except _MisfitError as misfit:
+                raise misfit.within(f"[{shorten(key)}]") from None
+        return fitting
+
+    return fit
+
+
+def _fit_of_struct(kind: sql.StructType) -> _Fit:
+    names = [field.name for field in kind.fields]
+    fits = [_fit_of(field.dataType, field.nullable) for field in kind.fields]
+    needed = f"tuples, dicts or rows of {len(names)} fields ({', '.join(names)})"
+
+    def fit(value: Any) -> Any:
+        parts = value if type(value) is tuple else _parts(value, names)
+        if parts is None or len(parts) != len(fits):
+            raise _MisfitError(value, needed)
+        fitting: list[Any] = []
+        try:
+            for fit_field, part in zip(fits, parts, strict=True):
+                fitting.append(fit_field(part))
+        except _MisfitError as misfit:
+            raise misfit.within(names[len(fitting)]) from None
+        return tuple(fitting)
+
+    return fit
+
+
+def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
+    """Return the fields of a row in order, None for one that is not there; None of what is no such row."""
+    if isinstance(value, Row):
+        return _named(value.as_dict(), names) if names_of(value) else tuple(value)
+    if isinstance(value, Mapping):
+        return _named(value, names)
+    if isinstance(value, (tuple, list)):
+        return value
+    attributes = getattr(value, "__dict__", None)
+    return None if attributes is None else [attributes.get(name) for name in names]
+
+
+def _named(fields: Mapping[Any, Any], names: list[str]) -> Sequence[Any] | None:
+    return [fields.get(name) for name in names] if fields.keys() <= set(names) else None
+
+
+def _needed(kind: sql.DataType, *types: type) -> str:
+    return f"{kind.simpleString()}, in Python {' or '.join(one.__name__ for one in types)}"

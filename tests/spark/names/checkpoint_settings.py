@@ -1,0 +1,59 @@
+"""Where checkpoints go, how state is kept, and what else a program says about checkpoints."""
+
+from pyflink.common import Duration, Types
+from pyflink.datastream import (
+    CheckpointingMode,
+    CheckpointStorage,
+    EmbeddedRocksDBStateBackend,
+    FileSystemCheckpointStorage,
+    HashMapStateBackend,
+    JobManagerCheckpointStorage,
+    PredefinedOptions,
+    StateBackend,
+    StreamExecutionEnvironment,
+)
+from pyflink.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+
+files = FileSystemCheckpointStorage("file:///tmp/checkpoints", None, -1)
+print(files.get_checkpoint_path().split(":")[-1].lstrip("/"), files.get_savepoint_path())
+print(files.get_min_file_size_threshold(), files.get_write_buffer_size(), files.MAX_FILE_STATE_THRESHOLD)
+files = FileSystemCheckpointStorage("file:///tmp/checkpoints", 100, 8192)
+print(files.get_min_file_size_threshold(), files.get_write_buffer_size())
+memory = JobManagerCheckpointStorage()
+print(memory.get_checkpoint_path(), memory.get_max_state_size(), memory.get_savepoint_path())
+print(JobManagerCheckpointStorage(max_state_size=100).get_max_state_size())
+print(isinstance(files, CheckpointStorage), isinstance(memory, CheckpointStorage))
+
+rocks = EmbeddedRocksDBStateBackend(True)
+print(
+    rocks.is_incremental_checkpoints_enabled(),
+    EmbeddedRocksDBStateBackend().is_incremental_checkpoints_enabled(),
+)
+print(isinstance(rocks, StateBackend), isinstance(HashMapStateBackend(), StateBackend))
+print(rocks.get_predefined_options(), rocks.get_options(), rocks.get_number_of_transfer_threads())
+rocks.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
+rocks.set_db_storage_paths("/tmp/one", "/tmp/two")
+rocks.set_number_of_transfer_threads(3)
+print(rocks.get_predefined_options(), [path.split(":")[-1] for path in rocks.get_db_storage_paths()])
+print(rocks.get_number_of_transfer_threads())
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(1)
+env.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE)
+config = env.get_checkpoint_config()
+print(config.get_checkpointing_mode(), env.get_checkpointing_mode(), env.get_checkpointing_consistency_mode())
+print(config.get_alignment_timeout() == Duration.of_millis(0), config.is_unaligned_checkpoints_enabled())
+config.set_alignment_timeout(Duration.of_minutes(1))
+print(config.get_aligned_checkpoint_timeout() == Duration.of_seconds(60))
+config.set_checkpointing_mode(CheckpointingMode.EXACTLY_ONCE)
+config.enable_unaligned_checkpoints()
+config.set_force_unaligned_checkpoints()
+print(config.is_unaligned_checkpoints_enabled(), config.is_force_unaligned_checkpoints())
+print(env.is_unaligned_checkpoints_enabled(), env.is_force_unaligned_checkpoints())
+config.disable_unaligned_checkpoints()
+config.set_force_unaligned_checkpoints(False)
+print(config.is_unaligned_checkpoints_enabled(), config.is_force_unaligned_checkpoints())
+config.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION)
+env.from_collection([1, 2, 3], Types.INT()).key_by(lambda n: n % 2).sum(0).print()
+env.execute()
