@@ -7,11 +7,13 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from operators import running_sums
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from test_streaming import PATIENCE_S, JsonFolder
@@ -27,6 +29,7 @@ from pyflinkstate import (
     keyed_process,
     keyed_process_queries,
 )
+from pyflinkstate.runtime.spark import job_failure
 
 pytestmark = [
     pytest.mark.spark,
@@ -296,6 +299,37 @@ class TestJobsThatFail:
         assert "ZeroDivisionError: " in message
         assert "in divide" in message
         assert "pyflinkstate/runtime" not in message
+
+    def test_a_spark_that_takes_no_cause_has_the_query_stopped(
+        self, downstream: Downstream, errors_logged: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_constructor(*_: Any) -> Any:
+            raise Py4JError("Constructor does not exist")
+
+        monkeypatch.setattr(job_failure, "_query_exception", no_constructor)
+        downstream.input.add(1)
+        query, _ = reads(downstream.start(key=lambda row: None), downstream.folder)
+        assert query.awaitTermination(PATIENCE_S)
+        assert (query.isActive, query.exception()) == (False, None)
+        assert "InvalidKeyError" in errors_logged.get(timeout=PATIENCE_S), "of the job"
+        assert f"query {query.id} is stopped" in errors_logged.get(timeout=PATIENCE_S)
+
+    def test_where_a_newer_run_has_taken_over_queries_go_on(self, downstream: Downstream) -> None:
+        downstream.input.add(1)
+        query, rows = reads(downstream.start(), downstream.folder)
+        (older,) = keyed_process_queries()
+        while len(rows) < len(downstream.input.records):
+            query.processAllAvailable()
+        downstream.start()
+        with suppress(errors.PyFlinkStateError):
+            older.await_termination(PATIENCE_S)
+        assert not older.is_active
+        downstream.input.add(1)
+        while len(rows) < len(downstream.input.records):
+            query.processAllAvailable()
+        assert query.isActive
+        query.stop()
+        assert Counter(rows) == downstream.expected()
 
 
 def cancel(job: KeyedProcessQuery, folder: Path) -> None:

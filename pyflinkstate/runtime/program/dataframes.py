@@ -109,10 +109,9 @@ def keyed_process(
     :func:`keyed_process_queries` returns the job's client.
 
     If the job fails, the queries that read the DataFrame fail with the job's error, and their
-    ``awaitTermination()`` raises it. Before that they read what the job has committed, so they notice the
-    failure at the second trigger after it. A job that is cancelled, stopped with a savepoint, or ended by
-    stopping the query of its input ends no query: each query reads what was committed, and then waits for
-    another run of the job, or to be stopped.
+    ``awaitTermination()`` raises it. Before that they read what the job has committed. A job that is
+    cancelled, stopped with a savepoint, or ended by stopping the query of its input ends no query: each query
+    reads what was committed, and then waits for another run of the job, or to be stopped.
 
     Args:
         df: a batch or streaming DataFrame; the function gets Spark ``Row`` records.
@@ -196,22 +195,34 @@ def _streaming(
     rows.sink_to(FileSink(output, "parquet", _arrow_schema(empty)))
     file_system, path = open_file_system(output)
     file_system.create_dir(path, recursive=True)
-    failure = job_failure.JobFailure()
     client = env.execute_async(job_name)
-    client.get_job_execution_result().add_done_callback(lambda result: _tell(failure, job_name, result))
+    queries = job_failure.ResultQueries(df.sparkSession, output)
+    if output in _readers:
+        _readers[output].forget()
+    _readers[output] = queries
+    client.get_job_execution_result().add_done_callback(
+        lambda result: _tell(queries, output, job_name, result)
+    )
     _queries[:] = [
         query for query in _queries if not query.client.get_job_status().result().is_terminal_state()
     ]
     _queries.append(KeyedProcessQuery(client, output, job_name))
     reader = df.sparkSession.readStream.schema(empty.schema)
-    return failure.heard_by(reader.option("recursiveFileLookup", "true").parquet(output))
+    return reader.option("recursiveFileLookup", "true").parquet(output)
 
 
-def _tell(failure: job_failure.JobFailure, job_name: str, result: Future[JobExecutionResult]) -> None:
+#: By directory of results: the queries that read what the newest job there commits.
+_readers: dict[str, job_failure.ResultQueries] = {}
+
+
+def _tell(
+    queries: job_failure.ResultQueries, output: str, job_name: str, result: Future[JobExecutionResult]
+) -> None:
+    """Have the queries of a job that has failed fail, unless a newer run of the job goes on for them."""
     error = _failure(result)
-    if error is not None:
+    if error is not None and _readers.get(output) is queries:
         why = f"{type(error).__name__}: {error}"
-        failure.tell(f"job {job_name!r}, whose results this query reads, has failed: {why}")
+        queries.fail(f"job {job_name!r}, whose results this query reads, has failed: {why}")
 
 
 def _arrow_schema(frame: DataFrame) -> ArrowObject:

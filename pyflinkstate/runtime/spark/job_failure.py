@@ -1,127 +1,146 @@
-"""Makes a streaming query fail with the job whose results it reads.
+"""Makes streaming queries fail with the job whose results they read.
 
-The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two belong
-together, and a directory that nobody writes to any more looks like one that waits for data. Therefore the
-DataFrame also reads a source that never has a row. Each time Spark asks it for its latest offset, it checks
-whether the job has failed, and if so it raises the job's error. So every query on the DataFrame ends with
-that error, in any session and however late it starts.
+The job of a streaming DataFrame commits files, and queries read them. Spark does not know that the two
+belong together, and a directory that nobody writes to any more looks like one that waits for data. So when
+the job has failed, its driver looks for the session's queries that read the directory, lets each read what
+the job has committed, and ends it with the error. A listener does the same for queries that start later.
 
-Spark runs such a source in a Python process beside its JVM, on the driver's host. The source checks for a
-file that holds the text of the error, in a temporary folder of the program.
+Spark has no public way to end a query with an error. The error is put where Spark itself keeps the cause of a
+query's end, and the query is stopped. Where a release of Spark has no such place the query is just stopped,
+and the log says why.
 """
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import logging
+import threading
+from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
 
-import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyflinkstate.errors import JobFailedError
+from pyflinkstate.api.values import SparkObject
 
-try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # before Spark 4.2, where such a query reads all as one batch
+_log = logging.getLogger("pyflinkstate.job")
 
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark asks for nothing."""
+#: Queries with these triggers end by themselves when they have read what there is.
+_ENDING_TRIGGERS = ("AvailableNow", "OneTime")
+_ERROR_CLASS = "STREAM_FAILED"
 
 
-#: The name of the option with the path of the file.
-_FILE = "file"
-#: A source that has no row stands still.
-_OFFSET = {"rows": 0}
+class ResultQueries(StreamingQueryListener):
+    """The queries of a session that read a directory of results.
 
-
-class JobFailureSource(DataSource):
-    """Reads nothing, and fails with its job."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return what ``format()`` calls it."""
-        return "pyflinkstate-job-failure"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what Spark asks."""
-        return _Reader(Path(self.options[_FILE]))
-
-
-class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises at the second look at a failure.
-
-    Between the two looks Spark lists the files of the job's results, after the job has failed: so the query
-    has read whatever was committed.
+    Args:
+        session: the session of the DataFrame; queries on it run there.
+        output: the directory, as the DataFrame was told to read it.
     """
 
-    def __init__(self, failure: Path) -> None:
-        self._failure = failure
-        self._was_seen = False
+    def __init__(self, session: SparkSession, output: str) -> None:
+        self._session = session
+        #: What Spark calls the source of such a query in its plan.
+        self._source = f"FileSource[{output}]"
+        self._text: str | None = None
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
 
-    def initialOffset(self) -> dict[str, int]:
-        return _OFFSET
+    def fail(self, text: str) -> None:
+        """Have every query fail with ``text``; also those that start from now on. Returns at once."""
+        self._text = text
+        self._session.streams.addListener(self)
+        for query in self._session.streams.active:
+            self._look_at(query)
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """Say that nothing is new; without arguments Spark 4.1 asks."""
-        if self._was_seen:
-            # What PySpark would add is its own frames and this one; the process ends with the error.
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-            raise JobFailedError(self._failure.read_text(encoding="utf-8"))
-        self._was_seen = self._failure.exists()
-        return _OFFSET
+    def forget(self) -> None:
+        """Let queries that start from now on run: there is a new run of the job."""
+        if self._text is not None:
+            self._session.streams.removeListener(self)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        """A query that ends when it has read what there is asks once more, and hears of the failure too."""
+    # --- what a listener is told -------------------------------------------------------------------
 
-    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        return []
+    def onQueryStarted(self, event: Any) -> None:
+        """Spark calls this before the query reads anything."""
+        with suppress(PySparkException, Py4JError):  # it is not there any more
+            query = self._session.streams.get(str(event.id))
+            if query is not None:
+                self._look_at(query)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return iter(())
+    def onQueryProgress(self, event: Any) -> None:
+        """Do nothing."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Do nothing."""
+
+    # --- queries -----------------------------------------------------------------------------------
+
+    def _look_at(self, query: SparkObject) -> None:
+        if not self._is_new(str(query.runId)):
+            return
+        stream = query._jsq.streamingQuery()
+        if self._source not in stream.analyzedPlan().toString():
+            return
+        if str(stream.trigger().toString()).startswith(_ENDING_TRIGGERS):
+            self._set_cause(query)
+        else:
+            threading.Thread(target=self._end, args=(query,), name="failed job", daemon=True).start()
+
+    def _is_new(self, run_id: str) -> bool:
+        with self._lock:
+            is_new = run_id not in self._seen
+            self._seen.add(run_id)
+            return is_new
+
+    def _end(self, query: SparkObject) -> None:
+        """Let a query read what is committed, and end it, unless it has ended for a reason of its own."""
+        with suppress(PySparkException, Py4JError):
+            query.processAllAvailable()
+        with suppress(PySparkException, Py4JError):
+            if query.isActive:
+                self._set_cause(query)
+                query.stop()
+
+    def _set_cause(self, query: SparkObject) -> None:
+        assert self._text is not None
+        stream = query._jsq.streamingQuery()
+        try:
+            getattr(stream, "streamDeathCause_$eq")(_query_exception(self._session, self._text))
+        except (Py4JError, TypeError) as error:
+            _log.error(
+                "query %s is stopped, and this release of Spark takes no cause (%s). %s",
+                query.id,
+                type(error).__name__,
+                self._text,
+            )
 
 
-@attrs.frozen
-class JobFailure:
-    """Whether a job has failed, for all queries that read its results.
+def _query_exception(session: SparkSession, text: str) -> SparkObject:
+    """Return Spark's exception of a query that failed; releases of Spark construct it from other values.
 
-    Attributes:
-        path: the file that is there once it has.
+    The string before the cause is the message, and the one before the map is the class of the error.
     """
-
-    path: Path = attrs.field(factory=lambda: Path(_folder()) / uuid.uuid4().hex)
-
-    def tell(self, text: str) -> None:
-        """The job has failed: ``text`` is what queries fail with."""
-        unfinished = self.path.with_suffix(".unfinished")
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.rename(self.path)
-
-    def heard_by(self, results: DataFrame) -> DataFrame:
-        """Return ``results``, a streaming DataFrame, so that its queries fail with the job.
-
-        The source of the failure comes first, so that it is asked first.
-        """
-        session = results.sparkSession
-        if session not in _sessions:
-            session.dataSource.register(JobFailureSource)
-            _sessions.add(session)
-        reader = session.readStream.format(JobFailureSource.name()).schema(results.schema)
-        return reader.option(_FILE, str(self.path)).load().union(results)
+    jvm: SparkObject = session._jvm
+    error = jvm.java.lang.Class.forName("org.apache.spark.sql.streaming.StreamingQueryException")
+    constructor = min(error.getConstructors(), key=lambda each: each.getParameterCount())
+    types = [kind.getName() for kind in constructor.getParameterTypes()]
+    arguments = session.sparkContext._gateway.new_array(jvm.java.lang.Object, len(types))  # type: ignore[union-attr]
+    for number, (kind, following) in enumerate(zip(types, [*types[1:], ""], strict=True)):
+        arguments[number] = _argument(jvm, kind, following, text)
+    return constructor.newInstance(arguments)
 
 
-#: The sessions that know the source: Spark warns of one that is told again.
-_sessions: WeakSet[SparkSession] = WeakSet()
-_folders: list[TemporaryDirectory[str]] = []
-
-
-def _folder() -> str:
-    if not _folders:
-        _folders.append(TemporaryDirectory(prefix="pyflinkstate-", ignore_cleanup_errors=True))
-    return _folders[0].name
+def _argument(jvm: SparkObject, kind: str, following: str, text: str) -> SparkObject:
+    if kind == "java.lang.Throwable":
+        return jvm.java.lang.RuntimeException(text)
+    if kind == "scala.Option":
+        return jvm.scala.Option.empty()
+    if kind != "java.lang.String":
+        return jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+    if following == "java.lang.Throwable":
+        return text
+    return _ERROR_CLASS if following.endswith("Map") else ""
