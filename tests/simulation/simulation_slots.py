@@ -135,7 +135,7 @@ class SimulatedControl(ControlServer):
             wire.is_over = True
             return
         slot = wire.registration.slot
-        if message is not EOF and self._heard_from_slot(wire.registry, wire.registration, message):
+        if message is not EOF and self._handle_slot_message(wire.registry, wire.registration, message):
             return
         if message is EOF:
             self._slot_failed(wire.registry, slot, SlotLostError(f"state slot {slot} died"))

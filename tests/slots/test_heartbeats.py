@@ -193,7 +193,7 @@ def test_the_registry_gives_up_who_was_silent_and_nobody_else(driver: Driver) ->
     assert driver.registry.beat(50.0) == []
     for acted in (silent, talkative):
         assert receive(acted.connection) == Heartbeat()
-    driver.registry.heard(slots[1])
+    driver.registry.message_came(slots[1])
     now[0] = 50.0
     assert driver.registry.beat(50.0) == [slots[0]]
     assert receive(talkative.connection) == Heartbeat()

@@ -21,9 +21,9 @@ from pyflinkstate.backends.heap.snapshot import snapshot_runner
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.operator_state.backend import DefaultOperatorStateBackend
 from pyflinkstate.backends.snapshots.snapshot_strategy import (
+    RunningSnapshots,
     SnapshotCancelledError,
     SnapshotExecutionType,
-    SnapshotRegistry,
     SnapshotStrategyRunner,
     SnapshotTask,
 )
@@ -69,9 +69,9 @@ class NotedStrategy:
 def take(
     strategy: NotedStrategy,
     execution_type: SnapshotExecutionType = ASYNCHRONOUS,
-    registry: SnapshotRegistry | None = None,
+    running: RunningSnapshots | None = None,
 ) -> SnapshotTask[str]:
-    runner = SnapshotStrategyRunner(strategy, registry or SnapshotRegistry(), execution_type)
+    runner = SnapshotStrategyRunner(strategy, running or RunningSnapshots(), execution_type)
     return runner.snapshot("storage")  # type: ignore[arg-type]
 
 
@@ -218,11 +218,11 @@ def test_cancelling_what_has_ended_changes_nothing(write: Any) -> None:
         assert task.result() == "handle"
 
 
-# --- the registry ----------------------------------------------------------------------------------
+# --- running snapshots -----------------------------------------------------------------------------
 
 
-def test_closing_the_registry_cancels_what_has_not_begun_and_what_is_being_written() -> None:
-    registry, pause = SnapshotRegistry(), Pause()
+def test_closing_the_running_snapshots_cancels_what_has_not_begun_and_what_is_being_written() -> None:
+    running, pause = RunningSnapshots(), Pause()
     seen: list[bool] = []
 
     def write(cancelled: threading.Event) -> str:
@@ -231,11 +231,11 @@ def test_closing_the_registry_cancels_what_has_not_begun_and_what_is_being_writt
         raise SnapshotCancelledError("stopped")
 
     waiting, writing = NotedStrategy(), NotedStrategy(write)
-    tasks = [take(waiting, registry=registry), take(writing, registry=registry)]
+    tasks = [take(waiting, running=running), take(writing, running=running)]
     writer = in_thread(tasks[1].run)
     pause.await_reached()
-    registry.close()
-    registry.close()
+    running.close()
+    running.close()
     assert waiting.events == ["prepare 1", "release 1"]
     pause.go_on()
     join(writer)
@@ -245,30 +245,30 @@ def test_closing_the_registry_cancels_what_has_not_begun_and_what_is_being_writt
             task.result()
 
 
-def test_closing_the_registry_leaves_the_result_of_what_has_ended() -> None:
-    registry = SnapshotRegistry()
-    task = take(NotedStrategy(), SYNCHRONOUS, registry)
-    registry.close()
+def test_closing_the_running_snapshots_leaves_the_result_of_what_has_ended() -> None:
+    running = RunningSnapshots()
+    task = take(NotedStrategy(), SYNCHRONOUS, running)
+    running.close()
     assert task.result() == "handle"
 
 
 @pytest.mark.parametrize("execution_type", SnapshotExecutionType)
-def test_a_closed_registry_refuses_and_what_was_prepared_is_released(
+def test_closed_running_snapshots_refuse_and_what_was_prepared_is_released(
     execution_type: SnapshotExecutionType,
 ) -> None:
-    registry, strategy = SnapshotRegistry(), NotedStrategy()
-    registry.close()
+    running, strategy = RunningSnapshots(), NotedStrategy()
+    running.close()
     with pytest.raises(SnapshotCancelledError, match="the backend is closed"):
-        take(strategy, execution_type, registry)
+        take(strategy, execution_type, running)
     assert strategy.events == ["prepare 1", "release 1"]
 
 
-def test_the_registry_does_not_keep_what_has_ended() -> None:
-    registry = SnapshotRegistry()
-    ended = take(NotedStrategy(), SYNCHRONOUS, registry)
+def test_the_running_snapshots_do_not_keep_what_has_ended() -> None:
+    running = RunningSnapshots()
+    ended = take(NotedStrategy(), SYNCHRONOUS, running)
     known = weakref.ref(ended)
     del ended
-    going_on = take(NotedStrategy(), registry=registry)
+    going_on = take(NotedStrategy(), running=running)
     gc.collect()
     assert known() is None
     assert not going_on.is_done
@@ -374,14 +374,14 @@ def test_disposing_of_a_backend_cancels_its_snapshots_and_takes_no_more(kind: An
         subject.snapshot(MemoryCheckpoint())
 
 
-@pytest.mark.parametrize("end", ["cancelled", "written", "refused by storage", "refused by the registry"])
+@pytest.mark.parametrize("end", ["cancelled", "written", "refused by storage", "refused by a closed backend"])
 def test_values_are_no_longer_copied_once_a_keyed_snapshot_has_ended(end: str) -> None:
     def fail(_: int) -> None:
         raise CheckpointStorageError("no space left")
 
     subject = Keyed()
     kept = subject.state(subject.backend).value()
-    if end == "refused by the registry":
+    if end == "refused by a closed backend":
         subject.backend.dispose()
         with pytest.raises(SnapshotCancelledError):
             subject.snapshot(MemoryCheckpoint())

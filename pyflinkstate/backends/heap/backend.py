@@ -15,7 +15,7 @@ from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, Nested
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
-from pyflinkstate.backends.snapshots import SnapshotRegistry
+from pyflinkstate.backends.snapshots import RunningSnapshots
 from pyflinkstate.backends.ttl import TtlRules, create_ttl_state, with_timestamps
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE,
@@ -73,7 +73,7 @@ class HeapKeyedStateBackend:
         self.registered_kv_states: dict[str, StateTable] = {}
         self.registered_queues: dict[str, TimerQueue] = {}
         #: The snapshots that are being written; closing the backend cancels them.
-        self.snapshots = SnapshotRegistry()
+        self.snapshots = RunningSnapshots()
         self._tracks_changes = False
         self._hasher = KeyHasher(key_type)
         self._states: dict[str, AnyState] = {}

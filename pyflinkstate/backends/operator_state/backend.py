@@ -10,7 +10,7 @@ from pyflinkstate.api.state import BroadcastState, ListState
 from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.operator_state.migration import OperatorStateMigration
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
-from pyflinkstate.backends.snapshots import SnapshotRegistry
+from pyflinkstate.backends.snapshots import RunningSnapshots
 from pyflinkstate.backends.types import OperatorStateMode, RegisteredOperatorStateMeta
 from pyflinkstate.errors import StateMigrationError, StateRegistrationError, UnsupportedFeatureError
 
@@ -23,7 +23,7 @@ class DefaultOperatorStateBackend(OperatorStateStore):
     def __init__(self) -> None:
         self.registered_states: dict[str, HeapOperatorState] = {}
         #: The snapshots that are being written; closing the backend cancels them.
-        self.snapshots = SnapshotRegistry()
+        self.snapshots = RunningSnapshots()
         self._requested: set[str] = set()
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:

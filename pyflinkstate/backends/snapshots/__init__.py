@@ -9,8 +9,8 @@ from pyflinkstate.backends.snapshots.raw_state import (
     read_raw_operator_state,
 )
 from pyflinkstate.backends.snapshots.snapshot_strategy import (
+    RunningSnapshots,
     SnapshotExecutionType,
-    SnapshotRegistry,
     SnapshotStrategyRunner,
     SnapshotTask,
 )
@@ -21,8 +21,8 @@ __all__ = [
     "OperatorSnapshotFutures",
     "RawKeyedStateBuffer",
     "RawOperatorStateBuffer",
+    "RunningSnapshots",
     "SnapshotExecutionType",
-    "SnapshotRegistry",
     "SnapshotStrategyRunner",
     "SnapshotTask",
     "read_raw_keyed_state",

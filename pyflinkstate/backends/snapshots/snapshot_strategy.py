@@ -99,7 +99,7 @@ class SnapshotTask(Generic[T]):
         return not begun
 
 
-class SnapshotRegistry:
+class RunningSnapshots:
     """The tasks of a backend that have not ended (Flink: ``CloseableRegistry``)."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class SnapshotStrategyRunner(Generic[T, R]):
     """
 
     strategy: SnapshotStrategy[T, R]
-    registry: SnapshotRegistry
+    running: RunningSnapshots
     execution_type: SnapshotExecutionType
 
     def snapshot(self, streams: CheckpointStreamFactory) -> SnapshotTask[T]:
@@ -149,7 +149,7 @@ class SnapshotStrategyRunner(Generic[T, R]):
         task: SnapshotTask[T] = SnapshotTask(
             lambda cancelled: self.strategy.async_snapshot(resources, streams, cancelled), resources.release
         )
-        self.registry.add(task)
+        self.running.add(task)
         if self.execution_type is SnapshotExecutionType.SYNCHRONOUS:
             task.run()
         return task

@@ -44,18 +44,18 @@ class SharedStateRegistry:
         #: The files of checkpoints that were set aside.
         self._superseded: set[str] = set()
         self._materialized: dict[SlotId, KeyGroupsStateHandle] = {}
-        #: Files that were written but that no chain will contain, as a newer file overtook them.
-        self._heard_of: set[str] = set()
+        #: Files that subtasks have reported. Some of them are in no chain, as a newer file overtook them.
+        self._reported: set[str] = set()
 
     def begin_attempt(self) -> None:
         """Begin an attempt: new slots know no checkpoint, so their first one starts a new chain."""
         self._chains.clear()
         self._materialized.clear()
-        self._heard_of.clear()
+        self._reported.clear()
 
     def materialized(self, slot: SlotId, handle: KeyGroupsStateHandle) -> None:
         """Register that a subtask has written all of its state as of ``handle.checkpoint_id``."""
-        self._heard_of |= shared_files([OperatorSubtaskState(handle)])
+        self._reported |= shared_files([OperatorSubtaskState(handle)])
         known = self._materialized.get(slot)
         if known is None or _written(known) < _written(handle):
             self._materialized[slot] = handle
@@ -66,7 +66,7 @@ class SharedStateRegistry:
         Raises:
             CheckpointError: the increment extends a checkpoint that is no longer known.
         """
-        self._heard_of |= shared_files([ack.state])
+        self._reported |= shared_files([ack.state])
         if ack.base_id is None:
             return ack.state
         # What changed since the base includes what changed since any later checkpoint.
@@ -118,9 +118,9 @@ class SharedStateRegistry:
     def unregister(self, checkpoint_id: int) -> set[str]:
         """Unregister a deleted checkpoint and return its shared files that no other checkpoint needs."""
         self._chains.pop(checkpoint_id, None)
-        candidates = self._files.pop(checkpoint_id, set()) | self._heard_of
+        candidates = self._files.pop(checkpoint_id, set()) | self._reported
         needed = self.needed()
-        self._heard_of &= needed
+        self._reported &= needed
         return candidates - needed
 
     def needed(self) -> set[str]:

@@ -587,7 +587,7 @@ class Job(JobView):
         self._log.counted(report)
         self._event_time.report(report)
         if report.is_slot:
-            self._timers.heard(report.task, report.next_timer_ms)
+            self._timers.set_due(report.task, report.next_timer_ms)
 
     def _refuse(self, instruction: RefuseSavepoint) -> None:
         instruction.request.fail(instruction.error)

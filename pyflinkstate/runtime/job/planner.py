@@ -107,7 +107,7 @@ class NextTimers:
                 for subtask in range(operator.parallelism)
             }
 
-    def heard(self, slot: str, due_ms: int | None) -> None:
+    def set_due(self, slot: str, due_ms: int | None) -> None:
         """Record when a slot's next timer is due, or None if it has none."""
         self._due_ms.pop(slot, None)
         if due_ms is not None:

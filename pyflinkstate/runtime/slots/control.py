@@ -96,7 +96,7 @@ class _Slot:
     address: Address | None = None
     error: PyFlinkStateError | None = None
     #: When its last message came, by the clock of heartbeats.
-    heard_s: float = 0.0
+    last_message_s: float = 0.0
     closed: threading.Event = attrs.Factory(threading.Event)
 
 
@@ -161,12 +161,12 @@ class SlotRegistry:
                 return False
             slot.connection = connection
             slot.pid = message.pid
-            slot.heard_s = self._now_s()
+            slot.last_message_s = self._now_s()
             return True
 
-    def heard(self, slot_id: SlotId) -> None:
+    def message_came(self, slot_id: SlotId) -> None:
         """Record that the slot is alive, as a message from it came."""
-        self._slots[slot_id].heard_s = self._now_s()
+        self._slots[slot_id].last_message_s = self._now_s()
 
     def beat(self, timeout_s: float) -> list[SlotId]:
         """Send a heartbeat to every running slot; cut off and return those that were silent for too long."""
@@ -175,7 +175,7 @@ class SlotRegistry:
             for slot_id, slot in self._slots.items():
                 if slot.connection is None or slot.error is not None:
                     continue
-                if self._now_s() - slot.heard_s >= timeout_s:
+                if self._now_s() - slot.last_message_s >= timeout_s:
                     silent.append(slot_id)
                 else:
                     _try_send(slot.connection, Heartbeat())
@@ -324,7 +324,7 @@ class ControlServer:
         message = connection.recv()
         if isinstance(message, TaskReport):
             self._events.put(message)
-            connection.send("heard")
+            connection.send("received")
         elif isinstance(message, AcquireSlot):
             self._serve_task(message, connection)
         elif isinstance(message, RegisterSlot):
@@ -349,7 +349,7 @@ class ControlServer:
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
             )
-            while self._heard_from_slot(registry, message, connection.recv()):
+            while self._handle_slot_message(registry, message, connection.recv()):
                 pass
         except UntrustedConnectionError as error:
             self._slot_failed(registry, slot_id, error)
@@ -374,9 +374,9 @@ class ControlServer:
         registry.failed(slot_id, error)
         self._events.put(SlotLost(registry.attempt, slot_id, error))
 
-    def _heard_from_slot(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
+    def _handle_slot_message(self, registry: SlotRegistry, slot: RegisterSlot, message: object) -> bool:
         """Handle one message of a slot; return whether more may come."""
-        registry.heard(slot.slot)
+        registry.message_came(slot.slot)
         if isinstance(message, SlotReady):
             registry.ready(slot.slot, slot.address)
         elif isinstance(message, SlotFailed):
