@@ -11,6 +11,7 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
+from pyflinkstate.backends.types.codec import unchanged
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.state_meta import RegisteredStateMeta
 
@@ -130,16 +131,15 @@ class TableRules(RuleBasedStateMachine):
         change_in_place(state_map.remove_and_get_old(entry_key))
         model.pop(entry_key, None)
 
-    @rule(convert=st.sampled_from([None, lambda value: value, lambda value: [value, 0]]))
+    @rule(convert=st.sampled_from([unchanged, lambda value: value, lambda value: [value, 0]]))
     def set_meta(self, convert):
         """Give the table another type, with whatever snapshots are open."""
         meta = attrs.evolve(self.meta, stored_type=Types.LIST(self.meta.stored_type))
         self.table.set_meta(meta, convert)
         assert self.table.meta is meta
-        if convert is not None:
-            for group in self.model.values():
-                for key, value in group.items():
-                    group[key] = convert(value)
+        for group in self.model.values():
+            for key, value in group.items():
+                group[key] = convert(value)
 
     @rule(is_on=st.booleans())
     def set_transformer(self, is_on):

@@ -249,9 +249,16 @@ class TestBadPartitioners:
         )
         assert "operator 'partition_custom', record 0" in str(caught.value)
 
-    @pytest.mark.parametrize("functions", [(1, same), (same, None)])
-    def test_what_is_no_function_is_refused(self, functions: tuple[Any, Any]) -> None:
-        with pytest.raises(ConfigurationError, match="takes two functions"):
+    @pytest.mark.parametrize(
+        ("functions", "problem"),
+        [
+            ((1, same), "takes a callable or a Partitioner, not 1"),
+            ((lambda key, count: 0, None), "takes a callable or a KeySelector, not None"),
+            ((same, same), "is called with 2 arguments"),
+        ],
+    )
+    def test_what_cannot_be_called_is_refused(self, functions: tuple[Any, Any], problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=rf"^partition_custom\(\).* {problem}"):
             source().partition_custom(*functions)
 
 

@@ -14,7 +14,7 @@ from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.timers import TimeDomain
-from pyflinkstate.errors import UserFunctionError
+from pyflinkstate.errors import FunctionResultError, UserFunctionError
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.tasks.router import Router
 from pyflinkstate.runtime.wire.frames import InputFrame, ValuesFrame
@@ -290,29 +290,39 @@ class TestResults:
         ("result", "given"),
         [
             (lambda: [1, 2], [1, 2]),
-            (lambda: "text", ["t", "e", "x", "t"]),
+            (lambda: ("t", "e"), ["t", "e"]),
             (lambda: (n for n in (1, 2)), [1, 2]),
-            (lambda: {"a": 1}, ["a"]),
+            (lambda: range(2), [0, 1]),
             (lambda: None, []),
             (lambda: (), []),
         ],
-        ids=["list", "str", "generator", "dict", "None", "empty"],
+        ids=["list", "tuple", "generator", "range", "None", "empty"],
     )
     @pytest.mark.parametrize("timestamp", [None, 5])
     def test_any_iterable_is_results(
         self, result: Callable[[], Any], given: list[Any], timestamp: int | None
     ) -> None:
-        """F7: each element comes out, also each character of a text."""
+        """F7: each element comes out."""
         served = serve(Gives(result), is_timed=False)
         served.begin()
         found = served.feed(("a",), timestamps=None if timestamp is None else [timestamp])
         assert ([] if found is None else list(found.values)) == given
 
     @pytest.mark.parametrize("timestamp", [None, 5])
-    def test_what_is_no_iterable_fails(self, timestamp: int | None) -> None:
-        served = serve(Gives(lambda: 7), is_timed=False)
+    @pytest.mark.parametrize(
+        ("result", "problem"),
+        [
+            (7, "an int, 7, and that is no iterable"),
+            ("text", "a str, 'text', and each of its letters"),
+            ({"a": 1}, "a dict, {'a': 1}, and each of its keys"),
+        ],
+    )
+    def test_one_record_instead_of_a_list_of_them_fails(
+        self, result: object, problem: str, timestamp: int | None
+    ) -> None:
+        served = serve(Gives(lambda: result), is_timed=False)
         served.begin()
-        with pytest.raises(UserFunctionError, match=r"'int' object is not iterable[\s\S]*record \('a',\)"):
+        with pytest.raises(FunctionResultError, match=rf"returned {problem}[\s\S]*record \('a',\)"):
             served.feed(("a",), timestamps=None if timestamp is None else [timestamp])
 
 

@@ -242,7 +242,7 @@ def test_thresholds_within_flinks_bounds_are_taken(tmp_path: Path, threshold: in
     assert FileSystemCheckpointStorage(str(tmp_path), threshold).file_state_size_threshold == threshold
 
 
-@pytest.mark.parametrize("threshold", [-1, MAX_INLINE_THRESHOLD_BYTES + 1])
+@pytest.mark.parametrize("threshold", [-2, MAX_INLINE_THRESHOLD_BYTES + 1])
 def test_a_threshold_out_of_bounds_is_refused(tmp_path: Path, threshold: int) -> None:
     with pytest.raises(
         ConfigurationError, match=f"file_state_size_threshold must be 0 to 1048576 bytes, not {threshold}"
@@ -252,8 +252,12 @@ def test_a_threshold_out_of_bounds_is_refused(tmp_path: Path, threshold: int) ->
 
 def test_a_write_buffer_may_be_0_and_not_less(tmp_path: Path) -> None:
     assert FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=0).write_buffer_size == 0
-    with pytest.raises(ConfigurationError, match=r"write_buffer_size must be .*, not -1"):
-        FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=-1)
+    with pytest.raises(ConfigurationError, match=r"write_buffer_size must be .*, not -2"):
+        FileSystemCheckpointStorage(str(tmp_path), write_buffer_size=-2)
+
+
+def test_minus_one_stands_for_the_default_as_in_pyflink(tmp_path: Path) -> None:
+    assert FileSystemCheckpointStorage(str(tmp_path), -1, -1) == FileSystemCheckpointStorage(str(tmp_path))
 
 
 def test_a_relative_path_is_made_absolute_where_it_is_set(
