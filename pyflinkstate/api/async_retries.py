@@ -162,9 +162,10 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[T]):
     Raises:
         ConfigurationError: a number is not greater than 0, or a predicate is not callable.
 
-    >>> strategy = AsyncRetryStrategy.exponential_backoff(4, 100, 300, 1.5, None, None)
-    >>> [strategy.get_backoff_time_millis(attempt) for attempt in (1, 2, 3, 4)]
-    [100, 150, 225, 300]
+    Examples:
+        >>> strategy = AsyncRetryStrategy.exponential_backoff(4, 100, 300, 1.5, None, None)
+        >>> [strategy.get_backoff_time_millis(attempt) for attempt in (1, 2, 3, 4)]
+        [100, 150, 225, 300]
     """
 
     _max_attempts: int = attrs.field(validator=_positive)
