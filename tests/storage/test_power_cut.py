@@ -118,6 +118,22 @@ def test_the_checkpoint_before_is_whole_while_the_next_one_is_taken_and_the_olde
             assert whole_state(storage, storage.load(storage.uri_of(JOB, checkpoint_id))) == bytes(100_000)
 
 
+def test_a_checkpoint_that_is_set_aside_is_whole_under_one_of_its_names_after_a_power_cut() -> None:
+    run = "ab" * 8
+
+    def first(storage: CheckpointStorage) -> None:
+        take_checkpoint(storage, 1, False)
+
+    def set_aside(storage: CheckpointStorage) -> None:
+        storage.set_aside(JOB, 1, run)
+
+    for storage, is_done in cut_after_each_operation(set_aside, first):
+        aside = storage.superseded(JOB)
+        assert len(aside) + len(storage.completed(JOB)) == 1
+        assert bool(aside) or not is_done
+        assert storage.load((aside or [storage.uri_of(JOB, 1)])[0]).checkpoint_id == 1
+
+
 def test_the_end_of_an_epoch_that_was_noted_is_known_after_a_power_cut() -> None:
     def before(storage: CheckpointStorage) -> None:
         storage.write_planned(JOB, 1, 1_234_567)
