@@ -34,11 +34,12 @@ OTHER_TTL = (
     .return_expired_if_not_cleaned_up()
     .never_return_expired()
     .use_processing_time()
-    .cleanup_in_rocksdb_compact_filter(1000)
     .disable_cleanup_in_background()
     .set_ttl(Time.minutes(3))
     .build()
 )
+#: PyFlink cannot ship this one to its workers.
+OF_ROCKSDB = StateTtlConfig.new_builder(Time.days(1)).cleanup_in_rocksdb_compact_filter(1000).build()
 
 
 class Mean(AggregateFunction):
@@ -184,7 +185,8 @@ print(cleanup.is_cleanup_in_background(), cleanup.get_incremental_cleanup_strate
 print(cleanup.get_incremental_cleanup_strategy().run_cleanup_for_every_record())
 other = OTHER_TTL.get_cleanup_strategies()
 print(OTHER_TTL.get_ttl() == Time.minutes(3), other.is_cleanup_in_background(), other.in_full_snapshot())
-print(other.get_rocksdb_compact_filter_cleanup_strategy().get_query_time_after_num_entries())
+of_rocksdb = OF_ROCKSDB.get_cleanup_strategies()
+print(of_rocksdb.get_rocksdb_compact_filter_cleanup_strategy().get_query_time_after_num_entries())
 print(OTHER_TTL.get_update_type().name, OTHER_TTL.get_state_visibility().name)
 print(ListStateDescriptor("named", Types.INT()).get_name(), Duration.of_days(1) == Duration.of_hours(24))
 print(ReducingStateDescriptor("r", Multiplies(), Types.INT()).get_reduce_function().reduce(3, 4))
