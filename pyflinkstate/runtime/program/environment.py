@@ -411,12 +411,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._ran_sinks = self._ran_sinks or bool(sinks)
         return sinks
 
-    def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
+    def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
         records: deque[Record] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
-        return CloseableIterator(job, records, limit)
+        return CloseableIterator(job, records)
 
     def foreach_epoch_sink(
         self, function: Callable[[DataFrame, int], None], schema: SparkSchema

@@ -62,7 +62,12 @@ class ByValue(TimestampAssigner):
 class Times(ProcessFunction):
     def process_element(self, value, ctx: ProcessFunction.Context):
         service = ctx.timer_service()
-        yield value, ctx.timestamp(), service.current_watermark(), service.current_processing_time() > 10**12
+        yield (
+            value,
+            ctx.timestamp(),
+            service.current_watermark() < 2**62,
+            service.current_processing_time() > 10**12,
+        )
 
 
 class About(MapFunction):
@@ -140,7 +145,7 @@ show("about", numbers.map(About()))
 
 said = numbers.map(lambda n: n, Types.INT()).name("mine").uid("mine").set_description("says what it does")
 said = said.set_max_parallelism(32).disable_chaining().start_new_chain().set_buffer_timeout(10)
-print(said.get_name(), said.get_type() == Types.INT(), said.get_execution_environment() is env)
+print(said.get_name(), said.get_type() == Types.INT(), said.get_execution_environment().get_parallelism())
 print(said.get_execution_config().get_parallelism(), env.get_max_parallelism())
 said.force_non_parallel().print("said").name("sink").uid("sink").set_description("prints").disable_chaining()
 shown[0].union(*shown[1:]).print()

@@ -76,10 +76,11 @@ class Firings(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
 
     def open(self, runtime_context):
         self.number = ValueStateDescriptor("number", Types.INT())
+        self.total = ValueStateDescriptor("total", Types.INT())
 
     def process(self, key, context: ProcessWindowFunction.Context, elements):
         ours = context.window_state().get_state(self.number)
-        all_of_key = context.global_state().get_state(self.number)
+        all_of_key = context.global_state().get_state(self.total)
         for state in (ours, all_of_key):
             state.update((state.value() or 0) + 1)
         now = context.current_processing_time() > 10**12, type(context.current_watermark()).__name__
@@ -151,10 +152,11 @@ class AllFirings(ProcessAllWindowFunction[tuple, tuple, TimeWindow]):
 
     def open(self, runtime_context):
         self.number = ValueStateDescriptor("number", Types.INT())
+        self.total = ValueStateDescriptor("total", Types.INT())
 
     def process(self, context: ProcessAllWindowFunction.Context, elements):
         ours = context.window_state().get_state(self.number)
-        of_all = context.global_state().get_state(self.number)
+        of_all = context.global_state().get_state(self.total)
         for state in (ours, of_all):
             state.update((state.value() or 0) + 1)
         yield context.window().end, ours.value(), of_all.value(), [value[1] for value in elements]
@@ -218,7 +220,7 @@ show("count_tumbling", keyed.window(CountTumblingWindowAssigner.of(3)).process(P
 show("count_sliding", keyed.window(CountSlidingWindowAssigner.of(2, 1)).aggregate(Mean()))
 
 of_all = timed.window_all(tumbling)
-print(of_all.get_input_type() == TRIPLE, of_all.get_execution_environment() is env)
+print(of_all.get_input_type() == TRIPLE, of_all.get_execution_environment().get_parallelism())
 show("all_apply", of_all.apply(AllSpans()))
 show("all_process", of_all.trigger(CountTrigger.of(2)).process(AllFirings()))
 show("all_reduce", timed.window_all(sessions).reduce(Adds()))

@@ -77,10 +77,11 @@ class Firings(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
 
     def open(self, runtime_context):
         self.number = ValueStateDescriptor("number", Types.INT())
+        self.total = ValueStateDescriptor("total", Types.INT())
 
     def process(self, key, context: ProcessWindowFunction.Context, elements):
         ours = context.window_state().get_state(self.number)
-        all_of_key = context.global_state().get_state(self.number)
+        all_of_key = context.global_state().get_state(self.total)
         for state in (ours, all_of_key):
             state.update((state.value() or 0) + 1)
         now = context.current_processing_time() > 10**12, type(context.current_watermark()).__name__
@@ -157,7 +158,7 @@ tumbling = keyed.window(TumblingEventTimeWindows.of(Time.seconds(5)))
 shifted = keyed.window(TumblingEventTimeWindows.of(Time.seconds(10), Time.seconds(1)))
 sliding = keyed.window(SlidingEventTimeWindows.of(Time.seconds(6), Time.seconds(3)))
 sessions = keyed.window(EventTimeSessionWindows.with_gap(Time.seconds(2)))
-print(tumbling.get_input_type() == TRIPLE, tumbling.get_execution_environment() is env)
+print(tumbling.get_input_type() == TRIPLE, tumbling.get_execution_environment().get_parallelism())
 
 show("tumbling", tumbling.apply(Spans()))
 show("reduce", shifted.reduce(Adds()))
