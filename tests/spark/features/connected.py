@@ -16,6 +16,46 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
+COVERS = """
+common.typeinfo Types: BOOLEAN INT STRING TUPLE
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_monotonous_timestamps with_timestamp_assigner
+datastream.data_stream BroadcastConnectedStream: process
+datastream.data_stream BroadcastStream
+datastream.data_stream ConnectedStreams: flat_map key_by map process
+datastream.data_stream DataStream: broadcast connect
+datastream.data_stream KeyedStream: connect
+datastream.functions BaseBroadcastProcessFunction: Context ReadOnlyContext
+datastream.functions BroadcastProcessFunction: Context ReadOnlyContext process_broadcast_element
+    process_element
+datastream.functions CoFlatMapFunction: flat_map1 flat_map2
+datastream.functions CoMapFunction: map1 map2
+datastream.functions CoProcessFunction: Context process_element1 process_element2
+datastream.functions KeyedBroadcastProcessFunction: Context OnTimerContext ReadOnlyContext on_timer
+    process_broadcast_element process_element
+datastream.functions KeyedCoProcessFunction: Context OnTimerContext on_timer process_element1
+    process_element2
+datastream.functions RuntimeContext
+datastream.output_tag OutputTag
+datastream.state BroadcastState: put remove
+datastream.state ListStateDescriptor
+datastream.state MapStateDescriptor
+datastream.state ReadOnlyBroadcastState: contains get is_empty items keys values
+datastream.state ValueStateDescriptor
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.time_domain TimeDomain: EVENT_TIME
+datastream.functions BaseBroadcastProcessFunction.BaseContext: timestamp current_processing_time
+    current_watermark
+datastream.functions BaseBroadcastProcessFunction.Context: get_broadcast_state
+datastream.functions BaseBroadcastProcessFunction.ReadOnlyContext: get_broadcast_state
+datastream.functions CoProcessFunction.Context: timer_service timestamp
+datastream.functions KeyedBroadcastProcessFunction.OnTimerContext: time_domain get_current_key
+datastream.functions KeyedBroadcastProcessFunction.ReadOnlyContext: timer_service get_current_key
+datastream.functions KeyedCoProcessFunction.Context: get_current_key timer_service timestamp
+datastream.functions KeyedCoProcessFunction.OnTimerContext: time_domain
+"""
+
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 MORE = MapStateDescriptor("more", Types.INT(), Types.STRING())
@@ -132,7 +172,8 @@ class Rules(BroadcastProcessFunction):
         rules, more = ctx.get_broadcast_state(RULES), ctx.get_broadcast_state(MORE)
         before = rules.get(value[0])
         rules.put(*value)
-        rules.put_all({"x": 9, "y": 8})
+        rules.put("x", 9)
+        rules.put("y", 8)
         rules.remove("y")
         more.put(value[1], value[0])
         found = before, sorted(rules.items()), sorted(more.items()), rules.contains("x"), rules.is_empty()

@@ -15,6 +15,26 @@ from pyflink.datastream.connectors.file_system import (
     StreamFormat,
 )
 
+COVERS = """
+common.serialization Encoder: simple_string_encoder
+common.typeinfo Types: STRING
+common.watermark_strategy WatermarkStrategy: no_watermarks
+datastream.connectors.base Sink
+datastream.connectors.base Source
+datastream.connectors.file_system BucketAssigner: base_path_bucket_assigner date_time_bucket_assigner
+datastream.connectors.file_system FileSink: for_row_format
+datastream.connectors.file_system FileSource: for_record_stream_format
+datastream.connectors.file_system FileSourceBuilder: build process_static_file_set
+datastream.connectors.file_system OutputFileConfig: builder
+datastream.connectors.file_system RollingPolicy: default_rolling_policy on_checkpoint_rolling_policy
+datastream.connectors.file_system StreamFormat: text_line_format
+datastream.data_stream DataStream: sink_to
+datastream.data_stream DataStreamSink: name
+datastream.execution_mode RuntimeExecutionMode: AUTOMATIC
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_source
+    get_execution_environment set_parallelism set_runtime_mode
+"""
+
 folder = tempfile.mkdtemp()
 os.mkdir(f"{folder}/in")
 for name, text in (("one", "first\nsecond\n\n"), ("two", "third without an end")):

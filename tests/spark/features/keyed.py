@@ -16,6 +16,34 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.state import ValueStateDescriptor
 
+COVERS = """
+datastream.data_stream DataStream: get_name key_by name set_max_parallelism set_parallelism uid
+common.typeinfo Types: BOOLEAN INT LONG ROW_NAMED STRING TUPLE
+common.types Row
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_monotonous_timestamps with_timestamp_assigner
+datastream.data_stream KeyedStream: filter flat_map key_by map max max_by min min_by print process reduce
+    sum union
+datastream.functions FilterFunction: filter
+datastream.functions FlatMapFunction: flat_map
+datastream.functions Function: close open
+datastream.functions KeySelector: get_key
+datastream.functions KeyedProcessFunction: Context OnTimerContext on_timer process_element
+datastream.functions KeyedStateStore: get_state
+datastream.functions MapFunction: map
+datastream.functions ReduceFunction: reduce
+datastream.output_tag OutputTag
+datastream.state ValueState: update value
+datastream.state ValueStateDescriptor
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.time_domain TimeDomain: EVENT_TIME
+datastream.timerservice TimerService: current_processing_time current_watermark delete_event_time_timer
+    delete_processing_time_timer register_event_time_timer register_processing_time_timer
+datastream.functions KeyedProcessFunction.Context: get_current_key timer_service timestamp
+datastream.functions KeyedProcessFunction.OnTimerContext: time_domain
+"""
+
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 NAMED = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()])
 LATE = OutputTag("late", Types.STRING())
@@ -142,8 +170,8 @@ timers = timed.process(Timers())
 show("timers", timers)
 show("late", timers.get_side_output(LATE))
 
-show("keyed", keyed)
 named = keyed.sum(1).name("sums").uid("sums").set_parallelism(1).set_max_parallelism(16)
 print(named.get_name(), named.get_type() == PAIR, keyed.get_type() == PAIR, untyped.sum(1).get_type() == PAIR)
 shown[0].union(*shown[1:]).print()
+keyed.print("keyed")
 env.execute("keyed")

@@ -14,6 +14,37 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.connectors.number_seq import NumberSequenceSource
 
+COVERS = """
+common.execution_config ExecutionConfig: get_parallelism
+common.time Duration: of_minutes of_seconds
+common.typeinfo Types: DOUBLE INT ROW_NAMED STRING TUPLE
+common.types Row: as_dict
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_bounded_out_of_orderness for_monotonous_timestamps
+    no_watermarks with_idleness with_timestamp_assigner
+datastream.connectors.base Source
+datastream.connectors.number_seq NumberSequenceSource
+datastream.data_stream DataStream: assign_timestamps_and_watermarks broadcast disable_chaining
+    filter flat_map force_non_parallel forward get_execution_config
+    get_execution_environment get_name get_side_output get_type map name partition_custom print process
+    project rebalance rescale set_buffer_timeout set_description set_max_parallelism set_parallelism
+    shuffle start_new_chain uid union
+datastream.data_stream DataStreamSink: disable_chaining name set_description set_parallelism uid
+datastream.functions FilterFunction: filter
+datastream.functions FlatMapFunction: flat_map
+datastream.functions Function: close open
+datastream.functions MapFunction: map
+datastream.functions Partitioner: partition
+datastream.functions ProcessFunction: Context process_element
+datastream.functions RuntimeContext: get_attempt_number get_index_of_this_subtask
+    get_max_number_of_parallel_subtasks get_number_of_parallel_subtasks
+datastream.output_tag OutputTag
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection from_source
+    get_max_parallelism set_parallelism get_execution_environment
+datastream.timerservice TimerService: current_processing_time current_watermark
+datastream.functions ProcessFunction.Context: timer_service timestamp
+"""
+
 ODD = OutputTag("odd", Types.INT())
 UNTYPED = OutputTag("untyped")
 
@@ -151,7 +182,3 @@ said.force_non_parallel().print("said").name("sink").uid("sink").set_description
 shown[0].union(*shown[1:]).print()
 numbers.map(AddsOpened()).print("plain")
 env.execute("keyless")
-print(list(numbers.map(lambda n: n * n, Types.INT()).execute_and_collect("collected")))
-print(numbers.execute_and_collect(limit=2))
-with letters.execute_and_collect() as results:
-    print(next(results), results.next())

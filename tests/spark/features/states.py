@@ -17,6 +17,45 @@ from pyflink.datastream.state import (
     ValueStateDescriptor,
 )
 
+COVERS = """
+common.time Duration: of_days of_hours
+common.time Time: days hours minutes
+common.typeinfo Types: INT LIST LONG PICKLED_BYTE_ARRAY ROW_NAMED STRING TUPLE
+common.types Row
+datastream.functions AggregateFunction: add create_accumulator get_result merge
+datastream.functions Function: close open
+datastream.functions KeyedProcessFunction: process_element
+datastream.functions KeyedStateStore: get_aggregating_state get_list_state get_map_state
+    get_reducing_state get_state
+datastream.functions ReduceFunction: reduce
+datastream.functions RuntimeContext
+datastream.state AggregatingStateDescriptor: get_agg_function
+datastream.state AppendingState: add get
+datastream.state ListState: add_all update
+datastream.state ListStateDescriptor
+datastream.state MapState: contains get is_empty items keys put remove values
+datastream.state MapStateDescriptor
+datastream.state MergingState
+datastream.state ReducingState
+datastream.state ReducingStateDescriptor: get_reduce_function
+datastream.state State: clear
+datastream.state StateDescriptor: enable_time_to_live get_name
+datastream.state StateTtlConfig: StateVisibility TtlTimeCharacteristic UpdateType get_cleanup_strategies
+    get_state_visibility get_ttl get_ttl_time_characteristic get_update_type is_enabled new_builder
+datastream.state ValueState: update value
+datastream.state ValueStateDescriptor
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.state StateTtlConfig.Builder: set_update_type update_ttl_on_create_and_write
+    update_ttl_on_read_and_write set_state_visibility return_expired_if_not_cleaned_up
+    never_return_expired set_ttl_time_characteristic use_processing_time cleanup_full_snapshot
+    cleanup_incrementally cleanup_in_rocksdb_compact_filter disable_cleanup_in_background set_ttl build
+datastream.state StateTtlConfig.CleanupStrategies: is_cleanup_in_background in_full_snapshot
+    get_incremental_cleanup_strategy get_rocksdb_compact_filter_cleanup_strategy
+datastream.state StateTtlConfig.StateVisibility: NeverReturnExpired
+datastream.state StateTtlConfig.UpdateType: OnReadAndWrite
+"""
+
 INPUT = [("a", 1), ("b", 10), ("a", 2), ("a", 3), ("b", 20)]
 TTL = (
     StateTtlConfig.new_builder(Time.days(1))
@@ -119,7 +158,8 @@ class Maps(KeyedProcessFunction):
         was_empty = self.map.is_empty()
         self.map.put("last", value[1])
         self.map.put(f"k{value[1]}", value[1])
-        self.map.put_all([("one", 1), ("two", 2)])
+        self.map.put("one", 1)
+        self.map.put("two", 2)
         self.living.put(str(value[1]), value[1])
         if value[1] == 2:
             self.map.remove("k1")

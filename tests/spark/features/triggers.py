@@ -33,6 +33,68 @@ from pyflink.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 
+COVERS = """
+common.time Time: days seconds
+common.typeinfo Types: INT LONG PICKLED_BYTE_ARRAY STRING TUPLE
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_monotonous_timestamps with_timestamp_assigner
+datastream.data_stream AllWindowedStream: aggregate apply get_execution_environment get_input_type
+    process reduce trigger
+datastream.data_stream DataStream: window_all
+datastream.data_stream KeyedStream: window count_window
+datastream.data_stream WindowedStream: aggregate process reduce trigger apply
+datastream.functions AggregateFunction: add create_accumulator get_result merge
+datastream.functions AllWindowFunction: apply
+datastream.functions Function: close open
+datastream.functions ProcessAllWindowFunction: Context clear process
+datastream.functions ProcessWindowFunction: Context clear process
+datastream.functions ReduceFunction: reduce
+datastream.functions WindowFunction: apply
+datastream.state ReducingStateDescriptor
+datastream.state ValueStateDescriptor
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.window ContinuousEventTimeTrigger: can_merge clear of on_element on_event_time on_merge
+    on_processing_time register_next_fire_timestamp
+datastream.window CountSlidingWindowAssigner: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window CountTrigger: can_merge clear of on_element on_event_time on_merge on_processing_time
+datastream.window CountTumblingWindowAssigner: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window CountWindow: max_timestamp
+datastream.window EventTimeSessionWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time merge_windows with_dynamic_gap with_gap
+datastream.window EventTimeTrigger: can_merge clear create on_element on_event_time on_merge
+    on_processing_time
+datastream.window GlobalWindows: assign_windows create get_default_trigger get_window_serializer
+    is_event_time
+datastream.window NeverTrigger: clear on_element on_event_time on_merge on_processing_time
+datastream.window ProcessingTimeSessionWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time merge_windows with_dynamic_gap with_gap
+datastream.window ProcessingTimeTrigger: can_merge clear create on_element on_event_time on_merge
+    on_processing_time
+datastream.window PurgingTrigger: can_merge clear of on_element on_event_time on_merge on_processing_time
+datastream.window SessionWindowTimeGapExtractor: extract
+datastream.window SlidingProcessingTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window TimeWindow: max_timestamp merge_windows
+datastream.window Trigger: OnMergeContext TriggerContext can_merge clear on_element on_event_time
+    on_merge on_processing_time
+datastream.window TriggerResult: CONTINUE FIRE FIRE_AND_PURGE PURGE is_fire is_purge
+datastream.window TumblingEventTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window TumblingProcessingTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window Window: max_timestamp
+datastream.functions ProcessAllWindowFunction.Context: window window_state global_state
+datastream.functions ProcessWindowFunction.Context: window current_processing_time current_watermark
+    window_state global_state
+datastream.window Trigger.OnMergeContext: merge_partitioned_state
+datastream.window Trigger.TriggerContext: get_current_processing_time get_current_watermark
+    register_processing_time_timer register_event_time_timer delete_processing_time_timer
+    delete_event_time_timer get_partitioned_state
+"""
+
 TRIPLE = Types.TUPLE([Types.STRING(), Types.INT(), Types.LONG()])
 #: Keys, numbers, and times in order: a watermark between any two of them changes nothing.
 RECORDS = [
@@ -186,10 +248,10 @@ for name, assigner, trigger in (
     ("count", tumbling, CountTrigger.of(2)),
     ("purging", tumbling, PurgingTrigger.of(CountTrigger.of(2))),
     ("event_time", tumbling, EventTimeTrigger.create()),
-    ("every_second", sessions, EverySecond()),
     ("never", tumbling, NeverTrigger()),
 ):
     show(name, keyed.window(assigner).trigger(trigger).process(Firings()))
+show("every_second", keyed.window(sessions).trigger(EverySecond()).process(Plain()))
 show("session_count", keyed.window(sessions).trigger(CountTrigger.of(2)).process(Plain()))
 show("global", keyed.window(GlobalWindows.create()).process(Plain()))
 counted = PurgingTrigger.of(CountTrigger.of(2))

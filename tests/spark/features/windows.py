@@ -23,6 +23,45 @@ from pyflink.datastream.window import (
     TumblingEventTimeWindows,
 )
 
+COVERS = """
+common.serializer TypeSerializer
+common.time Time: milliseconds seconds
+common.typeinfo Types: DOUBLE INT LONG STRING TUPLE
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_monotonous_timestamps with_timestamp_assigner
+datastream.data_stream KeyedStream: window
+datastream.data_stream WindowedStream: aggregate apply get_execution_environment get_input_type process
+    reduce
+datastream.functions AggregateFunction: add create_accumulator get_result merge
+datastream.functions Function: close open
+datastream.functions ProcessWindowFunction: Context clear process
+datastream.functions ReduceFunction: reduce
+datastream.functions WindowFunction: apply
+datastream.state ValueStateDescriptor
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.window DynamicEventTimeSessionWindows: assign_windows get_default_trigger
+    get_window_serializer is_event_time merge_windows with_dynamic_gap
+datastream.window EventTimeSessionWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time merge_windows with_dynamic_gap with_gap
+datastream.window EventTimeTrigger: can_merge clear create on_element on_event_time on_merge
+    on_processing_time
+datastream.window MergingWindowAssigner: MergeCallback merge_windows
+datastream.window SessionWindowTimeGapExtractor: extract
+datastream.window SlidingEventTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window TimeWindow: cover get_window_start_with_offset intersects max_timestamp merge_windows
+datastream.window TimeWindowSerializer
+datastream.window TumblingEventTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+datastream.window Window: max_timestamp
+datastream.window WindowAssigner: WindowAssignerContext assign_windows get_default_trigger
+    get_window_serializer is_event_time
+datastream.functions ProcessWindowFunction.Context: window current_processing_time current_watermark
+    window_state global_state
+datastream.window WindowAssigner.WindowAssignerContext: get_current_processing_time
+"""
+
 TRIPLE = Types.TUPLE([Types.STRING(), Types.INT(), Types.LONG()])
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 #: Keys, numbers, and times in order: a watermark between any two of them changes nothing.
@@ -169,7 +208,7 @@ show("aggregate", sessions.aggregate(Mean()))
 accumulator = Types.TUPLE([Types.INT(), Types.INT()])
 show("aggregate_typed", sliding.aggregate(Mean(), accumulator_type=accumulator, output_type=Types.DOUBLE()))
 show("aggregate_apply", shifted.aggregate(Mean(), Means()))
-show("process", sessions.process(Firings()))
+show("process", tumbling.process(Firings()))
 show("process_typed", sliding.process(Plain(), PAIR))
 half_a_second = Time.milliseconds(500)
 offset = SlidingEventTimeWindows.of(Time.seconds(6), Time.seconds(3), half_a_second)
