@@ -98,7 +98,7 @@ NOT_COMPARED = {
         datastream.state.BroadcastState.put_all datastream.state.MapState.put_all
     """,
     "what others derive from, or are given as: nothing of it runs by itself": """
-        datastream.async_retry_strategies.*
+        common.completable_future.CompletableFuture.cancel datastream.async_retry_strategies.*
         common.serializer.* datastream.connectors.file_system.FileSink.RowFormatBuilder
         datastream.functions.AsyncRetryPredicate* datastream.state.AggregatingState
         datastream.state.OperatorStateStore* datastream.state.StateTtlConfig*

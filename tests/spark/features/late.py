@@ -1,7 +1,7 @@
 """Records behind the watermark: late for one window and dropped, let in by another, and sent aside.
 
-The records up to ``PAUSE`` are many, and on PyFlink the program waits ``PAUSE_S`` seconds behind them, until all
-of its workers have started: there the watermark follows the clock, elsewhere it may follow the records.
+The records up to ``PAUSE`` are many, and on PyFlink the program waits ``PAUSE_S`` seconds behind them, until
+all of its workers have started: there the watermark follows the clock, elsewhere it may follow the records.
 """
 
 import os
