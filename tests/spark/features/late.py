@@ -35,7 +35,7 @@ datastream.window TumblingEventTimeWindows: assign_windows get_default_trigger g
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 PAUSE = 4200
 #: The watermark is at 20999 when the last four come.
-RECORDS = [("a", 1000), ("b", 2000), *[("filler", 2000 + n) for n in range(PAUSE - 3)], ("a", 21000)]
+RECORDS = [("a", 1000), ("b", 2000), ("a", 21000), *[("filler", 2000 + n) for n in range(PAUSE - 3)]]
 RECORDS += [("a", 3000), ("b", 12000), ("a", 4000), ("b", 22000)]
 
 

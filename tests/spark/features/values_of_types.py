@@ -33,7 +33,7 @@ CASES = {
     "float": (Types.FLOAT(), [1.5, 0.1, 1e10]),
     "double": (Types.DOUBLE(), [1.5, 0.1, 1e21, 1e-7, 100.0]),
     "string": (Types.STRING(), ["", "two words", 'it\'s "quoted"']),
-    "big_int": (Types.BIG_INT(), [2**62, -1]),
+    "big_int": (Types.BIG_INT(), [2**40, -1]),
     "big_dec": (Types.BIG_DEC(), [decimal.Decimal("1.50"), decimal.Decimal("-100")]),
     "instant": (Types.INSTANT(), [Instant.of_epoch_milli(1500), Instant(2, 5_000_000)]),
     "date": (Types.SQL_DATE(), [SECOND.date()]),
