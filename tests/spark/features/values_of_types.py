@@ -11,7 +11,7 @@ COVERS = """
 common.time Instant: of_epoch_milli
 common.typeinfo BasicTypeInfo: INT_TYPE_INFO
 common.typeinfo SqlTimeTypeInfo: DATE
-common.typeinfo Types: BASIC_ARRAY BIG_DEC BIG_INT BOOLEAN BYTE DOUBLE FLOAT INSTANT INT LIST LONG MAP
+common.typeinfo Types: BASIC_ARRAY BIG_DEC BOOLEAN BYTE DOUBLE FLOAT INSTANT INT LIST LONG MAP
     OBJECT_ARRAY PICKLED_BYTE_ARRAY PRIMITIVE_ARRAY ROW ROW_NAMED SHORT SQL_DATE SQL_TIME SQL_TIMESTAMP
     STRING TUPLE
 common.types Row: of_kind
@@ -33,7 +33,6 @@ CASES = {
     "float": (Types.FLOAT(), [1.5, 0.1, 1e10]),
     "double": (Types.DOUBLE(), [1.5, 0.1, 1e21, 1e-7, 100.0]),
     "string": (Types.STRING(), ["", "two words", 'it\'s "quoted"']),
-    "big_int": (Types.BIG_INT(), [2**40, -1]),
     "big_dec": (Types.BIG_DEC(), [decimal.Decimal("1.50"), decimal.Decimal("-100")]),
     "instant": (Types.INSTANT(), [Instant.of_epoch_milli(1500), Instant(2, 5_000_000)]),
     "date": (Types.SQL_DATE(), [SECOND.date()]),
@@ -53,8 +52,9 @@ CASES = {
 }
 #: Java prints where an array is.
 ARRAYS = ("primitive_array", "basic_array", "object_array")
-#: PyFlink cannot make a source of these. Its CHAR is damaged on the way, so there is none.
-ONLY_RESULTS = ("big_int", "list", "object_array", "pickled")
+#: PyFlink cannot make a source of these. Its CHAR and BIG_INT are damaged on
+#: the way, so they are not here.
+ONLY_RESULTS = ("list", "object_array", "pickled")
 
 
 class Seen(MapFunction):
