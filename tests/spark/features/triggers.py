@@ -27,7 +27,6 @@ from pyflink.datastream.window import (
     ProcessingTimeSessionWindows,
     ProcessingTimeTrigger,
     PurgingTrigger,
-    SessionWindowTimeGapExtractor,
     SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
@@ -74,7 +73,6 @@ datastream.window ProcessingTimeSessionWindows: assign_windows get_default_trigg
 datastream.window ProcessingTimeTrigger: can_merge clear create on_element on_event_time on_merge
     on_processing_time
 datastream.window PurgingTrigger: can_merge clear of on_element on_event_time on_merge on_processing_time
-datastream.window SessionWindowTimeGapExtractor: extract
 datastream.window SlidingProcessingTimeWindows: assign_windows get_default_trigger get_window_serializer
     is_event_time of
 datastream.window TimeWindow: max_timestamp merge_windows
@@ -156,11 +154,6 @@ class Firings(ProcessWindowFunction[tuple, tuple, str, TimeWindow]):
 class Plain(ProcessWindowFunction):
     def process(self, key, context, elements):
         return [(key, sum(value[1] for value in elements))]
-
-
-class GapOf(SessionWindowTimeGapExtractor):
-    def extract(self, element):
-        return 500 * element[1]
 
 
 class EverySecond(Trigger[tuple, TimeWindow]):
@@ -267,11 +260,6 @@ for name, assigner, trigger in (
     ("processing_tumbling", tumbling_days, CountTrigger.of(2)),
     ("processing_sliding", sliding_days, CountTrigger.of(2)),
     ("processing_session", ProcessingTimeSessionWindows.with_gap(Time.days(1)), CountTrigger.of(2)),
-    (
-        "processing_dynamic",
-        ProcessingTimeSessionWindows.with_dynamic_gap(GapOf()),
-        PurgingTrigger.of(CountTrigger.of(2)),
-    ),
     ("processing_dropped", tumbling_days, ProcessingTimeTrigger.create()),
 ):
     show(name, keyed.window(assigner).trigger(trigger).process(Plain()))
