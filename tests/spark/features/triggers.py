@@ -62,14 +62,14 @@ datastream.window CountTumblingWindowAssigner: assign_windows get_default_trigge
     is_event_time of
 datastream.window CountWindow: max_timestamp
 datastream.window EventTimeSessionWindows: assign_windows get_default_trigger get_window_serializer
-    is_event_time merge_windows with_dynamic_gap with_gap
+    is_event_time merge_windows with_gap
 datastream.window EventTimeTrigger: can_merge clear create on_element on_event_time on_merge
     on_processing_time
 datastream.window GlobalWindows: assign_windows create get_default_trigger get_window_serializer
     is_event_time
 datastream.window NeverTrigger: clear on_element on_event_time on_merge on_processing_time
 datastream.window ProcessingTimeSessionWindows: assign_windows get_default_trigger get_window_serializer
-    is_event_time merge_windows with_dynamic_gap with_gap
+    is_event_time merge_windows with_gap
 datastream.window ProcessingTimeTrigger: can_merge clear create on_element on_event_time on_merge
     on_processing_time
 datastream.window PurgingTrigger: can_merge clear of on_element on_event_time on_merge on_processing_time
