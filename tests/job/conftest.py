@@ -1,14 +1,35 @@
-"""Jobs of these tests start their slots as forks of one process."""
+"""What tests of jobs share. Their slots are forks of one process, or the tests act them."""
 
 from __future__ import annotations
 
-import pytest
-import slot_nursery
+from collections.abc import Iterator
+from typing import Any
 
-from pyflinkstate.runtime.tasks import slot_client
+import pytest
+from support_job import JobRun, numbers
+from support_slots import close_opened
+
+from pyflinkstate.runtime.plan.nodes import ChainNode
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 
 @pytest.fixture(autouse=True)
-def slots_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start slots in milliseconds; ``slot_nursery`` says what is not as it is in a user's job."""
-    monkeypatch.setattr(slot_client, "subprocess", slot_nursery)
+def _slots(forked_slots: None) -> Iterator[None]:
+    """For every test of the room."""
+    yield
+    close_opened()
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+    """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
+    even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
+    tens = ChainNode(even, "map", lambda n: n * 10, "tens")
+    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)

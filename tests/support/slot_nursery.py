@@ -2,8 +2,8 @@
 
 A job of a test has a handful of records: the start of an interpreter per slot would be most of what it costs.
 Only that is replaced: ``runtime/tasks/slot_client.py`` starts slots through this module as it does through
-``subprocess``, and a fork runs the same program with the same input, environment and session of its own. The
-tests of slots, of tasks and of Spark start slots as every job of a user does.
+``subprocess``, and a fork runs the same program with the same input, environment and session of its own.
+Tests of processes, of their heartbeats and ends, and those on Spark start slots as every job of a user does.
 
 As a program, this file is the process that is forked.
 """

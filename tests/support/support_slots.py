@@ -95,6 +95,7 @@ class Driver:
     def close(self) -> None:
         """End it all; every slot process must go."""
         self.control.close()
+        close_opened()
         for process_fd in self.process_fds:
             wait_for_exit(process_fd)
             os.close(process_fd)
@@ -136,6 +137,16 @@ def collect(items: Iterable[Any]) -> tuple[list[Any], EpochDone]:
     return [value for frame in frames for value in decode_values(frame)], done
 
 
+#: The connections that tests opened, until they are closed at their end.
+_opened: list[Channel] = []
+
+
+def close_opened() -> None:
+    """Close what acted slots of a test have left open."""
+    while _opened:
+        _opened.pop().close()
+
+
 class ActedSlot:
     """The control connection of a slot that the test acts; it has no process and no state."""
 
@@ -143,6 +154,7 @@ class ActedSlot:
         self.slot_id = slot
         self.listens_at = Address("127.0.0.1", 4_000 + slot.subtask)
         self.connection = connect(address, DRIVER, secret)
+        _opened.append(self.connection)
         self.connection.send(RegisterSlot(attempt, slot, os.getpid(), self.listens_at))
 
     def deployed(self) -> DeploySlot:
