@@ -79,7 +79,7 @@ class Driver:
         return self.deployments[slot]
 
     def connect(self) -> Channel:
-        return connect(self.control.address, DRIVER, self.secret)
+        return opened(connect(self.control.address, DRIVER, self.secret))
 
     def start_slot(
         self, function: KeyedProcessFunction, slot: SlotId = SLOT, parallelism: int = 1, **changes: Any
@@ -141,10 +141,18 @@ def collect(items: Iterable[Any]) -> tuple[list[Any], EpochDone]:
 _opened: list[Channel] = []
 
 
+def opened(connection: Channel) -> Channel:
+    """Have a connection closed at the end of the test, if it is still open then."""
+    _opened.append(connection)
+    return connection
+
+
 def close_opened() -> None:
-    """Close what acted slots of a test have left open."""
+    """Close the connections that a test has left open."""
     while _opened:
-        _opened.pop().close()
+        connection = _opened.pop()
+        connection.shut_down()  # a thread of the test may still read it
+        connection.close()
 
 
 class ActedSlot:
@@ -153,8 +161,7 @@ class ActedSlot:
     def __init__(self, address: Address, secret: bytes, slot: SlotId = SLOT, attempt: int = 0) -> None:
         self.slot_id = slot
         self.listens_at = Address("127.0.0.1", 4_000 + slot.subtask)
-        self.connection = connect(address, DRIVER, secret)
-        _opened.append(self.connection)
+        self.connection = opened(connect(address, DRIVER, secret))
         self.connection.send(RegisterSlot(attempt, slot, os.getpid(), self.listens_at))
 
     def deployed(self) -> DeploySlot:
