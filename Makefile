@@ -27,7 +27,7 @@ help:
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@DIST_EXTRA_CONFIG=$(CURDIR)/scripts/stored_wheels.cfg $(BIN)/python -m pip install --quiet \
+	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
 		--disable-pip-version-check --no-compile --editable ".[dev]"
 	@touch $(SETUP)
 
