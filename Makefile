@@ -27,15 +27,17 @@ help:
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check --no-compile --editable ".[dev]"
 	@touch $(SETUP)
 
 demo: $(SETUP)
 	@$(BIN)/python examples/demo.py
 
-# Spark leaves much of a core to what goes on beside it; runs of pytest share no file.
+# Spark leaves much of a core to what goes on beside it; runs of pytest share no file. The type checker goes
+# first: it is soon done, and a test of users' programs finds what it has noted of the package.
 test: $(SETUP)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target quick-jobs quick quick-on-spark lint typecheck
+	@$(MAKE) --no-print-directory -j3 --output-sync=target typecheck lint quick quick-jobs quick-on-spark
 
 test-full: $(SETUP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target full-on-spark full full-interpreted

@@ -12,6 +12,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,12 @@ FLOORS = [["testing", "datastream", "common"], ["runtime"], ["backends"], ["api"
 ROW, WIDTH, LEFT, TOP = 30, 230, 260, 20
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return what a file holds."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def rooms_below(floor: Path) -> list[Path]:
     """Return the packages of a floor from the top down, in the order that the rule test holds."""
     order = _orders().get(floor.name, [])
@@ -33,7 +40,7 @@ def rooms_below(floor: Path) -> list[Path]:
 
 
 def _orders() -> dict[str, list[str]]:
-    rules = ast.parse((ROOT / "tests" / "test_rules.py").read_text(encoding="utf-8"))
+    rules = parsed(ROOT / "tests" / "test_rules.py")
     found = {}
     for node in rules.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_ORDER"):
@@ -54,12 +61,13 @@ def reached_from(name: str, needs: dict[str, set[str]]) -> set[str]:
     return found
 
 
+@cache
 def imports_of(room: Path, floor: str) -> set[str]:
     """Return the names of the rooms of ``floor`` that the files of ``room`` import."""
     prefix = f"pyflinkstate.{floor}."
     found = set()
     for path in room.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
                 found.add((node.module or "").split(".")[2])
     return {name for name in found if (PACKAGE / floor / name).is_dir()}
@@ -67,7 +75,7 @@ def imports_of(room: Path, floor: str) -> set[str]:
 
 def sentence(path: Path) -> str:
     """Return the first sentence of a file's docstring."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(parsed(path)) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 

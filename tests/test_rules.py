@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,20 @@ def house_room(module: str) -> tuple[str, str]:
     return (parts[1], parts[2]) if inside else ("", "")
 
 
-ROOMED = [name for name in MODULES if house_room(name)[0]]
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return all that a file is made of, the module first."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Yield what a file imports, modules of this package by their own names."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def imports(path: Path) -> list[str]:
+    """Return what a file imports, modules of this package by their own names."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
             for alias in node.names:
@@ -102,34 +111,48 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_in_one_direction(module: str) -> None:
-    own = room(module)
-    for target in imports(MODULES[module]) if own else ():
-        if other := room(target):
-            assert ORDER.index(other) >= ORDER.index(own), f"{module} must not import {target}"
+def test_imports_go_in_one_direction() -> None:
+    assert [
+        f"{module} must not import {target}"
+        for module, path in MODULES.items()
+        for target in imports(path)
+        if room(module) and room(target) and ORDER.index(room(target)) < ORDER.index(room(module))
+    ] == []
 
 
-@pytest.mark.parametrize("module", ROOMED)
-def test_rooms_import_only_rooms_below(module: str) -> None:
-    house, own = house_room(module)
-    order = HOUSES[house]
-    for target in imports(MODULES[module]):
-        other_house, other = house_room(target)
-        if other_house == house:
-            assert order.index(other) >= order.index(own), f"{module} must not import {target}"
+def test_rooms_import_only_rooms_below() -> None:
+    assert [
+        f"{module} must not import {target}"
+        for module, path in MODULES.items()
+        for target in imports(path)
+        if is_room_above(module, target)
+    ] == []
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if room(name)])
-def test_names_of_another_room_come_through_its_door(module: str) -> None:
+def is_room_above(module: str, target: str) -> bool:
+    """Return whether a module is in a room below that of another one of the same house."""
+    (house, own), (other_house, other) = house_room(module), house_room(target)
+    order = HOUSES.get(house, [])
+    return bool(house) and house == other_house and order.index(other) < order.index(own)
+
+
+def test_names_of_another_room_come_through_its_door() -> None:
     """A name is imported from the room, a module only where its settings are looked up when they are used."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
-        if isinstance(node, ast.ImportFrom) and (target := node.module or "") and house_room(target)[0]:
-            house, other = house_room(target)
-            is_own = house_room(module) == (house, other)
-            is_door = target == f"pyflinkstate.{house}.{other}"
-            is_native = {module, target} <= COMPILED
-            assert is_own or is_door or is_native, f"{module} must import {target} through {other}"
+    assert [
+        f"{module} must import {target} through {house_room(target)[1]}"
+        for module, path in MODULES.items()
+        for node in nodes_of(path)
+        if room(module) and isinstance(node, ast.ImportFrom)
+        for target in [node.module or ""]
+        if not may_name(module, target)
+    ] == []
+
+
+def may_name(module: str, target: str) -> bool:
+    """Return whether names of the target may be imported from it."""
+    house, other = house_room(target)
+    is_own = house_room(module) == (house, other)
+    return not house or is_own or target == f"pyflinkstate.{house}.{other}" or {module, target} <= COMPILED
 
 
 def test_no_room_is_crowded() -> None:
@@ -214,9 +237,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         pyflinkstate.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_says_what_it_is_for() -> None:
+    modules = {path: nodes_of(path)[0] for path in FILES}
+    assert [str(path) for path, tree in modules.items() if not ast.get_docstring(tree)] == []
 
 
 def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:

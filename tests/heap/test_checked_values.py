@@ -137,9 +137,8 @@ def test_a_value_that_is_read_changed_and_stored_again() -> None:
     assert part.calls == MANY
 
 
-def test_a_value_of_a_map_that_is_read_changed_and_stored_again() -> None:
-    part = Counted()
-    state = state_of(make_backend(LONG), MapStateDescriptor("m", STRING, Types.LIST(part.type_info)), 1)
+def calls_of_appends(state: Any, part: Counted) -> int:
+    """Append one element after the other to a list in a map, and store it each time."""
     state.put("a", list(range(MANY)))
     state.put("a", state.get("a"))
     part.calls = 0
@@ -147,21 +146,20 @@ def test_a_value_of_a_map_that_is_read_changed_and_stored_again() -> None:
         mine = state.get("a")
         mine.append(value)
         state.put("a", mine)
-    assert part.calls == MANY
+    return part.calls
+
+
+def test_a_value_of_a_map_that_is_read_changed_and_stored_again() -> None:
+    part = Counted()
+    state = state_of(make_backend(LONG), MapStateDescriptor("m", STRING, Types.LIST(part.type_info)), 1)
+    assert calls_of_appends(state, part) == MANY
 
 
 def test_a_value_of_a_broadcast_state_that_is_read_changed_and_stored_again() -> None:
     part = Counted()
     descriptor = MapStateDescriptor("b", STRING, Types.LIST(part.type_info))
     state = DefaultOperatorStateBackend().get_broadcast_state(descriptor)
-    state.put("a", list(range(MANY)))
-    state.put("a", state.get("a"))
-    part.calls = 0
-    for value in range(MANY):
-        mine = state.get("a")
-        mine.append(value)
-        state.put("a", mine)
-    assert part.calls == MANY
+    assert calls_of_appends(state, part) == MANY
 
 
 def test_a_reducing_state_that_reduces_in_place() -> None:

@@ -11,11 +11,11 @@ from copy import deepcopy
 
 import attrs
 from backend_support import PICKLED, make_backend, rescale, restore
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from increment_support import Snapshot, chained, contents, rows_of
 from test_state_machines import Concatenate, extended, keys, lists, namespaces, numbers
+from tiers import runs_of
 from ttl_contract import ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import (
@@ -388,5 +388,6 @@ class IncrementalCheckpoints(RuleBasedStateMachine):
         assert found == alive({**self.model, **self.timers}, self.now_ms)
 
 
-TestIncrementalCheckpoints = IncrementalCheckpoints.TestCase
-TestIncrementalCheckpoints.settings = settings(max_examples=60, stateful_step_count=100)
+TestIncrementalCheckpoints, TestIncrementalCheckpointsInDepth = runs_of(
+    IncrementalCheckpoints, quick=15, full=60, steps=100
+)

@@ -7,10 +7,10 @@ doubling slow, so that most operations happen amid a rehash.
 from copy import deepcopy
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from state_map_support import entries_of
+from tiers import runs_of
 
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
@@ -260,9 +260,10 @@ class NestedComparison(StateMapRules):
         assert snapshot.size() == 0
 
 
-TestCopyOnWriteComparison = CopyOnWriteComparison.TestCase
-TestCopyOnWriteComparison.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
-TestImmutableComparison = ImmutableComparison.TestCase
-TestImmutableComparison.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestNestedComparison = NestedComparison.TestCase
-TestNestedComparison.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestCopyOnWriteComparison, TestCopyOnWriteComparisonInDepth = runs_of(
+    CopyOnWriteComparison, quick=60, full=300, steps=50
+)
+TestImmutableComparison, TestImmutableComparisonInDepth = runs_of(
+    ImmutableComparison, quick=25, full=100, steps=40
+)
+TestNestedComparison, TestNestedComparisonInDepth = runs_of(NestedComparison, quick=25, full=100, steps=40)

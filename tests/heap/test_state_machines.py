@@ -3,9 +3,9 @@
 from copy import deepcopy
 
 from backend_support import make_backend, prepare, restore, write
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tiers import runs_of
 
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -431,17 +431,16 @@ class MapComparison(StateRules):
         self.set_model(where, entries)
 
 
-def case_of(machine):
-    """Return a machine's test case, quick enough for every run."""
-    case = machine.TestCase
-    case.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
-    return case
-
-
-TestValueState = case_of(ValueComparison)
-TestListState = case_of(ListComparison)
-TestMapState = case_of(MapComparison)
-TestReducingState = case_of(ReducingComparison)
-TestReducingStateAnew = case_of(ReducingAnewComparison)
-TestAggregatingState = case_of(AggregatingComparison)
-TestAggregatingStateAnew = case_of(AggregatingAnewComparison)
+TestValueState, TestValueStateInDepth = runs_of(ValueComparison, quick=20, full=80, steps=40)
+TestListState, TestListStateInDepth = runs_of(ListComparison, quick=20, full=80, steps=40)
+TestMapState, TestMapStateInDepth = runs_of(MapComparison, quick=20, full=80, steps=40)
+TestReducingState, TestReducingStateInDepth = runs_of(ReducingComparison, quick=20, full=80, steps=40)
+TestReducingStateAnew, TestReducingStateAnewInDepth = runs_of(
+    ReducingAnewComparison, quick=20, full=80, steps=40
+)
+TestAggregatingState, TestAggregatingStateInDepth = runs_of(
+    AggregatingComparison, quick=20, full=80, steps=40
+)
+TestAggregatingStateAnew, TestAggregatingStateAnewInDepth = runs_of(
+    AggregatingAnewComparison, quick=20, full=80, steps=40
+)

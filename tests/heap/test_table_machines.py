@@ -3,9 +3,9 @@
 from copy import deepcopy
 
 import attrs
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tiers import runs_of
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import Types
@@ -272,7 +272,7 @@ class NestedMapsComparison(TableRules):
         opened.snapshot.release()
 
 
-TestCopyOnWriteTable = CopyOnWriteComparison.TestCase
-TestCopyOnWriteTable.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestNestedMapsTable = NestedMapsComparison.TestCase
-TestNestedMapsTable.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestCopyOnWriteTable, TestCopyOnWriteTableInDepth = runs_of(
+    CopyOnWriteComparison, quick=40, full=150, steps=40
+)
+TestNestedMapsTable, TestNestedMapsTableInDepth = runs_of(NestedMapsComparison, quick=15, full=50, steps=40)

@@ -24,7 +24,6 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
-from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.formats import JsonFormat
 from pyflinkstate.runtime.sources.sources import DirectorySource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
@@ -34,20 +33,6 @@ pytestmark = pytest.mark.timeout(60)
 SPARK_FAILED = SparkJobError("an executor was lost")
 EVEN = "even.records_dropped"
 READ = "numbers.records_out"
-
-
-@pytest.fixture
-def out() -> list[Any]:
-    """What the sink has been given, in order."""
-    return []
-
-
-@pytest.fixture
-def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
-    """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
-    even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
-    tens = ChainNode(even, "map", lambda n: n * 10, "tens")
-    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)
 
 
 ALL = [0, 20, 40, 60, 80]

@@ -42,7 +42,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.engine.epochs import EpochRequest, SlotsRequest
 from pyflinkstate.runtime.job.observe import EpochStats
-from pyflinkstate.runtime.plan.nodes import ChainNode, SourceNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
 from pyflinkstate.runtime.settings.checkpoint_config import ExternalizedCheckpointRetention
 from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -58,20 +58,6 @@ pytestmark = pytest.mark.timeout(60)
 
 SPARK_FAILED = SparkJobError("an executor was lost")
 ALL = [0, 20, 40, 60, 80]
-
-
-@pytest.fixture
-def out() -> list[Any]:
-    """What the sink has been given, in order."""
-    return []
-
-
-@pytest.fixture
-def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
-    """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
-    even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
-    tens = ChainNode(even, "map", lambda n: n * 10, "tens")
-    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)
 
 
 def block_publication(checkpoint_id: int) -> Any:

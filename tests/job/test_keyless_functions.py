@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from checkpointed_functions import Buffer, Where
 from support_job import JobRun, latest, numbers
 
-from pyflinkstate.api.checkpointed import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
-from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.descriptors import ListStateDescriptor
-from pyflinkstate.api.functions import FlatMapFunction, MapFunction
-from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.plan.job_plan import make_plan
@@ -29,29 +20,6 @@ from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
 pytestmark = pytest.mark.timeout(60)
-
-HELD = ListStateDescriptor("held", Types.LONG())
-
-
-class Buffer(FlatMapFunction, CheckpointedFunction):
-    """Holds records back, and gives those that it holds when there are enough of them."""
-
-    def __init__(self, enough: int) -> None:
-        self.enough = enough
-        self.held: list[int] = []
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        self.state = context.get_operator_state_store().get_list_state(HELD)
-        self.held = list(self.state.get() or ())
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        self.state.update(self.held)
-
-    def flat_map(self, value: int) -> Iterable[list[int]]:
-        self.held.append(value)
-        if len(self.held) >= self.enough:
-            given, self.held = self.held, []
-            yield given
 
 
 def buffered(enough: int, records_per_epoch: int = 3) -> DataStream:
@@ -103,22 +71,6 @@ def test_what_it_held_is_dealt_out_anew_at_another_parallelism(
     run_of(buffered(each, 4), out, storage, parallelism=after, restore=latest(storage)).run()
     assert [len(given) for given in out] == [each] * after
     assert sorted(value for given in out for value in given) == list(range(12))
-
-
-class Where(MapFunction, CheckpointedFunction):
-    """Says which subtask a record came to."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.place = runtime_context.get_index_of_this_subtask()
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        pass
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        pass
-
-    def map(self, value: int) -> tuple[int, int]:
-        return self.place, value
 
 
 def test_records_of_one_partition_are_rebalanced_over_several_subtasks(storage: CheckpointStorage) -> None:

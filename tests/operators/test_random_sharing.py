@@ -256,7 +256,7 @@ def harness_with(program: Random | None, has_ttl: bool, restore: Any = ()) -> Ke
     return KeyedOneInputOperatorHarness(Function(program, has_ttl), lambda record: record[0], restore=restore)
 
 
-@pytest.mark.parametrize("seed", cases(range(500), quick=range(50)))
+@pytest.mark.parametrize("seed", cases(range(500), quick=range(20)))
 def test_a_random_program_gives_what_deep_copies_give(seed: int) -> None:
     has_ttl = seed % 3 == 0
     program, model_program = Random(seed), Random(seed)
@@ -310,7 +310,7 @@ class RandomFlatMap(FlatMapFunction):
             self.kept = self._random.choice([self.kept, value, [number]])
 
 
-@pytest.mark.parametrize("seed", cases(range(500), quick=range(50)))
+@pytest.mark.parametrize("seed", cases(range(500), quick=range(20)))
 def test_a_random_chain_gives_what_deep_copies_give(seed: int) -> None:
     length = 1 + seed % 4
     harness = OneInputOperatorHarness(*(RandomFlatMap(seed * 10 + place) for place in range(length)))

@@ -46,7 +46,7 @@ def run(simulation: Simulation) -> None:
         raise AssertionError(f"seed {simulation.seed}: {type(error).__name__}: {error}") from error
 
 
-@pytest.mark.parametrize("block", cases(range(BLOCKS), quick=range(2)))
+@pytest.mark.parametrize("block", cases(range(BLOCKS), quick=[0]))
 def test_the_output_is_that_of_an_undisturbed_run_and_every_checkpoint_restores(block: int) -> None:
     notes: Counter[str] = Counter()
     struck: Counter[str] = Counter()

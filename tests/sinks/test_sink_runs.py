@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -205,8 +206,20 @@ def operations_of(disk: FailingDisk, act: Callable[[], None]) -> int:
     return len(disk.operations)
 
 
-@both
-@pytest.mark.parametrize("fault", FAULTS)
+#: Each sink and each fault in the quick tier; all pairs of them in the full one.
+PAIRS = [
+    (file_sink, "killed"),
+    (file_sink, "by half"),
+    (row_format_sink, "not done"),
+    (row_format_sink, "done"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    cases(product(BOTH, FAULTS), quick=PAIRS),
+    ids=lambda part: getattr(part, "__name__", part),
+)
 class TestInterruptions:
     @pytest.mark.parametrize("then", cases(["the same", "another", "onwards"], quick=["another"]))
     def test_a_restore_that_is_interrupted_anywhere_is_carried_on(
@@ -459,7 +472,7 @@ class TestOlderVersions:
         opened(make, disk, history((2, 4)), 4)
         assert seen(disk) == records("first", 1, 4)
 
-    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("fault", cases(FAULTS, quick=["killed", "by half"]))
     def test_taking_it_over_may_be_interrupted_anywhere(self, make: MakeSink, leave: Any, fault: str) -> None:
         whole = FailingDisk()
         leave(whole)

@@ -37,7 +37,7 @@ from pyflinkstate.runtime.wire.messages import (
     SlotId,
 )
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("forked_slots")]
 
 JOB = "a" * 32
 TIMESTAMP_MS = 1_700_000_000_000

@@ -16,7 +16,7 @@ from pyflinkstate.errors import StateValueError, UserFunctionError
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CheckpointAck, CheckpointDecline, CheckpointTrigger, SlotId
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("forked_slots")]
 
 JOB = "a" * 32
 TIMESTAMP = b"1700000000000"

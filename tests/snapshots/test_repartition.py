@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_support import NUMBERS, RULES, Handles, rescale, snapshot
 
@@ -178,6 +178,7 @@ def expand(stores: list[DefaultOperatorStateBackend], parallelism: int) -> list[
 ROUTE = (3, 2, 4, 4, 1)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=20), st.lists(st.integers(10, 19), max_size=5))
 def test_over_many_changes_of_parallelism_no_list_element_is_lost_or_doubled(
     first: list[int], added: list[int]
@@ -195,6 +196,7 @@ def test_over_many_changes_of_parallelism_no_list_element_is_lost_or_doubled(
         assert parallelism == before or max(sizes) - min(sizes) <= 1, "dealt out evenly"
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_union_state_of_which_each_keeps_its_share_is_neither_lost_nor_doubled(numbers: list[int]) -> None:
     store = DefaultOperatorStateBackend()
@@ -208,6 +210,7 @@ def test_union_state_of_which_each_keeps_its_share_is_neither_lost_nor_doubled(n
             each.get_union_list_state(NUMBERS).update(sorted(found)[index::parallelism])
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(max_size=3), st.none() | st.integers(0, 99), max_size=6))
 def test_broadcast_state_is_the_same_everywhere_at_every_parallelism(rules: dict[str, int | None]) -> None:
     store = DefaultOperatorStateBackend()

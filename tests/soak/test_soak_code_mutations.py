@@ -66,7 +66,7 @@ def test_an_error_may_not_be_raised_but_its_text_stays():
 
 
 def test_what_is_drawn_is_code_and_differs():
-    for mutation in drawn(PACKAGE, soak_code_mutations.FILES, 12, 100):
+    for mutation in drawn(PACKAGE, soak_code_mutations.FILES, 12, 40):
         text = (PACKAGE / mutation.file).read_text()
         assert ast.dump(ast.parse(apply(text, [mutation]))) != ast.dump(ast.parse(text)), mutation
 

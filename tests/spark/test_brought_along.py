@@ -9,15 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpointed_functions import Buffer
 
 from pyflinkstate import (
-    CheckpointedFunction,
     Duration,
-    FlatMapFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
     KeyedProcessFunction,
-    ListStateDescriptor,
     ProcessFunction,
     StreamExecutionEnvironment,
     TimestampAssigner,
@@ -158,28 +154,6 @@ def test_what_cannot_be_cached_says_so(env: StreamExecutionEnvironment) -> None:
 # --- functions without keys that keep state --------------------------------------------------------------
 
 
-class Held(FlatMapFunction, CheckpointedFunction):
-    """Holds records back until there are enough of them in its subtask."""
-
-    def __init__(self, enough: int) -> None:
-        self.enough = enough
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        self.state = context.get_operator_state_store().get_list_state(
-            ListStateDescriptor("held", Types.LONG())
-        )
-        self.held = list(self.state.get())
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        self.state.update(self.held)
-
-    def flat_map(self, value: int) -> Iterable[list[int]]:
-        self.held.append(value)
-        if len(self.held) >= self.enough:
-            given, self.held = self.held, []
-            yield given
-
-
 class Fails(ProcessFunction):
     def __init__(self, at: int) -> None:
         self.at = at
@@ -194,7 +168,7 @@ def held(spark: Any, storage: Path, parallelism: int, enough: int, fails_at: int
     env = StreamExecutionEnvironment(spark).set_parallelism(parallelism)
     env.enable_checkpointing(0, storage=str(storage))
     numbers = env.from_collection(list(range(12)), Types.LONG(), records_per_epoch=4)
-    return env, numbers.process(Fails(fails_at)).flat_map(Held(enough)).uid("held")
+    return env, numbers.process(Fails(fails_at)).flat_map(Buffer(enough)).uid("held")
 
 
 @pytest.mark.quick

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import slot_nursery
 from hypothesis import settings
 from support_slots import Driver
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.tasks import slot_client
 
 # No deadline: a test never depends on how fast the machine is.
 settings.register_profile("pyflinkstate", deadline=None, print_blob=True)
@@ -22,6 +24,12 @@ def driver() -> Iterator[Driver]:
     made = Driver()
     yield made
     made.close()
+
+
+@pytest.fixture
+def forked_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots start in milliseconds; ``slot_nursery`` says what is not as it is in a user's job."""
+    monkeypatch.setattr(slot_client, "subprocess", slot_nursery)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +259,23 @@ class ForkAndStay(KeyedProcessFunction):
         if child == 0:
             signal.pause()
         yield child
+
+
+def forty_two() -> int:
+    return 42
+
+
+class KeyedMeasured(KeyedProcessFunction):
+    """Counts the records of its subtask, and has a gauge."""
+
+    def __init__(self, gauge: Callable[[], Any] = forty_two) -> None:
+        self.gauge = gauge
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        group = runtime_context.get_metrics_group()
+        self.count = group.counter("seen")
+        group.add_group("own").gauge("answer", self.gauge)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.count.inc()
+        return (value,)

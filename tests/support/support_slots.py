@@ -79,7 +79,7 @@ class Driver:
         return self.deployments[slot]
 
     def connect(self) -> Channel:
-        return connect(self.control.address, DRIVER, self.secret)
+        return opened(connect(self.control.address, DRIVER, self.secret))
 
     def start_slot(
         self, function: KeyedProcessFunction, slot: SlotId = SLOT, parallelism: int = 1, **changes: Any
@@ -95,6 +95,7 @@ class Driver:
     def close(self) -> None:
         """End it all; every slot process must go."""
         self.control.close()
+        close_opened()
         for process_fd in self.process_fds:
             wait_for_exit(process_fd)
             os.close(process_fd)
@@ -136,13 +137,31 @@ def collect(items: Iterable[Any]) -> tuple[list[Any], EpochDone]:
     return [value for frame in frames for value in decode_values(frame)], done
 
 
+#: The connections that tests opened, until they are closed at their end.
+_opened: list[Channel] = []
+
+
+def opened(connection: Channel) -> Channel:
+    """Have a connection closed at the end of the test, if it is still open then."""
+    _opened.append(connection)
+    return connection
+
+
+def close_opened() -> None:
+    """Close the connections that a test has left open."""
+    while _opened:
+        connection = _opened.pop()
+        connection.shut_down()  # a thread of the test may still read it
+        connection.close()
+
+
 class ActedSlot:
     """The control connection of a slot that the test acts; it has no process and no state."""
 
     def __init__(self, address: Address, secret: bytes, slot: SlotId = SLOT, attempt: int = 0) -> None:
         self.slot_id = slot
         self.listens_at = Address("127.0.0.1", 4_000 + slot.subtask)
-        self.connection = connect(address, DRIVER, secret)
+        self.connection = opened(connect(address, DRIVER, secret))
         self.connection.send(RegisterSlot(attempt, slot, os.getpid(), self.listens_at))
 
     def deployed(self) -> DeploySlot:

@@ -12,6 +12,7 @@ from backend_support import (
     take_snapshot,
     write,
 )
+from tiers import cases
 from ttl_contract import ClockedBackend, ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import (
@@ -46,9 +47,24 @@ METHODS = {
 }
 
 
-@pytest.fixture(params=[True, False], ids=["copy on write", "nested maps"])
-def clocked(request):
-    return ClockedBackend(request.param)
+#: Each map and each way to declare a type in the quick tier; all pairs of them in the full one.
+WAYS = [f"{table}, {types}" for table in ("copy on write", "nested maps") for types in ("typed", "untyped")]
+
+
+@pytest.fixture(params=cases(WAYS, quick=["copy on write, untyped", "nested maps, typed"]))
+def way(request):
+    return request.param
+
+
+@pytest.fixture
+def clocked(way):
+    return ClockedBackend(way.startswith("copy on write"))
+
+
+@pytest.fixture
+def declared(way):
+    """Gives a type as it is declared, or what stands for it when it is left out."""
+    return lambda type_info: type_info if way.endswith(", typed") else Types.PICKLED_BYTE_ARRAY()
 
 
 @pytest.fixture(params=KINDS)

@@ -9,9 +9,9 @@ from copy import deepcopy
 from itertools import chain, islice
 
 from backend_support import MemoryReader, entries, make_backend, prepare, write
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tiers import runs_of
 from ttl_contract import TTL_MS, ttl_config, with_ttl
 
 from pyflinkstate.api.descriptors import (
@@ -433,17 +433,12 @@ class MapComparison(TtlComparison):
         assert empty or place in self.model
 
 
-TestValueComparison = ValueComparison.TestCase
-TestReducingComparison = ReducingComparison.TestCase
-TestAggregatingComparison = AggregatingComparison.TestCase
-TestListComparison = ListComparison.TestCase
-TestMapComparison = MapComparison.TestCase
-for _test in (
-    TestValueComparison,
-    TestReducingComparison,
-    TestAggregatingComparison,
-    TestListComparison,
-    TestMapComparison,
-):
-    _test.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-del _test
+TestValueComparison, TestValueComparisonInDepth = runs_of(ValueComparison, quick=25, full=100, steps=40)
+TestReducingComparison, TestReducingComparisonInDepth = runs_of(
+    ReducingComparison, quick=25, full=100, steps=40
+)
+TestAggregatingComparison, TestAggregatingComparisonInDepth = runs_of(
+    AggregatingComparison, quick=25, full=100, steps=40
+)
+TestListComparison, TestListComparisonInDepth = runs_of(ListComparison, quick=25, full=100, steps=40)
+TestMapComparison, TestMapComparisonInDepth = runs_of(MapComparison, quick=25, full=100, steps=40)

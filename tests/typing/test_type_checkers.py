@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiers import cases
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -48,7 +49,7 @@ def found_by_pyright() -> set[Place]:
     }
 
 
-@pytest.mark.parametrize("found", [found_by_mypy, found_by_pyright])
+@pytest.mark.parametrize("found", cases([found_by_mypy, found_by_pyright], quick=[found_by_mypy]))
 def test_a_wrong_use_is_found_at_its_line_and_nothing_else(found: Callable[[], set[Place]]) -> None:
     assert len(places_with_a_fault()) > 20
     assert found() == places_with_a_fault()

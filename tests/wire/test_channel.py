@@ -6,7 +6,7 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +21,21 @@ from pyflinkstate.runtime.wire.channel import Channel, MessageCodes
 pytestmark = pytest.mark.timeout(60)
 
 LOADED: list[str] = []
+_open: list[socket.socket] = []
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection, which are closed after the test."""
+    made = socket.socketpair()
+    _open.extend(made)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _open:
+        _open.pop().close()
 
 
 class Bomb:
@@ -37,8 +52,8 @@ class Middle:
         def codes() -> MessageCodes | None:
             return MessageCodes(b"k" * 32) if has_codes else None
 
-        ours, self._tapped = socket.socketpair()
-        self._inject, theirs = socket.socketpair()
+        ours, self._tapped = pair()
+        self._inject, theirs = pair()
         self.sender = Channel(ours, sends=codes())
         self.receiver = Channel(theirs, receives=codes())
         self._code = 16 if has_codes else 0
@@ -84,7 +99,7 @@ def test_objects_and_bytes_arrive_as_they_were_sent(has_codes: bool) -> None:
 
 @pytest.mark.parametrize("has_codes", [True, False], ids=["tcp", "unix"])
 def test_what_is_larger_than_all_buffers_arrives_whole(has_codes: bool) -> None:
-    first, second = socket.socketpair()
+    first, second = pair()
     codes = (MessageCodes(b"k"), MessageCodes(b"k")) if has_codes else (None, None)
     sender, receiver = Channel(first, sends=codes[0]), Channel(second, receives=codes[1])
     data = bytes(range(256)) * 100_000
@@ -94,7 +109,7 @@ def test_what_is_larger_than_all_buffers_arrives_whole(has_codes: bool) -> None:
 
 
 def test_threads_that_send_at_once_do_not_tear_each_others_messages() -> None:
-    first, second = socket.socketpair()
+    first, second = pair()
     sender = Channel(first, sends=MessageCodes(b"k"))
     receiver = Channel(second, receives=MessageCodes(b"k"))
     body = bytes(50_000)
@@ -175,7 +190,7 @@ def test_a_message_of_somebody_without_the_key_is_refused(middle: Middle) -> Non
 
 def test_what_an_end_has_sent_cannot_be_sent_back_to_it() -> None:
     """Each direction has a key of its own."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = pair()
     channel = Channel(ours, sends=MessageCodes(b"out"), receives=MessageCodes(b"in"))
     channel.send("hello")
     theirs.sendall(theirs.recv(1000))
@@ -201,7 +216,7 @@ def test_an_end_in_the_middle_of_a_message_is_an_error(middle: Middle) -> None:
 
 
 def test_shutting_down_wakes_whoever_waits_at_either_end() -> None:
-    first, second = map(Channel, socket.socketpair())
+    first, second = map(Channel, pair())
     waiting = [in_thread(first.recv), in_thread(second.recv)]
     first.shut_down()
     assert [type(outcome(end)) for end in waiting] == [EOFError, EOFError]

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tiers import cases
 
 from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError
@@ -85,7 +86,7 @@ def test_small_records_make_frames_as_before() -> None:
     assert sizes == [RECORDS_PER_FRAME] * 3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", cases(range(5), quick=[0]))
 @pytest.mark.parametrize("timed", [False, True])
 def test_the_same_records_make_the_same_frames_in_their_order(seed: int, timed: bool) -> None:
     records = mixed_records(2_000, seed)

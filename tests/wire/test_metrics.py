@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slot_functions import Echo
+from slot_functions import Echo, KeyedMeasured
 from support_job import JobRun, numbers
 from support_runtime import PICKLED, ManualClock, raising
 from support_slots import SLOT, Driver, deployment, frames_for
@@ -350,28 +350,8 @@ class BadGauge(MapFunction):
         return value
 
 
-def forty_two() -> int:
-    return 42
-
-
 def no_pool() -> int:
     raise ConnectionResetError("no pool")
-
-
-class KeyedMeasured(KeyedProcessFunction):
-    """As ``Measured``, on a keyed stream."""
-
-    def __init__(self, gauge: Callable[[], Any] = forty_two) -> None:
-        self.gauge = gauge
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        group = runtime_context.get_metrics_group()
-        self.count = group.counter("seen")
-        group.add_group("own").gauge("answer", self.gauge)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
-        self.count.inc()
-        return (value,)
 
 
 @pytest.fixture
@@ -486,6 +466,7 @@ class TestSlots:
         assert told[0].metrics["count.own.answer"].total == 42
 
 
+@pytest.mark.usefixtures("forked_slots")
 class TestWholeJob:
     def test_a_result_has_the_metrics_of_tasks_and_slots(self) -> None:
         seen: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -1,0 +1,35 @@
+"""What tests of jobs share. Their slots are forks of one process, or the tests act them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support_job import JobRun, numbers
+from support_slots import close_opened
+
+from pyflinkstate.runtime.plan.nodes import ChainNode
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+
+
+@pytest.fixture(autouse=True)
+def _slots(forked_slots: None) -> Iterator[None]:
+    """For every test of the room."""
+    yield
+    close_opened()
+
+
+@pytest.fixture
+def out() -> list[Any]:
+    """What the sink has been given, in order."""
+    return []
+
+
+@pytest.fixture
+def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
+    """A job with checkpoints: of 0..9, three an epoch, the even ones times ten."""
+    even = ChainNode(numbers(), "filter", lambda n: n % 2 == 0, "even")
+    tens = ChainNode(even, "map", lambda n: n * 10, "tens")
+    return JobRun(tens, DriverSink(lambda _, values: out.extend(values)), storage)
