@@ -327,8 +327,8 @@ class SparkRunner(EpochRunner):
 
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
         if self._code is not request.code:
-            self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
             self._view = ContextView(self._context)
+            self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
         with closing(_SparkGraph(self._context, self._view, request, self._codes, self._files)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
