@@ -197,6 +197,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     }
     # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
+        "runtime/spark/context_view.py",
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",
         "runtime/spark/python_files.py",

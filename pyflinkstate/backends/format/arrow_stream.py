@@ -8,6 +8,10 @@ import pyarrow as pa
 
 #: Arrow's end-of-stream marker: the continuation marker and a zero length.
 END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
+#: The buffers of smaller batches are compressed in this thread: Arrow's pool costs more than it saves.
+MIN_ROWS_FOR_THREADS = 2_000
+#: The buffers of smaller batches are written as they are: the head of each compressed one makes them larger.
+MIN_BYTES_TO_COMPRESS = 256
 
 
 def schema_message(schema: pa.Schema) -> bytes:
@@ -21,10 +25,12 @@ def batch_message(batch: pa.RecordBatch, schema_size: int, compression: str | No
     Args:
         batch: the record batch to write.
         schema_size: the size of the schema message, which a writer puts before the batch.
-        compression: the codec for the buffers: zstd, lz4 or None.
+        compression: the codec for the buffers, if compressing pays: zstd, lz4 or None.
     """
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    codec = compression if batch.nbytes >= MIN_BYTES_TO_COMPRESS else None
+    use_threads = batch.num_rows >= MIN_ROWS_FOR_THREADS
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=use_threads)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
         stream.write_batch(batch)
     message = sink.getvalue()

@@ -31,6 +31,8 @@ from pyflinkstate.errors import StateValueError
 
 #: How many key groups may wait for the compressor.
 MAX_COMPRESSING = 2
+#: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
+MIN_ENTRIES_TO_HAND_OVER = 2_000
 
 
 @attrs.frozen
@@ -132,7 +134,7 @@ class HeapSnapshotStrategy:
         for entries in state.key_groups():
             writer.check_cancelled()
             if len(entries):
-                message = compressor.submit(codec.message, _to_batch(codec, entries))
+                message = _compressed(compressor, codec, _to_batch(codec, entries))
                 compressing.append((entries.key_group, message))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()
@@ -141,6 +143,14 @@ class HeapSnapshotStrategy:
             sections[key_group] = writer.append_section(message.result())
         writer.append(END_OF_STREAM)
         return sections
+
+
+def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.RecordBatch) -> Future[bytes]:
+    if batch.num_rows >= MIN_ENTRIES_TO_HAND_OVER:
+        return compressor.submit(codec.message, batch)
+    message: Future[bytes] = Future()
+    message.set_result(codec.message(batch))
+    return message
 
 
 def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:

@@ -43,6 +43,8 @@ from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.spark.collector import WorkerTask
+from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
 from pyflinkstate.runtime.spark.python_files import PythonFiles
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
@@ -249,6 +251,7 @@ class SparkRunner(EpochRunner):
 
     def __init__(self, context: SparkContext, group: str, files: PythonFiles | None = None) -> None:
         self._context = context
+        self._view: ContextView | None = None
         self._group = group
         self._files = PythonFiles(context) if files is None else files
         #: The description of the last request, and its place in Spark.
@@ -324,8 +327,9 @@ class SparkRunner(EpochRunner):
 
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
         if self._code is not request.code:
+            self._view = ContextView(self._context)
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
-        with closing(_SparkGraph(self._context, request, self._codes, self._files)) as graph:
+        with closing(_SparkGraph(self._context, self._view, request, self._codes, self._files)) as graph:
             return [graph.run(sink) for sink in request.plan.sinks]
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
@@ -374,26 +378,39 @@ def _is_alive(context: SparkContext) -> bool:
 
 
 class _SparkGraph(EpochGraph["RDD[Record]"]):
-    """The RDDs of one epoch."""
+    """The RDDs of one epoch, which have ``view`` in place of the context.
+
+    An RDD of Python functions does not exist in the JVM until something asks it for its ``_jrdd``. Only the
+    last one of each stage has to exist there, with the functions of all.
+    """
 
     def __init__(
-        self, context: SparkContext, request: EpochRequest, codes: SparkObject, files: PythonFiles
+        self,
+        context: SparkContext,
+        view: SparkObject,
+        request: EpochRequest,
+        codes: SparkObject,
+        files: PythonFiles,
     ) -> None:
         super().__init__(request)
         self._context = context
+        self._view = view
         self._codes = codes
         self._files = files
         self._persisted: list[RDD[Record]] = []
+        #: How many partitions an RDD has, where that is known without asking the JVM.
+        self._sizes: dict[RDD[Record], int] = {}
 
     def run(self, sink: SinkNode) -> list[Reported]:
         """Run a sink's job and return the results of its writers."""
-        written = self.written(sink)
+        written = self.written(sink).setName(sink.name)
         if isinstance(sink.sink, KeptRddSink):
             # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
             # a lost block is an error, and never a second run through the slots.
             written.persist(StorageLevel.MEMORY_AND_DISK)
             written.localCheckpoint()
             written.count()
+            written.ctx = self._context
             return [written]
         return written.collect()
 
@@ -402,31 +419,43 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
             rdd.unpersist()
 
     def read(self, epoch: SplitEpoch | RddEpoch | None) -> RDD[Record]:
-        if epoch is None:
-            return self._context.parallelize([], 1)
         if isinstance(epoch, RddEpoch):
             return epoch.rdd if epoch.partitions is None else _some_partitions(epoch.rdd, epoch.partitions)
-        return self._context.parallelize(list(epoch.splits), len(epoch.splits))
+        splits = [] if epoch is None else list(epoch.splits)
+        size = 1 if epoch is None else len(splits)
+        return self._known(SparkContext.parallelize(self._view, splits, size), size)
 
     def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
-        made = data.mapPartitionsWithIndex(self._files.prepared(task))
-        if not isinstance(task, SourceTask):
+        prepared = self._files.prepared(task)
+        is_source = isinstance(task, SourceTask)
+        made = data.mapPartitionsWithIndex(prepared if is_source else WorkerTask(prepared))
+        made.ctx = self._view
+        if not is_source:
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer
-        return made.setName(name)
+        return self._known(made, self.partitions(data))
 
     def concatenate(self, parts: list[RDD[Record]]) -> RDD[Record]:
-        return self._context.union(parts)
+        made = self._context.union(parts)
+        made.ctx = self._view
+        return self._known(made, sum(map(self.partitions, parts)))
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
-        return data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
+        made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
+        return self._known(made, parallelism)
 
     def keep(self, data: RDD[Record]) -> RDD[Record]:
         self._persisted.append(data.persist(StorageLevel.MEMORY_AND_DISK))
         return data
 
     def partitions(self, data: RDD[Record]) -> int:
-        return data.getNumPartitions()
+        if data not in self._sizes:
+            self._sizes[data] = data.getNumPartitions()
+        return self._sizes[data]
+
+    def _known(self, data: RDD[Record], size: int) -> RDD[Record]:
+        self._sizes[data] = size
+        return data
 
     def shipped(self, function: UserFunction) -> UserFunction:
         return self.request.code.shipped(function, self._codes)

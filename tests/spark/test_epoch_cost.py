@@ -1,0 +1,106 @@
+"""What an epoch costs beside its records: calls to Spark's JVM, and collections in Python workers."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j import clientserver
+
+from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvironment
+from pyflinkstate.runtime.spark import collector
+from pyflinkstate.runtime.spark.context_view import ContextView
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+#: The commands with which py4j only tells that Python no longer needs an object: they come at any time.
+GARBAGE = "m\n"
+#: One JVM call more or less is not worth a failure; before these RDDs had a view there were 119.
+MOST_CALLS = 55
+
+
+class Calls(JobListener):
+    """Counts the calls to the JVM in each epoch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now: Counter[str] = Counter()
+        self.of_epochs: list[Counter[str]] = []
+        send = clientserver.ClientServerConnection.send_command
+
+        def counted(connection: Any, command: str) -> Any:
+            if not command.startswith(GARBAGE):
+                self.now[command[:1]] += 1
+            return send(connection, command)
+
+        monkeypatch.setattr(clientserver.ClientServerConnection, "send_command", counted)
+
+    def on_epoch(self, stats: Any) -> None:
+        self.of_epochs.append(self.now)
+        self.now = Counter()
+
+
+class Double(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[int]:
+        yield 2 * value
+
+
+def test_an_epoch_needs_few_calls_to_the_jvm_and_looks_no_class_up(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch)
+    env = StreamExecutionEnvironment(spark).set_parallelism(2).enable_checkpointing(0, str(tmp_path))
+    env.add_listener(calls)
+    stream = env.from_collection(range(16), records_per_epoch=4).key_by(lambda number: number)
+    assert sorted(stream.process(Double()).execute_and_collect()) == list(range(0, 32, 2))
+    _, *later = calls.of_epochs
+    assert len(later) >= 3
+    for count in later:
+        assert count.total() <= MOST_CALLS, count
+        assert count["r"] == 0, "classes and methods were looked up before"
+
+
+def test_workers_freeze_what_they_have_loaded(spark: Any) -> None:
+    """The last epoch of one partition runs in a worker that has run the one before it."""
+    env = StreamExecutionEnvironment(spark).set_parallelism(1)
+    frozen = env.from_collection(range(4), records_per_epoch=1).map(lambda _: gc.get_freeze_count())
+    assert list(frozen.execute_and_collect())[-1] > 0
+
+
+def test_a_process_freezes_again_only_when_it_has_loaded_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "_frozen_modules", 0)
+    try:
+        collector.freeze_what_is_loaded()
+        before = gc.get_freeze_count()
+        kept = [[] for _ in range(1_000)]
+        collector.freeze_what_is_loaded()
+        assert gc.get_freeze_count() <= before
+        monkeypatch.setitem(sys.modules, "a module that was not there", sys)
+        collector.freeze_what_is_loaded()
+        assert gc.get_freeze_count() > before
+        assert len(kept) == 1_000
+    finally:
+        gc.unfreeze()
+
+
+def test_a_view_shows_what_a_program_changes_after_it_was_made(spark: Any, tmp_path: Path) -> None:
+    context = spark.sparkContext
+    view = ContextView(context)
+    assert view.environment is view.environment
+    context.environment["A_TEST_IS"] = "here"
+    try:
+        assert view.environment["A_TEST_IS"] == "here"
+    finally:
+        del context.environment["A_TEST_IS"]
+    assert "A_TEST_IS" not in view.environment
+    archive = tmp_path / "added_later.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("added_later.py", "ANSWER = 42\n")
+    assert "added_later.zip" not in list(view._python_includes)
+    context.addPyFile(str(archive))
+    assert "added_later.zip" in list(view._python_includes)
