@@ -1,0 +1,61 @@
+"""Checkpoints that tests read as tables: made of handles in memory, or written to a folder."""
+
+from collections.abc import Iterable
+
+from pyflinkstate.backends.format import (
+    CheckpointMetadata,
+    KeyGroupsStateHandle,
+    OperatorState,
+    OperatorSubtaskState,
+)
+from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
+from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+
+JOB_ID = "0123456789abcdef" * 2
+
+
+def metadata_of(operators, checkpoint_id=1, job_id=JOB_ID, runs=(), epoch=None):
+    """Return metadata around the state of operators."""
+    epoch = checkpoint_id if epoch is None else epoch
+    at_ms = 1_000 * checkpoint_id
+    return CheckpointMetadata(
+        checkpoint_id,
+        job_id,
+        "job",
+        epoch,
+        {"offset": 7},
+        {"records": 3},
+        at_ms,
+        tuple(operators),
+        {"a": 5},
+        runs,
+    )
+
+
+def operator_of(states: Iterable[OperatorSubtaskState], uid="op", max_parallelism=128):
+    """Return the state of an operator from that of its subtasks."""
+    states = tuple(states)
+    return OperatorState(uid, len(states), max_parallelism, states)
+
+
+def checkpoint_of(*handles, uid="op", clock=lambda: 0, max_parallelism=128):
+    """Return a checkpoint of one operator whose subtasks have these handles of keyed state, or states."""
+    states = [
+        OperatorSubtaskState(handle) if isinstance(handle, KeyGroupsStateHandle) else handle
+        for handle in handles
+    ]
+    return in_memory(metadata_of([operator_of(states, uid, max_parallelism)]), clock)
+
+
+def in_memory(metadata, clock=lambda: 0):
+    """Return a checkpoint whose handles hold their bytes."""
+    return Checkpoint(metadata, "memory", CountingReader(MemoryCheckpoint()), clock)
+
+
+def write_checkpoint(root, operators, checkpoint_id=1, job_id=JOB_ID, **details):
+    """Write a checkpoint of operators whose handles are in memory; return the path of its folder."""
+    storage = CheckpointStorage(str(root))
+    folder = storage.begin(job_id, checkpoint_id, shared=True)
+    storage.complete(metadata_of(operators, checkpoint_id, job_id, **details))
+    return folder
