@@ -158,8 +158,8 @@ class Pair:
         spaces = {str(side.meta.namespace_type) for side in (self.old, self.new) if side.meta is not None}
         if len(spaces) > 1:
             raise StateTableError(
-                f"state {meta.name!r} has namespaces of {' and '.join(sorted(spaces))} in the two checkpoints, "
-                f"so it cannot be compared",
+                f"state {meta.name!r} has namespaces of {' and '.join(sorted(spaces))} in the two "
+                f"checkpoints, so it cannot be compared",
                 state=meta.name,
             )
         return meta
@@ -171,8 +171,8 @@ class Pair:
             if all(keys_may_become(other, one) for other in types):
                 return one
         raise StateTableError(
-            f"state {self._declared.name!r} has keys of {' and '.join(map(str, types))} in the two checkpoints, "
-            f"so it cannot be compared",
+            f"state {self._declared.name!r} has keys of {' and '.join(map(str, types))} in the two "
+            f"checkpoints, so it cannot be compared",
             state=self._declared.name,
         )
 

@@ -72,7 +72,7 @@ def _written_alike(old: pa.Array, new: pa.Array) -> Mask:
 def _structs_alike(old: pa.StructArray, new: pa.StructArray) -> Mask:
     same = np.array(_mask(old.is_null()) == _mask(new.is_null()), np.bool_)
     for one, other in zip(old.flatten(), new.flatten(), strict=True):
-        same = np.logical_and(same, _written_alike(one, other))
+        np.logical_and(same, _written_alike(one, other), out=same)
     return same
 
 

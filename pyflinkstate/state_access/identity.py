@@ -94,7 +94,7 @@ def _fields(type_info: TypeInformation | None, array: pa.StructArray) -> Iterabl
 
 
 def _by_value(array: pa.Array, convert: Callable[..., Hashable]) -> pa.Array:
-    """Return a number for each distinct value that ``convert`` makes; equal ones may be written differently."""
+    """Return a number for each distinct value that ``convert`` makes; equal ones may differ as bytes."""
     encoded = array.dictionary_encode()
     numbers: dict[Hashable, int] = {}
     found = [numbers.setdefault(convert(written), len(numbers)) for written in encoded.dictionary.to_pylist()]
