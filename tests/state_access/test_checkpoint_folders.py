@@ -9,6 +9,7 @@ from read_support import JOB_ID, metadata_of, operator_of, write_checkpoint
 from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CorruptCheckpointError,
@@ -30,7 +31,8 @@ def write(
     """Write a checkpoint with a file, in which keys have these counts; return its folder."""
     storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
     folder = storage.begin(job_id, checkpoint_id)
-    backend = make_backend(key_type or Types.STRING(), max_parallelism=max_parallelism)
+    own = KeyGroupRange(0, max_parallelism - 1)
+    backend = make_backend(key_type or Types.STRING(), own, max_parallelism)
     for key, count in counts.items():
         state_of(backend, COUNT, key).update(count)
     task = snapshot_runner(backend).snapshot(storage.streams(folder))
