@@ -80,7 +80,7 @@ def _lists_alike(old: pa.Array, new: pa.Array) -> Mask:
     """Compare lists, or maps as lists of entries, of the same length element by element."""
     starts, ends = (_bounds(array) for array in (old, new))
     lengths = starts[1] - starts[0]
-    same = (_mask(old.is_null()) == _mask(new.is_null())) & (lengths == ends[1] - ends[0])
+    same: Mask = (_mask(old.is_null()) == _mask(new.is_null())) & (lengths == ends[1] - ends[0])
     rows = np.flatnonzero(same & (lengths > 0))
     if len(rows):
         alike = _written_alike(

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from backend_support import make_backend, state_of
-from read_support import JOB_ID, metadata_of, operator_of, write_checkpoint
+from backend_support import make_backend, state_of, take_snapshot
+from read_support import COUNT, JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 
-from pyflinkstate import Types, ValueStateDescriptor
-from pyflinkstate.backends.format import OperatorSubtaskState
-from pyflinkstate.backends.heap import snapshot_runner
-from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate import Types
+from pyflinkstate.backends.format import OperatorSubtaskState, framing
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CorruptCheckpointError,
@@ -17,38 +15,14 @@ from pyflinkstate.errors import (
     StateTableError,
     UnknownOperatorError,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, RunHistory
+from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
 
-UID = "op"
 OTHER_JOB = "f" * 32
-COUNT = ValueStateDescriptor("count", Types.LONG())
-
-
-def write(
-    root, counts, checkpoint_id=1, uid=UID, job_id=JOB_ID, key_type=None, max_parallelism=128, **details
-):
-    """Write a checkpoint with a file, in which keys have these counts; return its folder."""
-    storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
-    folder = storage.begin(job_id, checkpoint_id)
-    own = KeyGroupRange(0, max_parallelism - 1)
-    backend = make_backend(key_type or Types.STRING(), own, max_parallelism)
-    for key, count in counts.items():
-        state_of(backend, COUNT, key).update(count)
-    task = snapshot_runner(backend).snapshot(storage.streams(folder))
-    task.run()
-    operator = operator_of([OperatorSubtaskState(task.result())], uid, max_parallelism)
-    storage.complete(metadata_of([operator], checkpoint_id, job_id, **details))
-    return folder
 
 
 def counts(path):
     return {row["key"]: row["count"] for row in open_checkpoint(path).keyed(UID).rows()}
-
-
-def state_file(folder):
-    (found,) = (path for path in Path(folder).iterdir() if path.name != "_metadata")
-    return found
 
 
 class TestWhichCheckpoint:
@@ -129,8 +103,6 @@ class TestDamage:
 
     def test_another_format_version(self, tmp_path):
         folder = write(tmp_path, {"a": 1})
-        from pyflinkstate.backends.format import framing
-
         (Path(folder) / "_metadata").write_bytes(framing.encode_head(b"PFSCHKPT", 99, {}))
         with pytest.raises(IncompatibleCheckpointError, match="format version 99"):
             open_checkpoint(folder)
@@ -225,8 +197,6 @@ class TestVerify:
 
 
 def test_a_small_checkpoint_is_inside_its_metadata(tmp_path):
-    from backend_support import take_snapshot
-
     backend = make_backend(Types.STRING())
     state_of(backend, COUNT, "a").update(1)
     folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])

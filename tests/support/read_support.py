@@ -1,18 +1,26 @@
 """Checkpoints that tests read as tables: made of handles in memory, or written to a folder."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from backend_support import make_backend, state_of
+
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import (
     CheckpointMetadata,
     KeyGroupsStateHandle,
     OperatorState,
     OperatorSubtaskState,
 )
-from pyflinkstate.runtime.storage import CheckpointStorage
+from pyflinkstate.backends.heap import snapshot_runner
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 JOB_ID = "0123456789abcdef" * 2
+UID = "op"
+COUNT = ValueStateDescriptor("count", Types.LONG())
 
 
 def metadata_of(operators, checkpoint_id=1, job_id=JOB_ID, runs=(), epoch=None):
@@ -59,3 +67,26 @@ def write_checkpoint(root, operators, checkpoint_id=1, job_id=JOB_ID, **details)
     folder = storage.begin(job_id, checkpoint_id, shared=True)
     storage.complete(metadata_of(operators, checkpoint_id, job_id, **details))
     return folder
+
+
+def write(
+    root, counts, checkpoint_id=1, uid=UID, job_id=JOB_ID, key_type=None, max_parallelism=128, **details
+):
+    """Write a checkpoint with a file, in which keys have these counts; return its folder."""
+    storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
+    folder = storage.begin(job_id, checkpoint_id)
+    own = KeyGroupRange(0, max_parallelism - 1)
+    backend = make_backend(key_type or Types.STRING(), own, max_parallelism)
+    for key, count in counts.items():
+        state_of(backend, COUNT, key).update(count)
+    task = snapshot_runner(backend).snapshot(storage.streams(folder))
+    task.run()
+    operator = operator_of([OperatorSubtaskState(task.result())], uid, max_parallelism)
+    storage.complete(metadata_of([operator], checkpoint_id, job_id, **details))
+    return folder
+
+
+def state_file(folder):
+    """Return the path of the one state file of a checkpoint."""
+    (found,) = (path for path in Path(folder).iterdir() if path.name != "_metadata")
+    return found
