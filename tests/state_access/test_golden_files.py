@@ -2,6 +2,7 @@
 
 import attrs
 import pytest
+from backend_support import restore
 from golden_content import (
     KEYS,
     NOW,
@@ -17,7 +18,12 @@ from golden_content import (
     window_timers,
     windowed,
 )
-from read_support import checkpoint_of
+from golden_tuple_keys import KEY_TYPE, MAX_PARALLELISM, PATH
+from increment_support import contents
+from read_support import checkpoint_of, in_memory
+
+from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.backends.keys import KeyGroupRange
 
 UID = "op"
 
@@ -97,3 +103,34 @@ def test_only_from_version_5_on_is_it_known_when_values_expire():
     late = {"clock": lambda: 101_000}
     assert values(checkpoint_of(read_golden(4), **late), "ttl value") == dict.fromkeys(KEYS[:-1], 42)
     assert values(checkpoint_of(read_golden(5), **late), "ttl value") == {}
+
+
+class TestKeysWhoseHashHasChanged:
+    """Tuples hashed otherwise once, so their old checkpoints have them in other key groups."""
+
+    @pytest.fixture
+    def checkpoint(self):
+        return in_memory(CheckpointMetadata.decode(PATH.read_bytes(), "golden"))
+
+    @pytest.fixture
+    def uid(self, checkpoint):
+        return checkpoint.operators()[0].uid
+
+    @pytest.fixture
+    def expected(self, checkpoint, uid):
+        handles = [subtask.managed_keyed for subtask in checkpoint.operator(uid).subtasks]
+        own = KeyGroupRange(0, MAX_PARALLELISM - 1)
+        return contents(restore(handles, KEY_TYPE, own, MAX_PARALLELISM))
+
+    def test_all_of_it_is_read(self, checkpoint, uid, expected):
+        rows = checkpoint.keyed(uid, states=["count"]).rows()
+        assert {row["key"]: row["count"] for row in rows} == expected["count"]
+        windows = checkpoint.windows(uid)
+        assert windows.schema.names == ["key", "window", "in windows"]
+        found = {(row["key"], row["window"]): row["in windows"] for row in windows.rows()}
+        assert found == expected["in windows"]
+
+    def test_keys_are_found_in_the_key_groups_that_they_have_now(self, checkpoint, uid, expected):
+        for key in list(expected["count"])[:3]:
+            (row,) = checkpoint.keyed(uid, [key], ["count"]).rows()
+            assert (row["key"], row["count"]) == (key, expected["count"][key])

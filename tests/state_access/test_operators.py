@@ -4,13 +4,18 @@ import pytest
 from read_support import checkpoint_of
 
 from pyflinkstate import (
+    BroadcastProcessFunction,
     CheckpointedFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
+    MapStateDescriptor,
+    Time,
+    TimeWindow,
+    TumblingEventTimeWindows,
     Types,
 )
 from pyflinkstate.errors import UnknownStateError
-from pyflinkstate.testing import KeyedOneInputOperatorHarness
+from pyflinkstate.testing import BroadcastOperatorHarness, KeyedOneInputOperatorHarness, harness_of
 
 UID = "op"
 
@@ -81,3 +86,45 @@ def test_one_of_several_must_be_named(checkpoint):
 def test_states(checkpoint):
     kinds = sorted(state.kind for state in checkpoint.states(UID))
     assert kinds == ["SPLIT_DISTRIBUTE", "TIMERS", "TIMERS", "UNION"]
+
+
+class Rules(BroadcastProcessFunction):
+    """Keeps each record of the broadcast stream."""
+
+    def process_element(self, value, ctx):
+        yield value
+
+    def process_broadcast_element(self, value, ctx):
+        ctx.get_broadcast_state(RULES).put(value, len(value))
+
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+
+def test_broadcast_state_is_read_once_though_every_subtask_has_it():
+    states = []
+    for subtask in range(2):
+        harness = BroadcastOperatorHarness(Rules(), [RULES], parallelism=2, subtask=subtask)
+        harness.process_broadcast_element("rule")
+        states.append(harness.snapshot().state)
+    table = checkpoint_of(*states).operator_state(UID)
+    assert table.to_arrow().to_pylist() == [{"subtask": 0, "position": 0, "key": "rule", "value": 4}]
+
+
+def test_the_contents_of_windows():
+    harness = harness_of(
+        lambda pairs: (
+            pairs.key_by(lambda pair: pair[0], key_type=Types.STRING())
+            .window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+            .reduce(lambda a, b: (a[0], a[1] + b[1]))
+        )
+    )
+    for pair, time in ((("a", 1), 3), (("a", 2), 4), (("a", 5), 13)):
+        harness.process_element(pair, time)
+    checkpoint = checkpoint_of(harness.snapshot().state)
+    for table in (checkpoint.windows(UID, allow_pickle=True), checkpoint.keyed(UID, allow_pickle=True)):
+        found = {row["window"]: row["window-contents"] for row in table.rows()}
+        assert found == {TimeWindow(0, 10): ("a", 3), TimeWindow(10, 20): ("a", 5)}
+    assert checkpoint.windows(UID, ["b"]).to_arrow().num_rows == 0
+    timers = sorted(row["timestamp_ms"] for row in checkpoint.timers(UID).rows())
+    assert timers == [9, 19]
