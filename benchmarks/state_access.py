@@ -46,6 +46,9 @@ from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.runtime.storage import CheckpointStorage
 from pyflinkstate.state_access import diff, open_checkpoint
 
+# pyarrow imports pandas, if it is there, when it converts something for the first time.
+pa.array(np.arange(1))
+
 JOB_ID, KEY_GROUPS, UID, STATE = 32 * "0", 128, "counts", "count"
 
 
