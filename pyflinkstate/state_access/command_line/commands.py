@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from contextlib import suppress
 
 import attrs
 
@@ -35,7 +36,8 @@ def ls(chosen: Namespace, printer: Printer) -> bool:
             metadata = storage.load(storage.uri_of(job_id, checkpoint_id))
             rows.append(_listed(metadata, "completed" if checkpoint_id in line else "not in the newest line"))
         for uri in storage.superseded(job_id):
-            rows.append(_listed(storage.load(uri), "superseded"))
+            with suppress(CheckpointNotFoundError):  # it was set aside before it was complete
+                rows.append(_listed(storage.load(uri), "superseded"))
     if not rows:
         rows = [_listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
     printer.table(f"checkpoints in {chosen.dir}", rows)
