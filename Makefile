@@ -84,6 +84,7 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/keyed_count.py
 	$(BIN)/python benchmarks/epoch_cost.py
 	$(BIN)/python benchmarks/recovery.py
+	$(BIN)/python benchmarks/state_access.py
 
 docs: $(SETUP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

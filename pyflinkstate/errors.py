@@ -148,6 +148,22 @@ class IncompatibleCheckpointError(CheckpointError):
     """The checkpoint is intact, but has another job, format version, max parallelism or state type."""
 
 
+class UnknownOperatorError(CheckpointError, LookupError):
+    """A checkpoint has no operator with this uid; the message names those that it has."""
+
+
+class UnknownStateError(CheckpointError, LookupError):
+    """An operator in a checkpoint has no state of this name; the message names those that it has."""
+
+
+class PickledStateError(CheckpointError, PermissionError):
+    """Pickled state would have to be loaded, which runs code, and the caller has not allowed it."""
+
+
+class StateTableError(CheckpointError, ValueError):
+    """State cannot be shown as the table that was asked for."""
+
+
 class CheckpointFailuresExceededError(CheckpointError):
     """More checkpoints failed in a row than the job tolerates."""
 

@@ -14,6 +14,7 @@ import pyflinkstate.common
 import pyflinkstate.datastream
 import pyflinkstate.datastream.connectors.file_system
 import pyflinkstate.datastream.window
+import pyflinkstate.state_access
 import pyflinkstate.testing
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ DOORS = [
     pyflinkstate.datastream,
     pyflinkstate.datastream.connectors.file_system,
     pyflinkstate.datastream.window,
+    pyflinkstate.state_access,
     pyflinkstate.testing,
 ]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nplugins:\n")[0]

@@ -18,7 +18,18 @@ from pyflinkstate.backends.compiled import COMPILED_MODULES
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 #: The floors of the house. A room may import from itself and from those to its right.
-ORDER = ["testing", "datastream", "common", "metrics", "runtime", "backends", "api", "errors"]
+ORDER = [
+    "__main__",
+    "state_access",
+    "testing",
+    "datastream",
+    "common",
+    "metrics",
+    "runtime",
+    "backends",
+    "api",
+    "errors",
+]
 #: The rooms of the runtime, from the top down: design, section 6.
 RUNTIME_ORDER = [
     "program",

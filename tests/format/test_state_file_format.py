@@ -62,7 +62,7 @@ LONG, STRING = Types.LONG(), Types.STRING()
 GOLDEN_HEAD = bytes.fromhex("5445535454455354 0001 0000000d") + b'{"a":[1,"b"]}' + bytes.fromhex("643043d1")
 
 GOLDEN_STATE_HEAD = (
-    b"PFSSTATE\x00\x04\x00\x00\x01\x71"
+    b"PFSSTATE\x00\x05\x00\x00\x01\x71"
     b'{"key_type":"STRING","key_groups":[0,63],"max_parallelism":128,"states":['
     b'{"name":"count","kind":"VALUE","type":["TTL","LONG"]},'
     b'{"name":"\\u00e9","kind":"MAP","type":["MAP","STRING","PICKLED"],"namespace":["TUPLE","LONG"]},'
@@ -232,10 +232,10 @@ class TestGoldenFileOfVersion1:
         handle = read_golden(1)
         again = take_snapshot(restore([handle], STRING))
         assert head_of(again) == head_of(handle)
-        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x04")
+        assert (handle.stream.data[8:10], again.stream.data[8:10]) == (b"\x00\x01", b"\x00\x05")
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
 class TestFullGoldenFilesFromVersion2:
     """They have namespaces, timers and time to live beside what version 1 has."""
 
@@ -301,30 +301,30 @@ def without_version(handle):
     return data[:8], data[14 + len(head_of(handle)) + 4 :]
 
 
-class TestGoldenFilesOfVersion4:
+class TestGoldenFilesOfVersion5:
     def test_this_release_writes_the_same_bytes_again(self):
-        handle, golden = make_golden(), read_golden(4)
+        handle, golden = make_golden(), read_golden(5)
         assert handle.sections == golden.sections
         assert head_of(handle) == head_of(golden)
         assert without_version(handle) == without_version(golden)
 
     def test_what_is_read_is_written_again_byte_for_byte(self):
         """A backend of plain dicts keeps the order in which it was filled."""
-        golden = read_golden(4)
+        golden = read_golden(5)
         handle = take_snapshot(restore([golden], STRING, async_snapshots=False), compression=None)
         assert handle.sections == golden.sections
         assert without_version(handle) == without_version(golden)
 
     def test_a_backend_of_copy_on_write_maps_writes_the_same_but_for_the_order(self):
         """The order in a key group depends on the hashes of strings, which differ between processes."""
-        golden = read_golden(4)
+        golden = read_golden(5)
         handle = take_snapshot(backend_with_all(async_snapshots=True), compression=None)
         assert head_of(handle) == head_of(golden)
         assert {name: set(groups) for name, groups in handle.sections.items()} == {
             name: set(groups) for name, groups in golden.sections.items()
         }
         tables = states_by_plain_arrow(handle.stream.data)
-        expected = states_by_plain_arrow(golden.stream.data, 4)
+        expected = states_by_plain_arrow(golden.stream.data, 5)
         for name, table in tables.items():
             assert table.schema == expected[name].schema
             assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, expected[name].to_pylist()))
@@ -332,11 +332,11 @@ class TestGoldenFilesOfVersion4:
     def test_this_release_writes_the_same_bytes(self):
         assert make_golden() == read_golden(VERSION), "a changed format needs a new version"
         assert make_golden_increment() == read_golden(VERSION, "_increment")
-        assert VERSION == 4
+        assert VERSION == 5
 
     def test_floats_have_64_bits_and_had_32(self):
-        rows = {version: self.rows(read_golden(version).stream.data, version) for version in (2, 3, 4)}
-        assert rows == {2: pa.float32(), 3: pa.float32(), 4: pa.float64()}
+        rows = {version: self.rows(read_golden(version).stream.data, version) for version in (2, 3, 4, 5)}
+        assert rows == {2: pa.float32(), 3: pa.float32(), 4: pa.float64(), 5: pa.float64()}
 
     def rows(self, data, version):
         return states_by_plain_arrow(data, version)["row"].schema.field("value").type.field("f4").type
@@ -344,12 +344,12 @@ class TestGoldenFilesOfVersion4:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_what_an_earlier_release_wrote_is_written_with_wide_floats(self, version):
         again = take_snapshot(restore([read_golden(version)], STRING), compression=None)
-        assert self.rows(again.stream.data, 4) == pa.float64()
+        assert self.rows(again.stream.data, 5) == pa.float64()
         assert_states_of_version_1(restore([again], STRING))
 
 
 class TestGoldenIncrements:
-    @pytest.mark.parametrize("version", [3, 4])
+    @pytest.mark.parametrize("version", [3, 4, 5])
     def test_an_increment_is_put_on_top_of_the_full_file(self, async_snapshots, version):
         backend = restore([read_golden_chain(version)], STRING, async_snapshots=async_snapshots)
         contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
@@ -368,12 +368,12 @@ class TestGoldenIncrements:
         assert contents == changed_contents()
 
     def test_an_increment_of_this_version_goes_on_top_of_a_full_file_of_version_3(self):
-        chain = attrs.evolve(read_golden(3), increments=(read_golden(4, "_increment"),))
+        chain = attrs.evolve(read_golden(3), increments=(read_golden(5, "_increment"),))
         backend = restore([chain], STRING)
         contents = {name: dict(entries(backend, name)) for name in backend.registered_kv_states}
         assert contents == changed_contents()
 
-    @pytest.mark.parametrize("version", [3, 4])
+    @pytest.mark.parametrize("version", [3, 4, 5])
     def test_an_increment_has_nothing_but_what_changed(self, version):
         tables = states_by_plain_arrow(read_golden(version, "_increment").stream.data, version)
         rows = {name: table.num_rows for name, table in tables.items()}
@@ -490,7 +490,7 @@ class TestPlainArrow:
         }
 
     def test_an_increment_says_of_each_row_whether_it_is_gone(self):
-        tables = states_by_plain_arrow(read_golden(4, "_increment").stream.data)
+        tables = states_by_plain_arrow(read_golden(5, "_increment").stream.data)
         for table in tables.values():
             assert table.schema.field("removed").type == pa.bool_()
             assert not table.schema.field("removed").nullable

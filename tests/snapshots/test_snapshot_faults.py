@@ -131,7 +131,7 @@ class TestIncompatibility:
         head = data[:8] + struct.pack(">H", 99) + data[10 : size - 4]
         newer = head + struct.pack(">I", zlib.crc32(head)) + data[size:]
         with pytest.raises(
-            IncompatibleCheckpointError, match=r"format version 99, and .* version 4"
+            IncompatibleCheckpointError, match=r"format version 99, and .* version 5"
         ) as error:
             restore([altered(handle, newer)], STRING)
         assert error.value.context == {"file": "chk-1/memory", "version": 99}

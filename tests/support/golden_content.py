@@ -1,7 +1,8 @@
 """What the golden state files hold, one file for each format version.
 
 Version 1 was written by release 0.1.0, which knew no namespaces, no timers and no time to live; version 2
-knew no increments, and up to version 3 a ``FLOAT`` had 32 bits. The full files from version 2 on hold the
+knew no increments, and up to version 3 a ``FLOAT`` had 32 bits, and up to version 4 the head did not say
+how long values live. The full files from version 2 on hold the
 same, and from version 3 on there is an increment to be put on top as well. The files of the version that is
 current now are written by
 

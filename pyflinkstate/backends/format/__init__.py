@@ -13,7 +13,7 @@ from pyflinkstate.backends.format.operator_file import (
     float_type_of,
 )
 from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
-from pyflinkstate.backends.format.section_reader import read_head, read_section
+from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
 from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
 from pyflinkstate.backends.format.state_file import (
@@ -70,6 +70,7 @@ __all__ = [
     "is_state_path",
     "read_head",
     "read_section",
+    "read_sections",
     "schema_message",
     "write_file",
 ]

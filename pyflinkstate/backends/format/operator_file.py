@@ -100,8 +100,17 @@ class OperatorStateCodec:
         Raises:
             CorruptCheckpointError: the bytes were altered.
         """
-        check_section(section, checksum, what)
+        batch = self.read(section, checksum, what)
         with making_sense(what):
-            batch = read_batch(section, self.schema)
             columns = self.meta.columns
             return tuple(decode_column(type_info, batch.column(name)) for name, type_info in columns)
+
+    def read(self, section: bytes, checksum: int, what: str) -> pa.RecordBatch:
+        """Return the columns of a section, without making Python objects of them.
+
+        Raises:
+            CorruptCheckpointError: the bytes were altered.
+        """
+        check_section(section, checksum, what)
+        with making_sense(what):
+            return read_batch(section, self.schema)

@@ -6,8 +6,8 @@
 
 The columns are ``key``, ``namespace`` (only of state that has one) and ``value``, which for a timer is its
 timestamp. In an increment a column ``removed`` says which entries were removed. Version 1 had neither
-namespaces nor timers, version 2 had no increments, and up to version 3 a ``FLOAT`` had 32 bits; all versions
-can still be read.
+namespaces nor timers, version 2 had no increments, up to version 3 a ``FLOAT`` had 32 bits, and up to
+version 4 the head did not say how long the values of a state live; all versions can still be read.
 
 Each state is one Arrow IPC stream, so any Arrow reader opens it at its offset. Each record batch is
 also a section of its own, with offset and checksum in the handle, so that a subtask that restores part
@@ -35,6 +35,7 @@ from pyflinkstate.backends.format.framing import (
 from pyflinkstate.backends.format.state_entries import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
+    NARROW_FLOAT,
     VOID_NAMESPACE_TYPE,
     WIDE_FLOAT,
     RegisteredQueueMeta,
@@ -49,8 +50,8 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import IncompatibleCheckpointError
 
 STATE_FILE_MAGIC = b"PFSSTATE"
-VERSION = 4
-STATE_FILE_VERSIONS = frozenset({1, 2, 3, VERSION})
+VERSION = 5
+STATE_FILE_VERSIONS = frozenset({1, 2, 3, 4, VERSION})
 #: From this version on a ``FLOAT`` has 64 bits.
 _WIDE_FLOATS = 4
 
@@ -97,12 +98,19 @@ class StateFileHead:
                 has_narrow_floats=version_of(head) < _WIDE_FLOATS,
             )
 
+    def codec(self, meta: StateMeta) -> StateCodec:
+        """Return what reads the state of ``meta``, or of its sealed form, in this file."""
+        float_type = NARROW_FLOAT if self.has_narrow_floats else WIDE_FLOAT
+        return StateCodec(self.key_type, meta, is_increment=self.is_increment, float_type=float_type)
+
 
 def _meta_to_json(meta: StateMeta) -> JsonObject:
     kind = meta.kind.value if isinstance(meta, RegisteredStateMeta) else QUEUE_KIND
     content = {"name": meta.name, "kind": kind, "type": type_to_json(meta.stored_type)}
     if meta.is_namespaced:
         content["namespace"] = type_to_json(meta.namespace_type)
+    if isinstance(meta, RegisteredStateMeta) and meta.ttl_ms is not None:
+        content["ttl_ms"] = meta.ttl_ms
     return content
 
 
@@ -116,7 +124,10 @@ def _meta_from_json(content: JsonObject, what: str) -> StateMeta:
         raise IncompatibleCheckpointError(
             f"{what} holds a kind of state that this release does not know: {kind}", file=what
         )
-    return RegisteredStateMeta(name, StateKind(kind), type_from_json(content["type"]), namespace_type)
+    stored_type, ttl_ms = type_from_json(content["type"]), content.get("ttl_ms")
+    if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 0):
+        raise ValueError(f"{str(ttl_ms)[:50]} is not a length of time in ms")
+    return RegisteredStateMeta(name, StateKind(kind), stored_type, namespace_type, ttl_ms)
 
 
 @attrs.frozen
@@ -176,9 +187,8 @@ class StateCodec:
         Raises:
             CorruptCheckpointError: the bytes were altered.
         """
-        check_section(section, checksum, what)
+        batch = self.read(section, checksum, what)
         with making_sense(what):
-            batch = read_batch(section, self.schema)
             namespaces = None
             if self.meta.is_namespaced:
                 namespaces = decode_column(self.meta.namespace_type, batch.column("namespace"))
@@ -189,3 +199,13 @@ class StateCodec:
                 decode_column(self.meta.stored_type, batch.column("value")),
                 batch.column("removed").to_pylist() if self.is_increment else None,
             )
+
+    def read(self, section: bytes | memoryview, checksum: int, what: str) -> pa.RecordBatch:
+        """Return the columns of a section, without making Python objects of them.
+
+        Raises:
+            CorruptCheckpointError: the bytes were altered.
+        """
+        check_section(section, checksum, what)
+        with making_sense(what):
+            return read_batch(section, self.schema)

@@ -1,6 +1,6 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
-from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend
+from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend, wall_clock_ms
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
@@ -16,4 +16,5 @@ __all__ = [
     "Timer",
     "TimerQueue",
     "snapshot_runner",
+    "wall_clock_ms",
 ]

@@ -149,11 +149,14 @@ class HeapKeyedStateBackend:
             )
 
         if not descriptor.is_ttl_enabled:
-            return self._state_of(descriptor, namespace_type, descriptor.allows_pickled_restore)
+            return self._state_of(descriptor, namespace_type, descriptor.allows_pickled_restore, None)
         assert descriptor.ttl_config is not None
         rules = TtlRules.of(descriptor.ttl_config, self.clock)
         inner = self._state_of(
-            with_timestamps(descriptor, rules), namespace_type, descriptor.allows_pickled_restore
+            with_timestamps(descriptor, rules),
+            namespace_type,
+            descriptor.allows_pickled_restore,
+            rules.ttl_ms,
         )
         if descriptor.name not in self._ttl_states:
             self._ttl_states[descriptor.name] = create_ttl_state(
@@ -162,9 +165,15 @@ class HeapKeyedStateBackend:
         return self._ttl_states[descriptor.name]
 
     def _state_of(
-        self, descriptor: StateDescriptor, namespace_type: TypeInformation, loads_pickles: bool
+        self,
+        descriptor: StateDescriptor,
+        namespace_type: TypeInformation,
+        loads_pickles: bool,
+        ttl_ms: int | None,
     ) -> AnyState:
-        meta = RegisteredStateMeta(descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type)
+        meta = RegisteredStateMeta(
+            descriptor.name, descriptor.kind, descriptor.stored_type, namespace_type, ttl_ms
+        )
         table = self.registered_kv_states.get(meta.name)
         if meta.name not in self._states:
             if table is None:
@@ -183,6 +192,7 @@ class HeapKeyedStateBackend:
     def _migrate(self, table: StateTable, meta: RegisteredStateMeta, loads_pickles: bool = False) -> None:
         """Give a restored table the type that the program asks for."""
         if table.meta == meta:
+            table.meta = meta  # its time to live may be another
             return
         migration = state_migration(table.meta, meta, self.clock, loads_pickles)
         for field in migration.dropped:

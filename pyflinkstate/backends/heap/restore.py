@@ -16,6 +16,7 @@ from pyflinkstate.backends.format import (
     StateFileHead,
     StateReader,
     read_head,
+    read_sections,
 )
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_map import StateMap
@@ -23,7 +24,6 @@ from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 from pyflinkstate.backends.keys import KeyHasher, hash_has_changed, key_group_of_hash
 from pyflinkstate.backends.types import (
-    NARROW_FLOAT,
     VOID_NAMESPACE,
     Convert,
     RegisteredQueueMeta,
@@ -36,9 +36,6 @@ from pyflinkstate.backends.types import (
     unchanged,
 )
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
-
-#: Adjacent sections are read in one go, up to this size.
-READ_BYTES = 8 * 1024 * 1024
 
 
 @attrs.frozen
@@ -80,7 +77,7 @@ class HeapRestoreOperation:
                 raise CorruptCheckpointError(
                     f"{what} is damaged: it does not say where its state {meta.name!r} is", file=what
                 )
-            codec = _codec_of(head, meta)
+            codec = head.codec(meta)
             owned = {
                 key_group: section
                 for key_group, section in handle.sections[meta.name].items()
@@ -128,13 +125,8 @@ class HeapRestoreOperation:
     def _entries(
         self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
     ) -> Iterator[KeyGroupEntries]:
-        for together in _contiguous(sections):
-            begin, last = together[0][1].offset, together[-1][1]
-            data = memoryview(self.reader.read(handle.stream, begin, last.offset + last.length - begin))
-            for key_group, section in together:
-                start = section.offset - begin
-                part = data[start : start + section.length]
-                yield codec.decode(key_group, part, section.checksum, what)
+        for key_group, data in read_sections(self.reader, handle.stream, sections):
+            yield codec.decode(key_group, data, sections[key_group].checksum, what)
 
     def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:
         """Regroup entries by the key groups that their keys have now, and yield those of this subtask."""
@@ -211,26 +203,5 @@ def _apply(state_map: StateMap, group: KeyGroupEntries, convert: Convert) -> Non
             state_map.put(key, convert(value))
 
 
-def _contiguous(sections: dict[int, Section]) -> Iterator[list[tuple[int, Section]]]:
-    """Group sections that are adjacent in the file."""
-    together: list[tuple[int, Section]] = []
-    for key_group, section in sorted(sections.items(), key=lambda item: item[1].offset):
-        if together:
-            last = together[-1][1]
-            size = section.offset + section.length - together[0][1].offset
-            if last.offset + last.length != section.offset or size > READ_BYTES:
-                yield together
-                together = []
-        together.append((key_group, section))
-    if together:
-        yield together
-
-
 def _has_pickles(type_info: TypeInformation) -> bool:
     return sealed(type_info) != type_info
-
-
-def _codec_of(head: StateFileHead, meta: StateMeta) -> StateCodec:
-    if head.has_narrow_floats:
-        return StateCodec(head.key_type, meta, is_increment=head.is_increment, float_type=NARROW_FLOAT)
-    return StateCodec(head.key_type, meta, is_increment=head.is_increment)

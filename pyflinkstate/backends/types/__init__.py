@@ -18,7 +18,7 @@ from pyflinkstate.backends.types.migration import (
 )
 from pyflinkstate.backends.types.names import type_from_json, type_to_json
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.backends.types.pickles import PICKLE_PROTOCOL, sealed
+from pyflinkstate.backends.types.pickles import PICKLE_PROTOCOL, dump_pickle, load_pickle, sealed, unsealed
 from pyflinkstate.backends.types.state_meta import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
@@ -49,11 +49,13 @@ __all__ = [
     "common_meta",
     "common_type",
     "decode_column",
+    "dump_pickle",
     "encode_column",
     "hash_version",
     "java_hash_of_type",
     "java_hashes_of_strings",
     "keys_may_become",
+    "load_pickle",
     "rebuilds",
     "rechecker",
     "sealed",
@@ -63,5 +65,6 @@ __all__ = [
     "type_migration",
     "type_to_json",
     "unchanged",
+    "unsealed",
     "value_copier",
 ]

@@ -20,12 +20,15 @@ class RegisteredStateMeta:
         kind: the kind of state.
         stored_type: the type of what is stored for one key and namespace.
         namespace_type: the type of its namespaces.
+        ttl_ms: how long its values live, for those who read checkpoints; None without time to live, or if the
+            file does not say. A program may change it at any time, so it makes no other state.
     """
 
     name: str
     kind: StateKind
     stored_type: TypeInformation
     namespace_type: TypeInformation = VOID_NAMESPACE_TYPE
+    ttl_ms: int | None = attrs.field(default=None, eq=False)
 
     @property
     def is_namespaced(self) -> bool:

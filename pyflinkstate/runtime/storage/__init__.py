@@ -9,17 +9,19 @@ from pyflinkstate.runtime.storage.settings import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
-from pyflinkstate.runtime.storage.streams import CheckpointFolder, open_checkpoint
+from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_checkpoint
 from pyflinkstate.runtime.storage.uris import (
     absolute,
     check_spark_reaches,
     child_uri,
     is_uri,
     open_file_system,
+    parent_uri,
 )
 
 __all__ = [
     "INLINE_THRESHOLD_BYTES",
+    "METADATA",
     "WRITE_BUFFER_BYTES",
     "CheckpointFolder",
     "CheckpointStorage",
@@ -39,5 +41,6 @@ __all__ = [
     "newest_run",
     "open_checkpoint",
     "open_file_system",
+    "parent_uri",
     "run_id_after",
 ]

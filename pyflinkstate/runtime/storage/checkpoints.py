@@ -257,8 +257,7 @@ class CheckpointStorage:
             CheckpointNotFoundError: there is no completed checkpoint.
             CorruptCheckpointError: a candidate for the newest is damaged.
         """
-        job_ids = filter(is_job_id, self._names(self._root))
-        found = [self.load_newest(job_id, job_name, fall_back) for job_id in job_ids]
+        found = [self.load_newest(job_id, job_name, fall_back) for job_id in self.job_ids()]
         newest = max(
             (metadata for metadata in found if metadata is not None),
             key=lambda metadata: metadata.timestamp_ms,
@@ -271,8 +270,14 @@ class CheckpointStorage:
             )
         return newest
 
-    def load_newest(self, job_id: str, job_name: str, fall_back: bool) -> CheckpointMetadata | None:
-        """Return the newest completed checkpoint of a job, if there is one and the job has this name.
+    def job_ids(self) -> list[str]:
+        """Return the ids of all jobs that have a folder here, in order."""
+        return sorted(filter(is_job_id, self._names(self._root)))
+
+    def load_newest(
+        self, job_id: str, job_name: str | None = None, fall_back: bool = False
+    ) -> CheckpointMetadata | None:
+        """Return the newest completed checkpoint of a job, if there is one and the job has this name or any.
 
         A checkpoint that a driver published after another one had taken the job over is skipped.
         """
@@ -286,7 +291,7 @@ class CheckpointStorage:
                     raise
                 _log.warning("checkpoint %d is skipped: %s", checkpoint_id, error)
                 continue
-            if found.job_name != job_name:
+            if job_name not in (None, found.job_name):
                 return None
             if line.holds(history_of(found), found.epoch):
                 return found
@@ -302,6 +307,10 @@ class CheckpointStorage:
         except CheckpointNotFoundError:
             return
         yield newest
+        yield from self.load_older(newest)
+
+    def load_older(self, newest: CheckpointMetadata) -> Iterator[CheckpointMetadata]:
+        """Yield the older completed checkpoints that led to ``newest``, the newest of them first."""
         line = history_of(newest)
         for older in reversed(self.completed(newest.job_id)):
             if older < newest.checkpoint_id:

@@ -98,6 +98,17 @@ def child_uri(uri: str, *names: str) -> str:
     return "/".join([base, *names]) + question + options
 
 
+def parent_uri(uri: str) -> tuple[str, str]:
+    """Return the URI or path of the folder that holds another, and the name of the other in it.
+
+    >>> parent_uri("s3://bucket/jobs/chk-1?region=x")
+    ('s3://bucket/jobs?region=x', 'chk-1')
+    """
+    base, question, options = split_options(uri)
+    parent, _, name = base.rpartition("/")
+    return (parent or "/") + question + options, name
+
+
 def split_options(uri: str) -> tuple[str, str, str]:
     """Return a URI or path without a final slash, and a URI's ``?`` and options, which may be empty."""
     base, question, options = uri.partition("?") if is_uri(uri) else (uri, "", "")

@@ -1,0 +1,350 @@
+"""A checkpoint as tables: what :func:`open_checkpoint` returns."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.time import Duration, Time, milliseconds_of
+from pyflinkstate.api.values import Key
+from pyflinkstate.backends.format import (
+    CheckpointMetadata,
+    KeyGroupsStateHandle,
+    OperatorState,
+    StateReader,
+    StreamStateHandle,
+)
+from pyflinkstate.backends.heap import wall_clock_ms
+from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
+from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
+from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.state_access.expiry import expires
+from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo
+from pyflinkstate.state_access.key_filter import key_filter
+from pyflinkstate.state_access.keyed_state import KeyedState
+from pyflinkstate.state_access.locations import locate
+from pyflinkstate.state_access.operator_states import OperatorStates
+from pyflinkstate.state_access.tables import StateTable
+from pyflinkstate.state_access.views import View, timer_service
+
+#: A length of time.
+Length: TypeAlias = Time | Duration | datetime.timedelta
+
+
+def open_checkpoint(path: str, clock: Callable[[], int] = wall_clock_ms) -> Checkpoint:
+    """Open a checkpoint or savepoint, without its job, Spark or Java. Nothing of it is ever changed.
+
+    Args:
+        path: the folder of a checkpoint or savepoint; or the folder of a job, for the newest completed
+            checkpoint, the one from which the job would be restored. A local path or any URI of
+            ``pyarrow.fs``.
+        clock: returns the time, in ms since 1970, by which values with time to live have expired.
+
+    Raises:
+        CheckpointNotFoundError: there is no completed checkpoint.
+        CorruptCheckpointError: its metadata is damaged.
+        IncompatibleCheckpointError: it has a format version that this release does not know.
+        CheckpointStorageError: the storage cannot be read.
+    """
+    metadata, uri = locate(str(path))
+    return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), clock)
+
+
+@attrs.define
+class CountingReader:
+    """Reads state, and counts the bytes."""
+
+    inner: StateReader
+    bytes_read: int = 0
+
+    def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset``."""
+        data = self.inner.read(handle, offset, length)
+        self.bytes_read += len(data)
+        return data
+
+    def describe(self, handle: StreamStateHandle) -> str:
+        """Return the name of the file for messages."""
+        return self.inner.describe(handle)
+
+
+@attrs.define
+class Checkpoint:
+    """A completed checkpoint. :func:`open_checkpoint` makes it.
+
+    Attributes:
+        metadata: the content of ``_metadata``.
+        uri: the URI or path of its folder.
+        reader: reads its files.
+        clock: returns the time in ms since 1970.
+    """
+
+    metadata: CheckpointMetadata
+    uri: str
+    reader: CountingReader = attrs.field(repr=False)
+    clock: Callable[[], int] = attrs.field(repr=False)
+    _keyed: dict[tuple[str, bool], KeyedState] = attrs.field(factory=dict, init=False, repr=False)
+
+    # --- what there is -----------------------------------------------------------------------------
+
+    def operators(self) -> list[OperatorInfo]:
+        """Return the operators that have state, in the order of the program."""
+        return [_operator_info(state) for state in self.metadata.operators]
+
+    def states(self, uid: str) -> list[StateInfo]:
+        """Return the states of an operator: keyed state, timers, operator state, raw state.
+
+        Raises:
+            UnknownOperatorError: the checkpoint has no operator ``uid``.
+        """
+        operator, keyed = self.operator(uid), self.keyed_state(uid)
+        found = [_keyed_info(keyed, meta) for meta in keyed.metas.values()]
+        for name, parts in self._operator_states(uid).written.items():
+            size = sum(part.handle.states[name].section.length for part in parts)
+            meta = parts[0].meta
+            found.append(StateInfo(name, meta.mode.value, str(meta.stored_type), size_bytes=size))
+        return found + _raw_infos(operator)
+
+    def schema(self, uid: str, state: str | None = None) -> pa.Schema:
+        """Return the Arrow schema of :meth:`keyed`, or of :meth:`entries` of a state."""
+        return (self.keyed(uid) if state is None else self.entries(uid, state)).schema
+
+    def offsets(self) -> CheckpointOffsets:
+        """Return source positions, watermarks, epoch, time, parallelism and sizes."""
+        of = self.metadata
+        return CheckpointOffsets(
+            of.checkpoint_id,
+            of.job_id,
+            of.job_name,
+            of.epoch,
+            of.timestamp_ms,
+            of.source_position,
+            dict(of.watermarks),
+            dict(of.counters),
+            tuple(self.operators()),
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        """How many bytes of state files have been read so far."""
+        return self.reader.bytes_read
+
+    # --- tables ------------------------------------------------------------------------------------
+
+    def keyed(
+        self,
+        uid: str,
+        keys: Iterable[Key] | None = None,
+        states: Iterable[str] | None = None,
+        *,
+        with_expired: bool = False,
+        time_to_live: Mapping[str, Length] | None = None,
+        allow_pickle: bool = False,
+    ) -> StateTable:
+        """Return one row for each key, with a column for each state; null where a key has no such state.
+
+        Args:
+            uid: the operator.
+            keys: the keys to read; only their key groups are read. Default: all.
+            states: the names of states. Default: all that are not split by namespace; if all are (a window
+                operator), all states, in one row for each key and window.
+            with_expired: also values that have expired and are still in the checkpoint.
+            time_to_live: by state, how long its values live, in place of what the checkpoint says. Files of
+                earlier releases do not say it; nothing of them is left out then.
+            allow_pickle: load pickled values and keys, which runs code: only for a checkpoint you trust.
+
+        Raises:
+            UnknownOperatorError, UnknownStateError: the checkpoint has no such operator or state.
+            InvalidKeyError: a key does not fit the type of the operator's keys.
+            StateTableError: the states have different namespaces.
+            PickledStateError: keys are pickled objects, which must be loaded to tell them apart.
+        """
+        state = self.keyed_state(uid, allow_pickle)
+        names = self._plain_or_all(uid) if states is None else [self._known(uid, name) for name in states]
+        return self._view(state, keys, with_expired, time_to_live).keyed(names)
+
+    def entries(
+        self,
+        uid: str,
+        state: str,
+        keys: Iterable[Key] | None = None,
+        *,
+        with_expired: bool = False,
+        time_to_live: Mapping[str, Length] | None = None,
+        allow_pickle: bool = False,
+    ) -> StateTable:
+        """Return one row for each entry of a state: an element of a list, an entry of a map, or a value.
+
+        The columns are ``key``, ``window`` or ``namespace`` (if there is one), ``position`` (lists) or
+        ``map_key`` (maps), ``value``, and with time to live ``timestamp_ms`` (of the last access that
+        counts) and ``expires_at_ms``. Arguments and errors are those of :meth:`keyed`.
+        """
+        name = self._known(uid, state)
+        opened = self.keyed_state(uid, allow_pickle)
+        return self._view(opened, keys, with_expired, time_to_live).entries(name)
+
+    def windows(
+        self,
+        uid: str,
+        keys: Iterable[Key] | None = None,
+        *,
+        with_expired: bool = False,
+        time_to_live: Mapping[str, Length] | None = None,
+        allow_pickle: bool = False,
+    ) -> StateTable:
+        """Return one row for each key and window (or other namespace), with a column for each state.
+
+        Arguments and errors are those of :meth:`keyed`.
+
+        Raises:
+            UnknownStateError: the operator has no state that is split by windows.
+        """
+        names = [meta.name for meta in self._state_metas(uid) if meta.is_namespaced]
+        if not names:
+            raise UnknownStateError(f"operator {uid!r} has no state by window: read it with keyed()", uid=uid)
+        state = self.keyed_state(uid, allow_pickle)
+        return self._view(state, keys, with_expired, time_to_live).keyed(names)
+
+    def timers(
+        self, uid: str, keys: Iterable[Key] | None = None, *, allow_pickle: bool = False
+    ) -> StateTable:
+        """Return one row for each timer that has not fired.
+
+        The columns are ``key``, ``window`` or ``namespace`` (if there is one), ``timestamp_ms``,
+        ``time_domain`` (``event_time`` or ``processing_time``) and ``timer_service``.
+        """
+        return self._view(self.keyed_state(uid, allow_pickle), keys, False, None).timers()
+
+    def operator_state(self, uid: str, state: str | None = None, *, allow_pickle: bool = False) -> StateTable:
+        """Return one row for each element of a list state, or each entry of a broadcast state.
+
+        The columns are ``subtask`` (the one that wrote it), ``position``, ``key`` (broadcast state) and
+        ``value``.
+
+        Args:
+            uid: the operator.
+            state: the name of the state. It can be left out if there is only one.
+            allow_pickle: load pickled values.
+
+        Raises:
+            UnknownStateError: there is no such operator state, or none is named and there are several.
+        """
+        states = self._operator_states(uid, allow_pickle)
+        names = list(states.written)
+        if state is None and len(names) == 1:
+            return states.table(names[0])
+        if state not in states.written:
+            raise _unknown_state(uid, "operator state", state, names)
+        assert state is not None
+        return states.table(state)
+
+    # --- parts -------------------------------------------------------------------------------------
+
+    def operator(self, uid: str) -> OperatorState:
+        """Return the handles of an operator's state; raise ``UnknownOperatorError`` if there is none."""
+        found = self.metadata.operator(uid)
+        if found is None:
+            known = [state.operator_id for state in self.metadata.operators]
+            raise UnknownOperatorError(
+                f"{self.uri} has no operator {uid!r}; it has {_nearest(uid, known)}", uid=uid
+            )
+        return found
+
+    def keyed_state(self, uid: str, allow_pickle: bool = False) -> KeyedState:
+        """Return the keyed state of an operator, which may be empty."""
+        if (uid, allow_pickle) not in self._keyed:
+            self._keyed[uid, allow_pickle] = KeyedState(
+                self.operator(uid), self.reader, self.clock, allow_pickle
+            )
+        return self._keyed[uid, allow_pickle]
+
+    def _operator_states(self, uid: str, allow_pickle: bool = False) -> OperatorStates:
+        return OperatorStates(self.operator(uid), self.reader, allow_pickle)
+
+    def _state_metas(self, uid: str) -> list[RegisteredStateMeta]:
+        metas = self.keyed_state(uid).metas.values()
+        return [meta for meta in metas if isinstance(meta, RegisteredStateMeta)]
+
+    def _plain_or_all(self, uid: str) -> list[str]:
+        metas = self._state_metas(uid)
+        names = [meta.name for meta in metas if not meta.is_namespaced] or [meta.name for meta in metas]
+        if not names:
+            raise UnknownStateError(f"operator {uid!r} has no keyed state", uid=uid)
+        return names
+
+    def _known(self, uid: str, name: str) -> str:
+        names = [meta.name for meta in self._state_metas(uid)]
+        if name not in names:
+            raise _unknown_state(uid, "keyed state", name, names)
+        return name
+
+    def _view(
+        self,
+        state: KeyedState,
+        keys: Iterable[Key] | None,
+        with_expired: bool,
+        time_to_live: Mapping[str, Length] | None,
+    ) -> View:
+        lengths = dict(state.ttl_ms)
+        for name, length in (time_to_live or {}).items():
+            lengths[self._known(state.operator.operator_id, name)] = milliseconds_of(length)
+        return View(state, key_filter(state, keys), self.clock(), lengths, with_expired)
+
+
+def _nearest(name: str | None, known: list[str]) -> str:
+    """Return the names that there are, those most like ``name`` first."""
+    likeness = difflib.SequenceMatcher(b=name or "")
+
+    def unlikeness(other: str) -> float:
+        likeness.set_seq1(other)
+        return -likeness.ratio()
+
+    return ", ".join(map(repr, sorted(known, key=unlikeness))) or "none"
+
+
+def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> UnknownStateError:
+    wanted = "several, so one must be named" if name is None and known else f"no {kind} {name!r}"
+    return UnknownStateError(
+        f"operator {uid!r} has {wanted}; it has {_nearest(name, known)}", uid=uid, state=name
+    )
+
+
+def _operator_info(state: OperatorState) -> OperatorInfo:
+    size = sum(subtask.size_bytes for subtask in state.subtasks)
+    return OperatorInfo(state.operator_id, state.parallelism, state.max_parallelism, size)
+
+
+def _keyed_info(state: KeyedState, meta: StateMeta) -> StateInfo:
+    handles = [file.handle for file in state.files]
+    size = sum(_size(handle, meta.name) for handle in handles)
+    space = str(meta.namespace_type) if meta.is_namespaced else None
+    key_type = str(state.key_type)
+    if isinstance(meta, RegisteredQueueMeta):
+        name = ", ".join(reversed(timer_service(meta)))
+        return StateInfo(name, "TIMERS", str(meta.stored_type), key_type, space, size_bytes=size)
+    return StateInfo(
+        meta.name,
+        meta.kind.value,
+        str(state.declared(meta).stored_type),
+        key_type,
+        space,
+        expires(meta.stored_type),
+        state.ttl_ms.get(meta.name),
+        size,
+    )
+
+
+def _size(handle: KeyGroupsStateHandle, name: str) -> int:
+    return sum(section.length for section in handle.sections.get(name, {}).values())
+
+
+def _raw_infos(operator: OperatorState) -> list[StateInfo]:
+    keyed = [state.raw_keyed.size_bytes for state in operator.subtasks if state.raw_keyed]
+    plain = [state.raw_operator.size_bytes for state in operator.subtasks if state.raw_operator]
+    sizes = {"RAW_KEYED": keyed, "RAW_OPERATOR": plain}
+    return [StateInfo("", kind, "bytes", size_bytes=sum(found)) for kind, found in sizes.items() if found]

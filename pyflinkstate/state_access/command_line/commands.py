@@ -1,0 +1,195 @@
+"""What each command of the command line does. A command returns whether it found something to report."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from contextlib import suppress
+
+import attrs
+
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import JsonObject, Key
+from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    InvalidKeyError,
+    UnknownOperatorError,
+)
+from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
+from pyflinkstate.state_access.command_line import exports, queries
+from pyflinkstate.state_access.command_line.printing import Printer, readable_rows
+from pyflinkstate.state_access.comparison import diff as compare
+from pyflinkstate.state_access.history import history as history_of
+from pyflinkstate.state_access.locations import jobs_at, locate, retained
+from pyflinkstate.state_access.verification import verify as check
+
+
+def ls(chosen: Namespace, printer: Printer) -> bool:
+    """List the checkpoints of a folder."""
+    storage, job_ids = jobs_at(chosen.dir)
+    rows = []
+    for job_id in job_ids:
+        line = {metadata.checkpoint_id for metadata, _ in retained(storage, job_id)}
+        for checkpoint_id in storage.completed(job_id):
+            metadata = storage.load(storage.uri_of(job_id, checkpoint_id))
+            rows.append(_listed(metadata, "completed" if checkpoint_id in line else "not in the newest line"))
+        for uri in storage.superseded(job_id):
+            with suppress(CheckpointNotFoundError):  # it was set aside before it was complete
+                rows.append(_listed(storage.load(uri), "superseded"))
+    if not rows:
+        rows = [_listed(locate(chosen.dir)[0], "completed")]  # a savepoint, or an error
+    printer.table(f"checkpoints in {chosen.dir}", rows)
+    return False
+
+
+def _listed(metadata: CheckpointMetadata, status: str) -> JsonObject:
+    sizes = [subtask.size_bytes for operator in metadata.operators for subtask in operator.subtasks]
+    return {
+        "job_id": metadata.job_id,
+        "job_name": metadata.job_name,
+        "checkpoint": metadata.checkpoint_id,
+        "epoch": metadata.epoch,
+        "timestamp_ms": metadata.timestamp_ms,
+        "size_bytes": sum(sizes),
+        "status": status,
+    }
+
+
+def show(chosen: Namespace, printer: Printer) -> bool:
+    """Show a checkpoint, an operator, or rows of a state."""
+    checkpoint = open_checkpoint(chosen.path)
+    if chosen.uid is None:
+        if chosen.state is not None or chosen.key is not None:
+            raise UnknownOperatorError("--state and --key need an operator: name its uid after the path")
+        _show_checkpoint(checkpoint, printer)
+    elif chosen.state is None and chosen.key is None:
+        rows = [attrs.asdict(state) for state in checkpoint.states(chosen.uid)]
+        printer.table(f"states of {chosen.uid}", rows)
+    else:
+        _show_rows(checkpoint, chosen, printer)
+    return False
+
+
+def _show_checkpoint(checkpoint: Checkpoint, printer: Printer) -> None:
+    facts = attrs.asdict(checkpoint.offsets())
+    operators = facts.pop("operators")
+    if printer.as_json:
+        printer.value({**facts, "uri": checkpoint.uri, "operators": operators})
+        return
+    printer.table(checkpoint.uri, [{"": name, " ": value} for name, value in facts.items()])
+    printer.table("operators", operators)
+
+
+def _show_rows(checkpoint: Checkpoint, chosen: Namespace, printer: Printer) -> None:
+    options: JsonObject = {"with_expired": chosen.with_expired, "allow_pickle": chosen.allow_pickle}
+    keys = None
+    if chosen.key is not None:
+        keys = [parsed_key(chosen.key, checkpoint.keyed_state(chosen.uid).key_type)]
+    if chosen.state is None:
+        table = checkpoint.keyed(chosen.uid, keys, **options)
+    else:
+        table = checkpoint.entries(chosen.uid, chosen.state, keys, **options)
+    rows = readable_rows(table, chosen.limit + 1)
+    printer.table(f"{chosen.uid} {chosen.state or ''}".strip(), rows[: chosen.limit])
+    if len(rows) > chosen.limit:
+        printer.note(f"  there are more rows: --limit is {chosen.limit}")
+
+
+def parsed_key(text: str, key_type: TypeInformation) -> Key:
+    """Return the key that a user has written: a text for keys that are texts, JSON for others.
+
+    A key without a declared type is JSON if it can be, and otherwise a text. Lists become tuples.
+    """
+    if key_type.kind in ("STRING", "CHAR"):
+        return text
+    try:
+        return _hashable(json.loads(text))
+    except ValueError as error:
+        if isinstance(key_type, PickledBytesTypeInfo):
+            return text
+        raise InvalidKeyError(
+            f"keys are of {key_type}, and {text!r} is not JSON: {error}", key=text
+        ) from error
+
+
+def _hashable(value: Key | list[Key]) -> Key:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def sql(chosen: Namespace, printer: Printer) -> bool:
+    """Ask SQL."""
+    checkpoint = open_checkpoint(chosen.path)
+    if chosen.query is None:
+        printer.table("tables", queries.tables(checkpoint))
+    else:
+        printer.table("result", queries.answered(checkpoint, chosen.query, chosen.allow_pickle))
+    return False
+
+
+def diff(chosen: Namespace, printer: Printer) -> bool:
+    """Compare two checkpoints; report whether they differ."""
+    differs = False
+    for one in compare(chosen.a, chosen.b, chosen.uid, allow_pickle=chosen.allow_pickle):
+        counts = one.counts()
+        if any(counts.values()):
+            differs = True
+            rows = readable_rows(one.table, chosen.limit)
+            told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            printer.table(f"{one.uid} {one.state}: {told}", rows)
+    if not differs:
+        printer.note("no key differs")
+    return differs
+
+
+def history(chosen: Namespace, printer: Printer) -> bool:
+    """Show a key in each checkpoint."""
+    key = parsed_key(chosen.key, _key_type(chosen.dir, chosen.uid))
+    for moment in history_of(chosen.dir, chosen.uid, key, allow_pickle=chosen.allow_pickle):
+        rows = [] if moment.table is None else readable_rows(moment.table)
+        printer.table(f"checkpoint {moment.checkpoint_id}, epoch {moment.epoch}", rows)
+    return False
+
+
+def _key_type(folder: str, uid: str) -> TypeInformation:
+    """Return the type of an operator's keys in the newest checkpoint that has it."""
+    storage, job_ids = jobs_at(folder)
+    if len(job_ids) != 1:
+        raise CheckpointNotFoundError(f"{folder} is not the folder of a job", path=folder)
+    for metadata, uri in retained(storage, job_ids[0]):
+        if metadata.operator(uid) is not None:
+            return open_checkpoint(uri).keyed_state(uid).key_type
+    return open_checkpoint(folder).keyed_state(uid).key_type
+
+
+def export(chosen: Namespace, printer: Printer) -> bool:
+    """Write files."""
+    checkpoint = open_checkpoint(chosen.path)
+    uids = [chosen.uid] if chosen.uid else [operator.uid for operator in checkpoint.operators()]
+    rows = []
+    for uid in uids:
+        for name in exports.state_names(checkpoint, uid):
+            table = checkpoint.entries(uid, name, allow_pickle=chosen.allow_pickle)
+            file, count = exports.exported(table, chosen.to, f"{uid}.{name}", chosen.format)
+            rows.append({"uid": uid, "state": name, "rows": count, "file": file})
+    printer.table("exported", rows)
+    return False
+
+
+def verify(chosen: Namespace, printer: Printer) -> bool:
+    """Check everything; report whether something is wrong."""
+    try:
+        found = check(chosen.path)
+    except CheckpointNotFoundError:
+        raise
+    except CheckpointError as error:
+        printer.table("problems", [{"problem": error.message}])
+        return True
+    if printer.as_json:
+        printer.value(attrs.asdict(found))
+        return not found.is_sound
+    printer.note(f"{len(found.checkpoints)} checkpoints, {found.files} files, {found.bytes_read} bytes read")
+    printer.table("problems", [{"problem": text} for text in found.problems])
+    printer.table("needed by no checkpoint", [{"path": text} for text in found.unneeded])
+    return not found.is_sound

@@ -1,0 +1,105 @@
+"""Writes tables of state to files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from pyflinkstate.errors import CheckpointStorageError, StateTableError
+from pyflinkstate.state_access.checkpoint import Checkpoint
+from pyflinkstate.state_access.command_line.printing import readable
+from pyflinkstate.state_access.tables import StateTable
+
+
+def state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
+    """Return the names of the keyed states of an operator."""
+    kinds = ("VALUE", "LIST", "MAP", "REDUCING", "AGGREGATING")
+    return [state.name for state in checkpoint.states(uid) if state.kind in kinds]
+
+
+def exported(table: StateTable, folder: str, name: str, kind: str) -> tuple[str, int]:
+    """Write a table to a new file, a key group at a time; return its path and the number of rows.
+
+    The file appears under its name only when it is complete.
+
+    Raises:
+        StateTableError: there is such a file already, or the format cannot hold the table.
+        CheckpointStorageError: the file cannot be written.
+    """
+    file_name = re.sub(r"[^\w.-]", "_", name)
+    path = Path(folder) / f"{file_name}.{kind}"
+    if path.exists():
+        raise StateTableError(
+            f"{path} exists already: move it away, or choose another folder", path=str(path)
+        )
+    with _whole_file(path) as unfinished:
+        count = _WRITERS[kind](table, str(unfinished))
+    return str(path), count
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Path]:
+    """Yield the name under which to write a file, which gets its own name at the end."""
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield unfinished
+        os.rename(unfinished, path)
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointStorageError(f"{path} cannot be written: {error}", path=str(path)) from error
+    finally:
+        with suppress(FileNotFoundError):
+            unfinished.unlink()
+
+
+def _write_parquet(table: StateTable, path: str) -> int:
+    reader, count = table.to_reader(), 0
+    with parquet.ParquetWriter(path, reader.schema) as file:
+        for batch in reader:
+            file.write_batch(batch)
+            count += batch.num_rows
+    return count
+
+
+def _write_csv(table: StateTable, path: str) -> int:
+    """Write CSV, in which lists, maps and rows are JSON."""
+    count = 0
+    schema = pa.schema([pa.field(field.name, _flat(field.type)) for field in table.schema])
+    with csv.CSVWriter(path, schema) as file:
+        for batch in table.to_batches():
+            columns = [
+                _as_text(array) if pa.types.is_nested(array.type) else array for array in batch.columns
+            ]
+            file.write_batch(pa.record_batch(columns, schema=schema))
+            count += batch.num_rows
+    return count
+
+
+def _flat(arrow: pa.DataType) -> pa.DataType:
+    return pa.large_string() if pa.types.is_nested(arrow) else arrow
+
+
+def _as_text(array: pa.Array) -> pa.Array:
+    texts = [None if value is None else json.dumps(value, default=str) for value in array.to_pylist()]
+    return pa.array(texts, pa.large_string())
+
+
+def _write_json(table: StateTable, path: str) -> int:
+    """Write a JSON object on each line."""
+    types, count = {column.name: column.type_info for column in table.columns}, 0
+    with open(path, "x", encoding="utf-8") as file:
+        for row in table.rows():
+            made = {name: readable(types[name], value) for name, value in row.items()}
+            file.write(json.dumps(made, default=str, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+_WRITERS = {"parquet": _write_parquet, "csv": _write_csv, "json": _write_json}

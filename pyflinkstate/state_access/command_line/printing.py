@@ -1,0 +1,130 @@
+"""Prints tables: plain text, richer text if ``rich`` is installed, or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import Json, JsonObject, TypedValue
+from pyflinkstate.errors import PickledStateError
+from pyflinkstate.state_access.pickles import has_pickles, load_plain
+from pyflinkstate.state_access.tables import StateTable
+
+#: The longest text in a column on a terminal.
+_WIDEST = 60
+
+
+@attrs.frozen
+class Printer:
+    """Prints to the standard output."""
+
+    as_json: bool
+
+    def table(self, title: str, rows: Sequence[JsonObject]) -> None:
+        """Print rows under a title; they all have the same names. JSON has both in one object."""
+        if self.as_json:
+            self.value({"title": title, "rows": list(rows)})
+        elif not _printed_richly(title, rows):
+            _print_plainly(title, rows)
+
+    def value(self, value: Json) -> None:
+        """Print a value as JSON, on one line."""
+        print(json.dumps(value, default=str, ensure_ascii=False))
+
+    def note(self, text: str) -> None:
+        """Print a remark, which programs do not need."""
+        if not self.as_json:
+            print(text)
+
+
+def readable_rows(table: StateTable, limit: int | None = None) -> list[JsonObject]:
+    """Return rows of a table that can be printed: pickles of plain values as these, others by their size."""
+    types = {column.name: column.type_info for column in table.columns}
+    found: list[JsonObject] = []
+    for row in table.rows():
+        if limit is not None and len(found) >= limit:
+            break
+        found.append({name: readable(types[name], value) for name, value in row.items()})
+    return found
+
+
+def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
+    """Return a value of a state in a form that JSON has."""
+    if isinstance(value, bytes) and type_info is not None and has_pickles(type_info):
+        return _of_pickle(value) if isinstance(type_info, PickledBytesTypeInfo) else value.hex()
+    if isinstance(value, dict):
+        key, item = _parts(type_info, 2)
+        return {str(readable(key, name)): readable(item, one) for name, one in value.items()}
+    if isinstance(value, Row):
+        parts = _parts(type_info, len(value))
+        return [readable(part, one) for part, one in zip(parts, value, strict=True)]
+    if isinstance(value, (list, tuple)):
+        parts = _parts(type_info, len(value))
+        return [readable(part, one) for part, one in zip(parts, value, strict=True)]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def _parts(type_info: TypeInformation | None, count: int) -> Sequence[TypeInformation | None]:
+    """Return the types of the parts of a value; all elements of a list have one type."""
+    parts = () if type_info is None else type_info.parts()
+    if len(parts) == count:
+        return parts
+    return (parts[0] if len(parts) == 1 else None,) * count
+
+
+def _of_pickle(data: bytes) -> Json:
+    try:
+        return readable(None, load_plain(data))
+    except PickledStateError:
+        return f"<pickle, {len(data)} bytes>"
+
+
+def _cells(rows: Sequence[JsonObject]) -> list[list[str]]:
+    return [[_cell(value) for value in row.values()] for row in rows]
+
+
+def _cell(value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _print_plainly(title: str, rows: Sequence[JsonObject]) -> None:
+    print(title)
+    if not rows:
+        print("  (none)")
+        return
+    names = list(rows[0])
+    lines = [names, *_cells(rows)]
+    widths = [max(len(line[n]) for line in lines) for n in range(len(names))]
+    for line in lines:
+        print(f"  {'  '.join(_padded(line, widths))}".rstrip())
+
+
+def _padded(line: Iterable[str], widths: Iterable[int]) -> list[str]:
+    return [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+
+
+def _printed_richly(title: str, rows: Sequence[JsonObject]) -> bool:
+    """Print with ``rich``; return False if it is not installed, or this is not a terminal."""
+    if not rows or not sys.stdout.isatty():
+        return False
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    made = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        made.add_column(name)
+    for cells in _cells(rows):
+        made.add_row(*map(Text, cells))
+    Console().print(made)
+    return True

@@ -1,0 +1,153 @@
+"""A table of state: read when it is asked for, a key group at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import ArrowObject, JsonObject
+from pyflinkstate.backends.types import decode_column, sealed
+from pyflinkstate.errors import StateTableError
+from pyflinkstate.state_access.pickles import has_pickles, loaded
+
+
+@attrs.frozen
+class Column:
+    """A column of a state table.
+
+    Attributes:
+        name: its name.
+        arrow: its Arrow type, in which pickles are bytes.
+        type_info: the declared type of its values; None if Arrow's type says it all.
+    """
+
+    name: str
+    arrow: pa.DataType
+    type_info: TypeInformation | None = None
+
+    @property
+    def is_pickled(self) -> bool:
+        """Whether there are pickles in its values."""
+        return self.type_info is not None and has_pickles(self.type_info)
+
+
+@attrs.frozen
+class StateTable:
+    """A table of a checkpoint's state. Each call reads the checkpoint again; nothing is kept.
+
+    Declared types are Arrow columns. What has no declared type is a column of pickles, as bytes, unless the
+    table was asked for with ``allow_pickle=True``: then they are loaded, in the Arrow type that fits all of
+    them.
+
+    Attributes:
+        columns: names and types.
+        read: reads the batches, pickles as bytes.
+        allow_pickle: whether pickles are loaded.
+    """
+
+    columns: tuple[Column, ...]
+    read: Callable[[], Iterator[pa.RecordBatch]] = attrs.field(repr=False)
+    allow_pickle: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches. If pickles are loaded, all of them are read to find it."""
+        return self._loaded_schema() if self._loads else self._schema
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return pa.schema([(column.name, column.arrow) for column in self.columns])
+
+    @property
+    def _loads(self) -> bool:
+        return self.allow_pickle and any(column.is_pickled for column in self.columns)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield record batches, one for each key group that has rows.
+
+        Raises:
+            CorruptCheckpointError: a file is missing, truncated or altered.
+        """
+        if not self._loads:
+            return self.read()
+        schema = self._loaded_schema()
+        return (_cast(self._loaded(batch), schema) for batch in self.read())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return Arrow's reader of the same batches, which other libraries take."""
+        schema = self.schema
+        return pa.RecordBatchReader.from_batches(schema, self.to_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self) -> ArrowObject:
+        """Return all rows as a pandas ``DataFrame``; whole numbers with gaps stay whole numbers."""
+        return self.to_arrow().to_pandas(integer_object_nulls=True)
+
+    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+        """Return a DuckDB relation of all rows.
+
+        Args:
+            connection: a connection of ``duckdb.connect()``.
+            name: also register the rows under this name, for SQL.
+        """
+        table = self.to_arrow()
+        if name is not None:
+            connection.register(name, table)
+        return connection.from_arrow(table)
+
+    def rows(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values, as the program that wrote them knows them.
+
+        Pickles are bytes unless they may be loaded.
+        """
+        for batch in self.read():
+            values = [self._decoded(column, batch.column(column.name)) for column in self.columns]
+            names = [column.name for column in self.columns]
+            yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
+
+    def _decoded(self, column: Column, array: pa.Array) -> ArrowObject:
+        if column.type_info is None:
+            return array.to_pylist()
+        type_info = column.type_info if self.allow_pickle else sealed(column.type_info)
+        return decode_column(type_info, array)
+
+    # --- loaded pickles ------------------------------------------------------------------------------
+
+    def _loaded_schema(self) -> pa.Schema:
+        schemas = (self._loaded(batch).schema for batch in self.read())
+        first = next(schemas, self._schema)
+        try:
+            return pa.unify_schemas(
+                list(dict.fromkeys(chain([first], schemas))), promote_options="permissive"
+            )
+        except pa.ArrowException as error:
+            raise _no_type(error) from error
+
+    def _loaded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            arrays = [
+                loaded(column.type_info, array) if column.type_info is not None else array
+                for column, array in zip(self.columns, batch.columns, strict=True)
+            ]
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise _no_type(error) from error
+        return pa.record_batch(arrays, [column.name for column in self.columns])
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _no_type(error: Exception) -> StateTableError:
+    return StateTableError(
+        f"the pickled values have no Arrow type in common ({error}): read them with rows(), or leave them "
+        f"pickled"
+    )

@@ -1,0 +1,211 @@
+"""Checks all of a checkpoint: every file, every checksum, and what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+import attrs
+from pyarrow import fs
+
+from pyflinkstate.backends.format import (
+    SHARED_PREFIX,
+    FileStateHandle,
+    KeyGroupsStateHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    Section,
+    StateReader,
+    StreamStateHandle,
+    read_section,
+)
+from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError
+from pyflinkstate.runtime.storage import METADATA, CheckpointFolder, CheckpointStorage, child_uri
+from pyflinkstate.runtime.storage import open_checkpoint as open_folder
+from pyflinkstate.state_access.checkpoint import CountingReader
+from pyflinkstate.state_access.keyed_state import opened_file
+from pyflinkstate.state_access.locations import Located, jobs_at, locate
+from pyflinkstate.state_access.operator_states import OperatorStates
+
+
+@attrs.define
+class Verification:
+    """What :func:`verify` found.
+
+    Attributes:
+        checkpoints: the folders that were checked.
+        files: how many files there are, ``_metadata`` not counted.
+        bytes_read: how many bytes of state were read.
+        problems: what is damaged, missing or of another version, in words; the state cannot be restored from
+            there.
+        unneeded: files and folders that no completed checkpoint needs, such as those of one that is being
+            written.
+    """
+
+    checkpoints: list[str] = attrs.field(factory=list)
+    files: int = 0
+    bytes_read: int = 0
+    problems: list[str] = attrs.field(factory=list)
+    unneeded: list[str] = attrs.field(factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+
+def verify(path: str) -> Verification:
+    """Read every byte of a checkpoint, or of all checkpoints in a job's folder, and check it.
+
+    Raises:
+        CheckpointNotFoundError: there is no completed checkpoint.
+    """
+    result = Verification()
+    try:
+        storage, job_ids = jobs_at(str(path))
+    except CheckpointError:
+        job_ids = []
+    if not job_ids:
+        _check(locate(str(path)), result)
+        return result
+    for job_id in job_ids:
+        _verify_job(storage, job_id, result)
+    if not result.checkpoints and not result.problems:
+        raise CheckpointNotFoundError(f"{path} has no completed checkpoint", path=path)
+    return result
+
+
+def _verify_job(storage: CheckpointStorage, job_id: str, result: Verification) -> None:
+    needed: set[str] = set()
+    completed = storage.completed(job_id)
+    for checkpoint_id in completed:
+        uri = storage.uri_of(job_id, checkpoint_id)
+        needed |= _checked(storage, uri, result)
+    for uri in storage.superseded(job_id):
+        needed |= _checked(storage, uri, result)
+    if not result.problems:  # a damaged checkpoint does not say what it needs
+        shared = [name.removeprefix(SHARED_PREFIX) for name in sorted(storage.shared_paths(job_id) - needed)]
+        result.unneeded += [child_uri(storage.uri, job_id, "shared", name) for name in shared]
+    for checkpoint_id in storage.checkpoint_ids(job_id):
+        if checkpoint_id not in completed:
+            result.unneeded.append(storage.uri_of(job_id, checkpoint_id))
+
+
+def _checked(storage: CheckpointStorage, uri: str, result: Verification) -> set[str]:
+    """Check a checkpoint of a job; return the paths of its files."""
+    try:
+        return _check((storage.load(uri), uri), result)
+    except CheckpointNotFoundError:
+        result.unneeded.append(uri)  # one that was set aside before it was complete
+    except CheckpointError as error:
+        result.problems.append(error.message)
+    return set()
+
+
+def _check(located: Located, result: Verification) -> set[str]:
+    metadata, uri = located
+    folder = open_folder(uri)
+    reader = CountingReader(folder)
+    result.checkpoints.append(uri)
+    files: dict[str, FileStateHandle] = {}
+    for operator in metadata.operators:
+        for part in _parts(operator, reader):
+            result.problems += [problem for problem in part if problem not in result.problems]
+        files |= {handle.path: handle for handle in _files(operator)}
+    result.files += len(files)
+    result.problems += filter(None, (_wrong_size(folder, handle) for handle in files.values()))
+    result.bytes_read += reader.bytes_read
+    result.unneeded += _strangers(folder, files)
+    return set(files)
+
+
+def _parts(operator: OperatorState, reader: StateReader) -> Iterator[Iterator[str]]:
+    """Yield, for each file of an operator, what is wrong with it."""
+    for subtask in operator.subtasks:
+        if subtask.managed_keyed is not None:
+            for handle in (subtask.managed_keyed, *subtask.managed_keyed.increments):
+                yield _problems_of_keyed(operator, handle, reader)
+        if subtask.managed_operator is not None:
+            yield _problems_of_lists(operator, subtask.managed_operator, reader)
+        for stream, sections in _raw(subtask):
+            yield _problems_of_raw(stream, sections, reader)
+
+
+def _problems_of_keyed(
+    operator: OperatorState, handle: KeyGroupsStateHandle, reader: StateReader
+) -> Iterator[str]:
+    try:
+        file = opened_file(operator, handle, reader)
+    except CheckpointError as error:
+        yield error.message
+        return
+    for name, sections in handle.sections.items():
+        meta = file.meta_of(name)
+        if meta is None:
+            yield f"{file.what} is damaged: it lacks state {name!r}"
+            continue
+        codec = file.head.codec(meta)
+        for key_group, section in sections.items():
+            what = f"{file.what}, state {name!r}, key group {key_group}"
+            try:
+                data = reader.read(handle.stream, section.offset, section.length)
+                codec.read(data, section.checksum, what)
+            except CheckpointError as error:
+                yield error.message
+
+
+def _problems_of_lists(
+    operator: OperatorState, handle: OperatorStateHandle, reader: StateReader
+) -> Iterator[str]:
+    alone = OperatorSubtaskState(managed_operator=handle)
+    try:
+        states = OperatorStates(attrs.evolve(operator, subtasks=(alone,)), reader)
+        for name in states.written:
+            for _ in states.table(name).to_batches():
+                pass
+    except CheckpointError as error:
+        yield error.message
+
+
+def _raw(subtask: OperatorSubtaskState) -> Iterator[tuple[StreamStateHandle, list[Section]]]:
+    if subtask.raw_keyed is not None:
+        groups = subtask.raw_keyed.sections.values()
+        yield subtask.raw_keyed.stream, [section for group in groups for section in group.values()]
+    if subtask.raw_operator is not None:
+        yield subtask.raw_operator.stream, list(subtask.raw_operator.partitions)
+
+
+def _problems_of_raw(
+    stream: StreamStateHandle, sections: list[Section], reader: StateReader
+) -> Iterator[str]:
+    for section in sections:
+        try:
+            read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
+        except CheckpointError as error:
+            yield error.message
+
+
+def _files(operator: OperatorState) -> Iterator[FileStateHandle]:
+    """Yield the files of an operator."""
+    for subtask in operator.subtasks:
+        if subtask.managed_keyed is not None:
+            yield from subtask.managed_keyed.files()
+        for handle in (subtask.raw_keyed, subtask.managed_operator, subtask.raw_operator):
+            if handle is not None and isinstance(handle.stream, FileStateHandle):
+                yield handle.stream
+
+
+def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:
+    """Return what is wrong with the size of a file. A file that is missing was found before."""
+    what = folder.describe(handle)
+    info = folder.file_system.get_file_info(what)
+    if info.type == fs.FileType.NotFound or info.size == handle.size_bytes:
+        return None
+    return f"{what} has {info.size} bytes, and the checkpoint says {handle.size_bytes}"
+
+
+def _strangers(folder: CheckpointFolder, files: Container[str]) -> list[str]:
+    """Return the files in a checkpoint's folder that are not its own."""
+    infos = folder.file_system.get_file_info(fs.FileSelector(folder.folder))
+    known = (METADATA,)
+    return sorted(info.path for info in infos if info.base_name not in files and info.base_name not in known)

@@ -1,0 +1,301 @@
+"""The keyed state of an operator as tables: a row a key, a row an entry, a row a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
+from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
+from pyflinkstate.backends.types import (
+    RegisteredQueueMeta,
+    RegisteredStateMeta,
+    StateMeta,
+    TtlTypeInfo,
+    arrow_type,
+    sealed,
+)
+from pyflinkstate.errors import StateTableError
+from pyflinkstate.state_access.expiry import (
+    Expiry,
+    elements_of,
+    entries_of,
+    expires,
+    offsets_of,
+    user_type,
+    user_values,
+)
+from pyflinkstate.state_access.identity import row_codes
+from pyflinkstate.state_access.key_filter import KeyFilter
+from pyflinkstate.state_access.keyed_state import Group, KeyedState, together
+from pyflinkstate.state_access.tables import Column, StateTable
+
+#: The kind of time of a timer, by how the name of its queue begins.
+_TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
+
+
+@attrs.frozen
+class View:
+    """What is read of an operator's keyed state.
+
+    Attributes:
+        state: the state.
+        key_filter: the wanted keys; None for all.
+        now_ms: the time by which values expire, in ms since 1970.
+        ttl_ms: by state, how long its values live. States that are not named never expire.
+        with_expired: whether values that have expired are read as well.
+    """
+
+    state: KeyedState
+    key_filter: KeyFilter | None
+    now_ms: int
+    ttl_ms: Mapping[str, int]
+    with_expired: bool = False
+
+    # --- a row a key -----------------------------------------------------------------------------------
+
+    def keyed(self, names: list[str]) -> StateTable:
+        """Return a row for each key, or key and namespace, with a column for each state.
+
+        Raises:
+            StateTableError: the states have different namespaces, so that they cannot share rows.
+        """
+        metas = [self._meta(name) for name in names]
+        spaces = {str(meta.namespace_type): meta for meta in metas}
+        if len(spaces) > 1:
+            raise StateTableError(
+                f"the states {', '.join(map(repr, names))} have namespaces of different types "
+                f"({', '.join(spaces)}), so they have no rows in common: name states of one with states="
+            )
+        head = self._key_columns(metas)
+        taken = {column.name for column in head}
+        values = []
+        for meta in metas:
+            column = meta.name if meta.name not in taken else f"{meta.name}_state"
+            taken.add(column)
+            values.append(_column(column, user_type(meta.stored_type), self._user_type(meta)))
+        columns = (*head, *values)
+        return self._table(columns, lambda: self._keyed_batches(metas, columns))
+
+    def _keyed_batches(
+        self, metas: list[RegisteredStateMeta], columns: tuple[Column, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([(column.name, column.arrow) for column in columns])
+        for _, present in together([self._living(meta) for meta in metas]):
+            batch = self._joined(metas, present, schema)
+            if batch.num_rows:
+                yield batch
+
+    def _joined(
+        self, metas: list[RegisteredStateMeta], present: dict[int, pa.RecordBatch], schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """Return the rows of one key group; a key that a state does not have is null there."""
+        heads = [[batch.column(n) for n in range(batch.num_columns - 1)] for batch in present.values()]
+        head = [pa.concat_arrays(columns) for columns in zip(*heads, strict=True)]
+        if len(present) > 1:
+            head, places = self._places(metas[0], head, [len(columns[0]) for columns in heads])
+        else:
+            places = [None]
+        columns = [pa.nulls(len(head[0]), field.type) for field in list(schema)[len(head) :]]
+        for index, batch, place in zip(present, present.values(), places, strict=True):
+            value = batch.column("value")
+            columns[index] = value if place is None else value.take(place)
+        return pa.record_batch([*head, *columns], schema=schema)
+
+    def _places(
+        self, meta: RegisteredStateMeta, head: list[pa.Array], sizes: list[int]
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """Return the distinct keys, and for each state where each of them is among its rows."""
+        types = [self.state.key_type, meta.namespace_type]
+        codes = row_codes(list(zip(types, head, strict=False)), self.state.load)
+        _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
+        places, start = [], 0
+        for size in sizes:
+            found = np.full(len(first), -1)
+            found[numbers.reshape(-1)[start : start + size]] = np.arange(size)
+            places.append(pa.array(found, mask=found < 0))
+            start += size
+        return [column.take(pa.array(first)) for column in head], places
+
+    # --- a row an entry --------------------------------------------------------------------------------
+
+    def entries(self, name: str) -> StateTable:
+        """Return a row for each entry of a state, and for each element of a list and each entry of a map."""
+        meta = self._meta(name)
+        columns = (*self._key_columns([meta]), *self._entry_columns(meta))
+        return self._table(columns, lambda: self._entry_batches(meta, columns))
+
+    def _entry_columns(self, meta: RegisteredStateMeta) -> Iterator[Column]:
+        stored, declared = _element_type(meta), _element_type(self._declared(meta))
+        if meta.kind is StateKind.LIST:
+            yield Column("position", pa.int64())
+        if meta.kind is StateKind.MAP:
+            assert isinstance(meta.stored_type, MapTypeInfo)
+            declared_map = self._declared(meta).stored_type
+            yield _column("map_key", meta.stored_type.key_type_info, declared_map.parts()[0])
+        yield _column("value", user_type(stored), user_type(declared))
+        if expires(stored):
+            yield Column("timestamp_ms", pa.int64())
+            yield Column("expires_at_ms", pa.int64())
+
+    def _entry_batches(
+        self, meta: RegisteredStateMeta, columns: tuple[Column, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([(column.name, column.arrow) for column in columns])
+        for _, batch in self._groups(meta):
+            heads = [batch.column(n) for n in range(batch.num_columns - 1)]
+            rows, arrays = _exploded(meta.kind, batch.column("value"))
+            if rows is not None:
+                heads = [head.take(rows) for head in heads]
+            alive, values = self._expiring(meta, arrays[-1])
+            made = pa.record_batch([*heads, *arrays[:-1], *values], schema=schema)
+            made = made if alive is None else made.filter(alive)
+            if made.num_rows:
+                yield made
+
+    def _expiring(
+        self, meta: RegisteredStateMeta, values: pa.Array
+    ) -> tuple[pa.Array | None, list[pa.Array]]:
+        """Return the columns of values, their timestamps and expiry, and which of them still live."""
+        if not isinstance(_element_type(meta), TtlTypeInfo):
+            return None, [values]
+        timestamps, values = values.flatten()
+        length = self.ttl_ms.get(meta.name)
+        expiries = pa.nulls(len(timestamps), pa.int64())
+        if length is not None:
+            expiries = pa.array(timestamps.to_numpy(zero_copy_only=False) + length)
+        return pa.array(self._expiry(meta).alive(timestamps)), [values, timestamps, expiries]
+
+    # --- timers ----------------------------------------------------------------------------------------
+
+    def timers(self) -> StateTable:
+        """Return a row for each timer that has not fired.
+
+        Raises:
+            StateTableError: timers have namespaces of different types.
+        """
+        metas = [meta for meta in self.state.metas.values() if isinstance(meta, RegisteredQueueMeta)]
+        spaced = {str(meta.namespace_type): meta for meta in metas if meta.is_namespaced}
+        if len(spaced) > 1:
+            raise StateTableError(
+                f"the timers of operator {self.state.operator.operator_id!r} have namespaces of different "
+                f"types: {', '.join(spaced)}"
+            )
+        columns = (
+            *self._key_columns(list(spaced.values()) or metas),
+            Column("timestamp_ms", pa.int64()),
+            Column("time_domain", pa.string()),
+            Column("timer_service", pa.string()),
+        )
+        return self._table(columns, lambda: self._timer_batches(metas, columns))
+
+    def _timer_batches(
+        self, metas: list[RegisteredQueueMeta], columns: tuple[Column, ...]
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([(column.name, column.arrow) for column in columns])
+        for _, present in together([self._groups(meta) for meta in metas]):
+            for index, batch in present.items():
+                yield pa.record_batch(_timer_columns(metas[index], batch, schema), schema=schema)
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def _living(self, meta: RegisteredStateMeta) -> Iterator[Group]:
+        """Yield the key groups of a state, without timestamps and without what has expired."""
+        for key_group, batch in self._groups(meta):
+            if expires(meta.stored_type):
+                heads = [batch.column(n) for n in range(batch.num_columns - 1)]
+                values, alive = user_values(meta.stored_type, batch.column("value"), self._expiry(meta))
+                batch = pa.record_batch([*heads, values], names=batch.schema.names)
+                batch = batch if alive is None else batch.filter(pa.array(alive))
+            yield key_group, batch
+
+    def _groups(self, meta: StateMeta) -> Iterator[Group]:
+        """Yield the key groups of a state with the rows of the wanted keys."""
+        wanted = self.key_filter
+        if wanted is None:
+            yield from self.state.groups(meta.name)
+            return
+        for key_group, batch in self.state.groups(meta.name, wanted.key_groups):
+            yield key_group, batch.filter(pa.array(wanted.mask(batch.column("key"))))
+
+    def _expiry(self, meta: RegisteredStateMeta) -> Expiry:
+        return Expiry(self.now_ms, None if self.with_expired else self.ttl_ms.get(meta.name))
+
+    def _meta(self, name: str) -> RegisteredStateMeta:
+        meta = self.state.metas[name]
+        assert isinstance(meta, RegisteredStateMeta)
+        return meta
+
+    def _declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
+        """Return the state with its pickles as the program declared them."""
+        return self.state.declared(meta)
+
+    def _user_type(self, meta: RegisteredStateMeta) -> TypeInformation:
+        return user_type(self._declared(meta).stored_type)
+
+    def _key_columns(self, metas: Iterable[StateMeta]) -> list[Column]:
+        columns = [_column("key", self.state.key_type, self.state.key_type)]
+        for meta in list(metas)[:1]:
+            if meta.is_namespaced:
+                columns.append(_column(namespace_name(meta), meta.namespace_type, meta.namespace_type))
+        return columns
+
+    def _table(self, columns: Iterable[Column], read: Callable[[], Iterator[pa.RecordBatch]]) -> StateTable:
+        return StateTable(tuple(columns), read, self.state.allow_pickle)
+
+
+def namespace_name(meta: StateMeta) -> str:
+    """Return the name of the column of a state's namespaces."""
+    return "window" if isinstance(meta.namespace_type, WindowSerializer) else "namespace"
+
+
+def timer_service(meta: RegisteredQueueMeta) -> tuple[str, str]:
+    """Return the kind of time of a queue, and the name of its timer service."""
+    name = meta.name.removeprefix(f"{TIMER_STATE_PREFIX}/")
+    for prefix, domain in _TIME_DOMAINS.items():
+        if name.startswith(prefix):
+            return domain, name.removeprefix(prefix)
+    return "", name
+
+
+def _column(name: str, stored: TypeInformation, declared: TypeInformation) -> Column:
+    return Column(name, arrow_type(sealed(stored)), declared)
+
+
+def _element_type(meta: RegisteredStateMeta) -> TypeInformation:
+    """Return the type of what has a row of its own among the entries."""
+    if meta.kind is StateKind.LIST:
+        assert isinstance(meta.stored_type, ListTypeInfo)
+        return meta.stored_type.element_type
+    if meta.kind is StateKind.MAP:
+        assert isinstance(meta.stored_type, MapTypeInfo)
+        return meta.stored_type.value_type_info
+    return meta.stored_type
+
+
+def _exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]]:
+    """Return the row that each element comes from, None for as many, and the columns of elements."""
+    if kind not in (StateKind.LIST, StateKind.MAP):
+        return None, [array]
+    offsets = offsets_of(array)
+    lengths = np.diff(offsets)
+    rows = pa.array(np.repeat(np.arange(len(lengths)), lengths))
+    if kind is StateKind.MAP:
+        return rows, list(entries_of(array))
+    positions = np.arange(lengths.sum()) - np.repeat(offsets[:-1], lengths)
+    return rows, [pa.array(positions), elements_of(array)]
+
+
+def _timer_columns(meta: RegisteredQueueMeta, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    size = batch.num_rows
+    columns = [batch.column("key")]
+    if len(schema) > 4:
+        is_here = "namespace" in batch.schema.names
+        columns.append(batch.column("namespace") if is_here else pa.nulls(size, schema.field(1).type))
+    texts = [pa.repeat(pa.scalar(text, pa.string()), size) for text in timer_service(meta)]
+    return [*columns, batch.column("value"), *texts]

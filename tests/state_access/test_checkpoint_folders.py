@@ -1,0 +1,204 @@
+"""Checkpoints in folders: which one a path means, damage, differences, the history of a key, and checks."""
+
+from pathlib import Path
+
+import pytest
+from backend_support import make_backend, state_of, take_snapshot
+from read_support import COUNT, JOB_ID, UID, operator_of, state_file, write, write_checkpoint
+
+from pyflinkstate import Types
+from pyflinkstate.backends.format import OperatorSubtaskState, framing
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    CorruptCheckpointError,
+    IncompatibleCheckpointError,
+    StateTableError,
+    UnknownOperatorError,
+)
+from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory
+from pyflinkstate.state_access import diff, history, open_checkpoint, verify
+
+OTHER_JOB = "f" * 32
+
+
+def counts(path):
+    return {row["key"]: row["count"] for row in open_checkpoint(path).keyed(UID).rows()}
+
+
+class TestWhichCheckpoint:
+    def test_its_own_folder_and_its_metadata(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        assert counts(folder) == counts(f"{folder}/_metadata") == counts(f"file://{folder}") == {"a": 1}
+
+    def test_the_newest_of_a_job(self, tmp_path):
+        write(tmp_path, {"a": 1})
+        write(tmp_path, {"a": 2}, 2)
+        (tmp_path / JOB_ID / "chk-3").mkdir()  # not complete
+        assert counts(str(tmp_path / JOB_ID)) == counts(str(tmp_path)) == {"a": 2}
+
+    def test_one_that_an_older_run_published_late_is_passed_over(self, tmp_path):
+        first, second = ("000001-aaaaaaaa", 0), ("000002-bbbbbbbb", 1)
+        write(tmp_path, {"a": 1}, 1, runs=(first,))
+        CheckpointStorage(str(tmp_path)).write_run(JOB_ID, second[0], RunHistory((first, second)), 1)
+        write(tmp_path, {"a": 9}, 2, runs=(first,), epoch=2)
+        assert counts(str(tmp_path / JOB_ID)) == {"a": 1}
+
+    def test_a_folder_of_several_jobs_is_refused(self, tmp_path):
+        write(tmp_path, {"a": 1})
+        write(tmp_path, {"a": 1}, job_id=OTHER_JOB)
+        with pytest.raises(CheckpointNotFoundError, match=f"2 jobs: .* {JOB_ID}, {OTHER_JOB}"):
+            open_checkpoint(str(tmp_path))
+
+    @pytest.mark.parametrize("name", ["", "missing", f"{JOB_ID}"])
+    def test_a_folder_without_one(self, tmp_path, name):
+        with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint or savepoint"):
+            open_checkpoint(str(tmp_path / name))
+
+    def test_facts(self, tmp_path):
+        checkpoint = open_checkpoint(write(tmp_path, {"a": 1}, 4))
+        offsets = checkpoint.offsets()
+        assert (offsets.checkpoint_id, offsets.epoch, offsets.timestamp_ms) == (4, 4, 4_000)
+        assert (offsets.source_position, offsets.watermarks) == ({"offset": 7}, {"a": 5})
+        (operator,) = checkpoint.operators()
+        assert (operator.uid, operator.parallelism, operator.max_parallelism) == (UID, 1, 128)
+        assert operator.size_bytes == offsets.size_bytes == state_file(checkpoint.uri).stat().st_size
+        (state,) = checkpoint.states(UID)
+        assert (state.name, state.kind, state.key_type, state.value_type) == (
+            "count",
+            "VALUE",
+            "STRING",
+            "LONG",
+        )
+        assert checkpoint.schema(UID).names == ["key", "count"]
+        assert checkpoint.schema(UID, "count").names == ["key", "value"]
+
+
+class TestDamage:
+    def test_an_altered_section(self, tmp_path):
+        folder = write(tmp_path, {"a": 1, "b": 2})
+        file = state_file(folder)
+        data = bytearray(file.read_bytes())
+        data[-40] ^= 1
+        file.write_bytes(data)
+        with pytest.raises(CorruptCheckpointError, match=f"{file.name}, state 'count' is damaged"):
+            open_checkpoint(folder).keyed(UID).to_arrow()
+        problems = verify(folder).problems
+        assert [f"{file.name}, state 'count', key group" in problem for problem in problems] == [True]
+
+    def test_a_missing_file(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        file = state_file(folder)
+        file.unlink()
+        with pytest.raises(CorruptCheckpointError, match=f"{file.name} is missing"):
+            open_checkpoint(folder).keyed(UID)
+        assert verify(folder).problems == [f"{file} is missing"]
+
+    def test_a_truncated_file(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        file = state_file(folder)
+        file.write_bytes(file.read_bytes()[:60])
+        assert not verify(folder).is_sound
+        with pytest.raises(CorruptCheckpointError, match="truncated"):
+            open_checkpoint(folder).keyed(UID)
+
+    def test_another_format_version(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        (Path(folder) / "_metadata").write_bytes(framing.encode_head(b"PFSCHKPT", 99, {}))
+        with pytest.raises(IncompatibleCheckpointError, match="format version 99"):
+            open_checkpoint(folder)
+
+
+class TestDiff:
+    def changes(self, a, b, **options):
+        (one,) = diff(a, b, **options)
+        found = {row["key"]: (row["change"], row["old"], row["new"]) for row in one.table.rows()}
+        return found, one.counts()
+
+    def test_added_removed_and_changed(self, tmp_path):
+        a = write(tmp_path, {"same": 1, "gone": 2, "more": 3}, 1)
+        b = write(tmp_path, {"same": 1, "more": 4, "new": 5}, 2)
+        found, counted = self.changes(a, b)
+        assert found == {"gone": ("removed", 2, None), "more": ("changed", 3, 4), "new": ("added", None, 5)}
+        assert counted == {"added": 1, "removed": 1, "changed": 1}
+        assert self.changes(b, b) == ({}, {"added": 0, "removed": 0, "changed": 0})
+
+    def test_it_comes_by_key_group(self, tmp_path):
+        a = write(tmp_path, {f"k{n}": n for n in range(50)}, 1)
+        b = write(tmp_path, {f"k{n}": -1 for n in range(50)}, 2)
+        (one,) = diff(a, b)
+        groups = one.table.to_arrow().column("key_group").to_pylist()
+        assert groups == sorted(groups)
+        assert len(groups) == 50
+
+    def test_at_another_max_parallelism(self, tmp_path):
+        a = write(tmp_path, {f"k{n}": n for n in range(50)}, 1)
+        b = write(tmp_path, {f"k{n}": n or 7 for n in range(50)}, 2, max_parallelism=256)
+        assert self.changes(a, b)[0] == {"k0": ("changed", 0, 7)}
+
+    def test_an_operator_that_only_one_has(self, tmp_path):
+        a, b = write(tmp_path, {"a": 1}, 1), write(tmp_path, {"b": 1}, 2, uid="other")
+        assert [(one.uid, one.counts()["removed"], one.counts()["added"]) for one in diff(a, b)] == [
+            (UID, 1, 0),
+            ("other", 0, 1),
+        ]
+        with pytest.raises(UnknownOperatorError, match="'missing'"):
+            diff(a, b, "missing")
+
+    def test_keys_of_other_types_are_refused(self, tmp_path):
+        a, b = write(tmp_path, {"a": 1}, 1), write(tmp_path, {1: 1}, 2, key_type=Types.LONG())
+        with pytest.raises(StateTableError, match="keys of STRING and LONG"):
+            diff(a, b)
+
+
+class TestHistory:
+    def test_the_values_of_a_key(self, tmp_path):
+        for number in (1, 2, 3):
+            write(tmp_path, {"a": number, "b": 0} if number != 2 else {"b": 0}, number)
+        found = history(str(tmp_path / JOB_ID), UID, "a")
+        assert [(moment.checkpoint_id, moment.timestamp_ms) for moment in found] == [
+            (1, 1000),
+            (2, 2000),
+            (3, 3000),
+        ]
+        assert found.to_arrow().to_pylist() == [
+            {"checkpoint_id": n, "epoch": n, "timestamp_ms": 1000 * n, "key": "a", "count": n} for n in (1, 3)
+        ]
+
+    def test_what_is_not_there(self, tmp_path):
+        write(tmp_path, {"a": 1})
+        with pytest.raises(UnknownOperatorError, match=r"no checkpoint in .* has an operator 'other'"):
+            history(str(tmp_path), "other", "a")
+        with pytest.raises(CheckpointNotFoundError, match="not the folder of a job"):
+            history(str(tmp_path / "nothing"), UID, "a")
+
+
+class TestVerify:
+    def test_a_sound_job(self, tmp_path):
+        write(tmp_path, {"a": 1})
+        folder = write(tmp_path, {"a": 2}, 2)
+        found = verify(str(tmp_path / JOB_ID))
+        assert (found.is_sound, len(found.checkpoints), found.files, found.unneeded) == (True, 2, 2, [])
+        assert found.bytes_read > state_file(folder).stat().st_size
+
+    def test_what_nobody_needs(self, tmp_path):
+        folder = write(tmp_path, {"a": 1})
+        shared = tmp_path / JOB_ID / "shared"
+        shared.mkdir()
+        stray = shared / f"1-{32 * '0'}"
+        stray.touch()
+        (Path(folder) / "stray").touch()
+        (tmp_path / JOB_ID / "chk-9").mkdir()
+        found = verify(str(tmp_path / JOB_ID))
+        assert found.unneeded == [f"{folder}/stray", str(stray), str(tmp_path / JOB_ID / "chk-9")]
+
+    def test_no_checkpoint(self, tmp_path):
+        with pytest.raises(CheckpointNotFoundError):
+            verify(str(tmp_path))
+
+
+def test_a_small_checkpoint_is_inside_its_metadata(tmp_path):
+    backend = make_backend(Types.STRING())
+    state_of(backend, COUNT, "a").update(1)
+    folder = write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
+    assert counts(folder) == {"a": 1}
+    assert verify(folder).is_sound

@@ -1,0 +1,323 @@
+"""Reading keyed state: every kind, every type of key, increments, and what a restored backend has."""
+
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from backend_support import fill, make_backend, one_of_each_kind, restore, state_of, take_snapshot
+from increment_support import Snapshot, chained, contents
+from read_support import checkpoint_of
+
+from pyflinkstate import (
+    Duration,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    Row,
+    StateTtlConfig,
+    Types,
+    ValueStateDescriptor,
+)
+from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.keys import key_group_range
+from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.errors import (
+    InvalidKeyError,
+    PickledStateError,
+    StateTableError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
+
+UID = "op"
+PICKLED = Types.PICKLED_BYTE_ARRAY()
+COUNT = ValueStateDescriptor("count", Types.LONG())
+
+KEY_TYPES = {
+    "string": (Types.STRING(), lambda n: f"k{n}"),
+    "long": (Types.LONG(), lambda n: n),
+    "double": (Types.DOUBLE(), lambda n: n / 2),
+    "decimal": (Types.BIG_DEC(), lambda n: Decimal(n) / 4),
+    "tuple": (Types.TUPLE([Types.STRING(), Types.LONG()]), lambda n: (f"a{n % 3}", n)),
+    "row": (Types.ROW_NAMED(["a", "b"], [Types.STRING(), Types.INT()]), lambda n: Row(a=f"é{n}", b=n)),
+    "bytes": (Types.PRIMITIVE_ARRAY(Types.BYTE()), lambda n: bytes([n])),
+    "pickled": (PICKLED, lambda n: (f"p{n}", n)),
+}
+key_types = pytest.mark.parametrize(("key_type", "make_key"), KEY_TYPES.values(), ids=KEY_TYPES)
+
+
+def rows(table):
+    return list(table.rows())
+
+
+def by_key(table, name):
+    return {row["key"]: row[name] for row in table.rows()}
+
+
+def counted(*numbers, key_type=PICKLED, own=None, **options):
+    """Return the snapshot of a backend that counts, and the backend."""
+    backend = make_backend(key_type, **({} if own is None else {"own": own}), **options)
+    for key, number in numbers:
+        state_of(backend, COUNT, key).update(number)
+    return backend
+
+
+@key_types
+def test_a_row_a_key_and_a_column_a_state(key_type, make_key):
+    backend = make_backend(key_type)
+    descriptors = one_of_each_kind(lambda declared: declared)
+    for number in range(20):
+        fill(backend, descriptors, make_key(number), number)
+    backend.set_current_key(make_key(20))
+    state_of(backend, descriptors["value"], make_key(20)).update(20)
+    checkpoint = checkpoint_of(take_snapshot(backend))
+    table = checkpoint.keyed(UID, allow_pickle=True)
+    expected = contents(backend)
+    for name, stored in expected.items():
+        found = {row["key"]: row[name] for row in table.rows() if row[name] is not None}
+        assert found == stored, name
+    assert len(rows(table)) == 21
+    assert checkpoint.keyed(UID).to_arrow().num_rows == 21
+
+
+@key_types
+def test_some_keys_are_found_by_their_key_groups(key_type, make_key):
+    backend = counted(*((make_key(number), number) for number in range(60)), key_type=key_type)
+    checkpoint = checkpoint_of(take_snapshot(backend))
+    wanted = [make_key(number) for number in (3, 59, 77)]
+    assert by_key(checkpoint.keyed(UID, wanted, allow_pickle=True), "count") == {wanted[0]: 3, wanted[1]: 59}
+    assert rows(checkpoint.keyed(UID, [])) == []
+
+
+def test_only_the_batches_of_the_wanted_keys_are_read():
+    backend = counted(*((f"k{n}", n) for n in range(20_000)), key_type=Types.STRING())
+    handle = take_snapshot(backend)
+    checkpoint = checkpoint_of(handle)
+    checkpoint.keyed(UID, ["k7"]).to_arrow()
+    assert checkpoint.bytes_read < 0.2 * handle.size_bytes  # the head is large beside so few entries
+    data = sum(section.length for section in handle.sections["count"].values())
+    assert checkpoint.bytes_read - (handle.size_bytes - data) < 0.02 * data
+
+
+@key_types
+@pytest.mark.parametrize("seed", range(2))
+def test_the_reader_has_what_a_restored_backend_has(key_type, make_key, seed):
+    """Random changes of all kinds of state and timers, in a chain of increments, at parallelism 2."""
+    choose = random.Random(seed)
+    handles = []
+    for subtask in range(2):
+        backend = make_backend(key_type, key_group_range(128, 2, subtask))
+        changes = ChangeHistory(backend)
+        parts = []
+        for checkpoint_id in range(1, 5):
+            for _ in range(40):
+                change_something(backend, make_key(choose.randrange(30)), choose)
+            changed = changes.cut(checkpoint_id, checkpoint_id - 1 or None)
+            parts.append(Snapshot.of(backend, changed).write())
+        handles.append(chained(*parts))
+    expected = contents(*(restore([h], key_type, key_group_range(128, 2, n)) for n, h in enumerate(handles)))
+    checkpoint = checkpoint_of(*handles)
+    for name, stored in expected.items():
+        if name.startswith("_timer_state"):
+            found = {
+                Timer(row["timestamp_ms"], row["key"])
+                for row in checkpoint.timers(UID, allow_pickle=True).rows()
+            }
+            assert found == stored
+        else:
+            table = checkpoint.keyed(UID, states=[name], allow_pickle=True)
+            assert by_key(table, name) == stored
+
+
+LISTED = ListStateDescriptor("listed", Types.STRING())
+MAPPED = MapStateDescriptor("mapped", Types.STRING(), Types.DOUBLE())
+ANYTHING = ValueStateDescriptor("anything")
+
+
+def change_something(backend, key, choose):
+    """Change one of the states of ``key``, if it belongs to the backend."""
+    try:
+        backend.set_current_key(key)
+    except ValueError:
+        return
+    number = choose.randrange(1000)
+    queue = backend.create_timer_queue("processing_user-timers")
+    changes = [
+        lambda: state_of(backend, COUNT, key).update(number),
+        lambda: state_of(backend, COUNT, key).clear(),
+        lambda: state_of(backend, LISTED, key).add(f"{number}"),
+        lambda: state_of(backend, LISTED, key).clear(),
+        lambda: state_of(backend, MAPPED, key).put(f"{number % 5}", number / 3),
+        lambda: state_of(backend, MAPPED, key).remove(f"{number % 5}"),
+        lambda: state_of(backend, ANYTHING, key).update({number: [number]}),
+        lambda: queue.add(Timer(number % 7, key), backend.key_group_of(key)),
+        lambda: queue.remove(Timer(number % 7, key), backend.key_group_of(key)),
+    ]
+    choose.choice(changes)()
+
+
+class TestEntries:
+    def test_a_value(self):
+        checkpoint = checkpoint_of(take_snapshot(counted(("a", 1), key_type=Types.STRING())))
+        table = checkpoint.entries(UID, "count")
+        assert rows(table) == [{"key": "a", "value": 1}]
+        assert table.schema == pa.schema([("key", pa.large_string()), ("value", pa.int64())])
+
+    def test_a_row_an_element_of_a_list_and_an_entry_of_a_map(self):
+        backend = make_backend(Types.STRING())
+        state_of(backend, LISTED, "a").add_all(["x", "y"])
+        state_of(backend, MAPPED, "a").put_all({"m": 1.5, "n": None})
+        checkpoint = checkpoint_of(take_snapshot(backend))
+        assert rows(checkpoint.entries(UID, "listed")) == [
+            {"key": "a", "position": 0, "value": "x"},
+            {"key": "a", "position": 1, "value": "y"},
+        ]
+        assert rows(checkpoint.entries(UID, "mapped")) == [
+            {"key": "a", "map_key": "m", "value": 1.5},
+            {"key": "a", "map_key": "n", "value": None},
+        ]
+
+    def test_the_way_to_pandas(self):
+        checkpoint = checkpoint_of(take_snapshot(counted(("a", 2**62 + 1), key_type=Types.STRING())))
+        frame = checkpoint.keyed(UID).to_pandas()
+        assert frame.to_dict("records") == [{"key": "a", "count": 2**62 + 1}]
+
+    def test_the_way_to_duckdb(self):
+        duckdb = pytest.importorskip("duckdb")
+        checkpoint = checkpoint_of(take_snapshot(counted(("a", 1), ("b", 2), key_type=Types.STRING())))
+        with duckdb.connect() as connection:
+            checkpoint.entries(UID, "count").to_duckdb(connection, "counts")
+            assert connection.sql("select sum(value) from counts").fetchall() == [(3,)]
+
+
+class TestTimeToLive:
+    @pytest.fixture
+    def handle(self):
+        now = [1_000]
+        backend = make_backend(Types.STRING(), clock=lambda: now[0])
+        config = StateTtlConfig.new_builder(Duration.of_millis(100)).disable_cleanup_in_background().build()
+        self.descriptors = {
+            "one": ValueStateDescriptor("one", Types.LONG()),
+            "many": ListStateDescriptor("many", Types.LONG()),
+            "named": MapStateDescriptor("named", Types.STRING(), Types.LONG()),
+        }
+        for descriptor in self.descriptors.values():
+            descriptor.enable_time_to_live(config)
+        state_of(backend, self.descriptors["one"], "a").update(1)
+        state_of(backend, self.descriptors["many"], "a").add(1)
+        state_of(backend, self.descriptors["named"], "a").put("x", 1)
+        now[0] = 1_050
+        state_of(backend, self.descriptors["one"], "b").update(2)
+        state_of(backend, self.descriptors["many"], "a").add(2)
+        state_of(backend, self.descriptors["named"], "a").put("y", 2)
+        return take_snapshot(backend)
+
+    def test_what_has_expired_is_left_out(self, handle):
+        checkpoint = checkpoint_of(handle, clock=lambda: 1_100)
+        assert sorted(rows(checkpoint.keyed(UID)), key=lambda row: row["key"]) == [
+            {"key": "a", "one": None, "many": [2], "named": {"y": 2}},
+            {"key": "b", "one": 2, "many": None, "named": None},
+        ]
+        assert rows(checkpoint_of(handle, clock=lambda: 1_150).keyed(UID)) == []
+
+    def test_it_is_there_just_before(self, handle):
+        assert by_key(checkpoint_of(handle, clock=lambda: 1_099).keyed(UID), "many") == {
+            "a": [1, 2],
+            "b": None,
+        }
+
+    def test_entries_say_when(self, handle):
+        checkpoint = checkpoint_of(handle, clock=lambda: 1_100)
+        late = {"value": 2, "timestamp_ms": 1_050, "expires_at_ms": 1_150}
+        early = {"value": 1, "timestamp_ms": 1_000, "expires_at_ms": 1_100}
+        assert rows(checkpoint.entries(UID, "many")) == [{"key": "a", "position": 1} | late]
+        assert rows(checkpoint.entries(UID, "named", with_expired=True)) == [
+            {"key": "a", "map_key": "x"} | early,
+            {"key": "a", "map_key": "y"} | late,
+        ]
+
+    def test_another_length_may_be_asked_for(self, handle):
+        checkpoint = checkpoint_of(handle, clock=lambda: 1_100)
+        longer = checkpoint.keyed(UID, states=["one"], time_to_live={"one": Duration.of_millis(101)})
+        assert by_key(longer, "one") == {"a": 1, "b": 2}
+
+    def test_the_states_say_so(self, handle):
+        states = {state.name: (state.expires, state.ttl_ms) for state in checkpoint_of(handle).states(UID)}
+        assert states == dict.fromkeys(("one", "many", "named"), (True, 100))
+
+
+class Anything:
+    """What a pickle names."""
+
+    def __eq__(self, other):
+        return isinstance(other, Anything)
+
+    __hash__ = None
+
+
+class TestPickles:
+    def test_they_are_bytes(self):
+        backend = make_backend()
+        state_of(backend, ANYTHING, "a").update(Anything())
+        table = checkpoint_of(take_snapshot(backend)).keyed(UID)
+        assert table.schema.types == [pa.large_binary()] * 2
+        assert all(isinstance(value, bytes) for value in rows(table)[0].values())
+
+    def test_they_are_loaded_on_request(self):
+        backend = make_backend()
+        state_of(backend, ANYTHING, "a").update(1)
+        state_of(backend, ANYTHING, "b").update(2.5)
+        table = checkpoint_of(take_snapshot(backend)).keyed(UID, allow_pickle=True)
+        assert table.schema == pa.schema([("key", pa.string()), ("anything", pa.float64())])
+        assert dict(map(dict.values, table.to_arrow().to_pylist())) == {"a": 1.0, "b": 2.5}
+
+    def test_those_without_an_arrow_type_are_rows_of_python(self):
+        backend = make_backend()
+        state_of(backend, ANYTHING, "a").update(Anything())
+        table = checkpoint_of(take_snapshot(backend)).keyed(UID, allow_pickle=True)
+        assert by_key(table, "anything") == {"a": Anything()}
+        with pytest.raises(StateTableError, match=r"read them with rows\(\)"):
+            table.to_arrow()
+
+    def test_plain_keys_are_found_without_running_code(self):
+        checkpoint = checkpoint_of(take_snapshot(counted(((1, "a"), 1), ((2, "b"), 2))))
+        assert [row["count"] for row in rows(checkpoint.keyed(UID, [(2, "b")]))] == [2]
+
+    def test_equal_keys_meet_though_their_pickles_differ(self):
+        checkpoint = checkpoint_of(take_snapshot(counted((1, 1))))
+        assert [row["count"] for row in rows(checkpoint.keyed(UID, [1.0]))] == [1]
+
+    def test_keys_that_name_classes_need_permission(self):
+        checkpoint = checkpoint_of(take_snapshot(counted((Decimal(1), 1))))
+        with pytest.raises(PickledStateError, match=r"decimal\.Decimal, and loading it runs code"):
+            checkpoint.keyed(UID, [Decimal(1)]).to_arrow()
+        assert by_key(checkpoint.keyed(UID, [Decimal(1)], allow_pickle=True), "count") == {Decimal(1): 1}
+
+
+class TestBadInput:
+    @pytest.fixture
+    def checkpoint(self):
+        backend = counted(("a", 1), key_type=Types.STRING())
+        state_of(backend, LISTED, "a").add("x")
+        return checkpoint_of(take_snapshot(backend), uid="counter")
+
+    def test_an_unknown_operator(self, checkpoint):
+        with pytest.raises(UnknownOperatorError, match="no operator 'countr'; it has 'counter'"):
+            checkpoint.keyed("countr")
+
+    def test_an_unknown_state_names_the_nearest_first(self, checkpoint):
+        with pytest.raises(UnknownStateError, match="no keyed state 'cuont'; it has 'count', 'listed'"):
+            checkpoint.entries("counter", "cuont")
+        with pytest.raises(UnknownStateError, match="it has 'listed', 'count'"):
+            checkpoint.keyed("counter", states=["lists"])
+
+    def test_a_key_of_another_type(self, checkpoint):
+        with pytest.raises(InvalidKeyError, match="operator 'counter' has keys of STRING: invalid key 7"):
+            checkpoint.keyed("counter", [7])
+
+    def test_state_that_is_not_there(self, checkpoint):
+        with pytest.raises(UnknownStateError, match="no state by window"):
+            checkpoint.windows("counter")
+        with pytest.raises(UnknownStateError, match="no operator state None; it has none"):
+            checkpoint.operator_state("counter")
+        assert rows(checkpoint.timers("counter")) == []

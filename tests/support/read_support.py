@@ -1,0 +1,92 @@
+"""Checkpoints that tests read as tables: made of handles in memory, or written to a folder."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from backend_support import make_backend, state_of
+
+from pyflinkstate import Types, ValueStateDescriptor
+from pyflinkstate.backends.format import (
+    CheckpointMetadata,
+    KeyGroupsStateHandle,
+    OperatorState,
+    OperatorSubtaskState,
+)
+from pyflinkstate.backends.heap import snapshot_runner
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
+from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
+from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
+
+JOB_ID = "0123456789abcdef" * 2
+UID = "op"
+COUNT = ValueStateDescriptor("count", Types.LONG())
+
+
+def metadata_of(operators, checkpoint_id=1, job_id=JOB_ID, runs=(), epoch=None):
+    """Return metadata around the state of operators."""
+    epoch = checkpoint_id if epoch is None else epoch
+    at_ms = 1_000 * checkpoint_id
+    return CheckpointMetadata(
+        checkpoint_id,
+        job_id,
+        "job",
+        epoch,
+        {"offset": 7},
+        {"records": 3},
+        at_ms,
+        tuple(operators),
+        {"a": 5},
+        runs,
+    )
+
+
+def operator_of(states: Iterable[OperatorSubtaskState], uid="op", max_parallelism=128):
+    """Return the state of an operator from that of its subtasks."""
+    states = tuple(states)
+    return OperatorState(uid, len(states), max_parallelism, states)
+
+
+def checkpoint_of(*handles, uid="op", clock=lambda: 0, max_parallelism=128):
+    """Return a checkpoint of one operator whose subtasks have these handles of keyed state, or states."""
+    states = [
+        OperatorSubtaskState(handle) if isinstance(handle, KeyGroupsStateHandle) else handle
+        for handle in handles
+    ]
+    return in_memory(metadata_of([operator_of(states, uid, max_parallelism)]), clock)
+
+
+def in_memory(metadata, clock=lambda: 0):
+    """Return a checkpoint whose handles hold their bytes."""
+    return Checkpoint(metadata, "memory", CountingReader(MemoryCheckpoint()), clock)
+
+
+def write_checkpoint(root, operators, checkpoint_id=1, job_id=JOB_ID, **details):
+    """Write a checkpoint of operators whose handles are in memory; return the path of its folder."""
+    storage = CheckpointStorage(str(root))
+    folder = storage.begin(job_id, checkpoint_id, shared=True)
+    storage.complete(metadata_of(operators, checkpoint_id, job_id, **details))
+    return folder
+
+
+def write(
+    root, counts, checkpoint_id=1, uid=UID, job_id=JOB_ID, key_type=None, max_parallelism=128, **details
+):
+    """Write a checkpoint with a file, in which keys have these counts; return its folder."""
+    storage = CheckpointStorage(FileSystemCheckpointStorage(str(root), file_state_size_threshold=0))
+    folder = storage.begin(job_id, checkpoint_id)
+    own = KeyGroupRange(0, max_parallelism - 1)
+    backend = make_backend(key_type or Types.STRING(), own, max_parallelism)
+    for key, count in counts.items():
+        state_of(backend, COUNT, key).update(count)
+    task = snapshot_runner(backend).snapshot(storage.streams(folder))
+    task.run()
+    operator = operator_of([OperatorSubtaskState(task.result())], uid, max_parallelism)
+    storage.complete(metadata_of([operator], checkpoint_id, job_id, **details))
+    return folder
+
+
+def state_file(folder):
+    """Return the path of the one state file of a checkpoint."""
+    (found,) = (path for path in Path(folder).iterdir() if path.name != "_metadata")
+    return found
