@@ -17,6 +17,8 @@ COMPILED_MODULES = (
     "heap.record_loop",
     "heap.state_map",
     "heap.states",
+    "heap.timer_queue",
+    "heap.timer_service",
     "values.isolation",
     "values.list_iterator",
 )

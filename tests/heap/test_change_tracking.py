@@ -589,7 +589,7 @@ class TestTimerChanges:
         queue.take_changes()
         for time in times:
             queue.remove(Timer(time, "a", "w"), 3)
-        assert len(queue._groups[0]) < len(times)
+        assert len(queue._heap) < len(times)
         changes = queue.take_changes()
         assert list(map(set, changes)) == [{(time, "a", "w") for time in times}, set()]
         first, _ = queue.increment(changes).key_groups()

@@ -58,3 +58,36 @@ def test_columns_must_have_one_length() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         loop.run(([0, 0], ("a",), [1]), lambda value, context: None, None, [])
     assert loop.under_way(("a",), [1]) == [None, None]
+
+
+class Timed:
+    current_timestamp: int | None = None
+
+
+def test_records_with_timestamps_give_results_with_theirs() -> None:
+    keys, context = KeyContext(), Timed()
+    results: list[Any] = []
+    timestamps: list[Any] = []
+
+    def process(value: int, given: Timed) -> Iterator[Any] | None:
+        at = keys.key, keys.map_index, given.current_timestamp
+        return iter([at] * value) if value else None
+
+    columns = [3, 4, 5], ("a", "b", "c"), [2, 0, 1], [10, 20, None]
+    RecordLoop(keys).run_timed(columns, process, context, results, timestamps)
+    assert results == [("a", 3, 10), ("a", 3, 10), ("c", 5, None)]
+    assert timestamps == [10, 10, None]
+
+
+def test_a_timed_record_that_fails_is_known() -> None:
+    loop = RecordLoop(KeyContext())
+    columns = (["a", "b", "c"], [1, 0, 1])
+
+    def process(value: int, _: Any) -> list[int]:
+        return [1 // value]
+
+    with pytest.raises(ZeroDivisionError):
+        loop.run_timed(([0, 0, 0], *columns, [1, 2, 3]), process, Timed(), [], [])
+    assert loop.under_way(*columns) == ["b", 0]
+    with pytest.raises(ValueError, match="differ in length"):
+        loop.run_timed(([0], ("a",), [1], []), process, Timed(), [], [])

@@ -1,20 +1,30 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
-from pyflinkstate.backends.heap.backend import TIMER_STATE_PREFIX, HeapKeyedStateBackend, wall_clock_ms
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, wall_clock_ms
 from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
-from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
+from pyflinkstate.backends.heap.timer_service import (
+    InternalTimerService,
+    KindOfTimers,
+    SubtaskTime,
+    UserTimerService,
+)
 
 __all__ = [
     "TIMER_STATE_PREFIX",
     "HeapKeyedStateBackend",
     "HeapRestoreOperation",
+    "InternalTimerService",
     "KeyContext",
+    "KindOfTimers",
     "RecordLoop",
+    "SubtaskTime",
     "Timer",
     "TimerQueue",
+    "UserTimerService",
     "snapshot_runner",
     "wall_clock_ms",
 ]

@@ -13,7 +13,7 @@ from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.heap.key_context import KeyContext, KeySelectionListener
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
-from pyflinkstate.backends.heap.timer_queue import TimerQueue
+from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
 from pyflinkstate.backends.snapshots import RunningSnapshots
 from pyflinkstate.backends.ttl import TtlRules, create_ttl_state, with_timestamps
@@ -34,9 +34,6 @@ from pyflinkstate.errors import (
 _log = logging.getLogger("pyflinkstate.state")
 
 MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
-
-#: Names with this prefix belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
-TIMER_STATE_PREFIX = "_timer_state"
 
 
 def wall_clock_ms() -> int:

@@ -1,47 +1,91 @@
 """Timer queues: the timers of all keys in order of time.
 
 Flink keeps a heap of timers for each key group (``HeapPriorityQueueSet``) and a heap of those
-(``KeyGroupPartitionedPriorityQueue``). Here a key group has a dict, timestamp -> set of ``(key, namespace)``,
-so that adding twice and deleting cost one lookup; one heap for all key groups orders the timestamps. A
-timestamp whose timers were all deleted stays in the heap until its turn comes, or until more than half of the
-timestamps are such: then the heap is rebuilt.
+(``KeyGroupPartitionedPriorityQueue``). Here all timers of one timestamp form a *moment*, a dict from the key,
+or the pair of key and namespace, to the index of its key group. A dict finds the moment of a timestamp, and a
+heap orders the timestamps. So adding a timer that exists, which most records of a window do, costs two
+lookups and no object, and many timers of one timestamp share one place in the heap. A moment whose timers
+were all deleted stays until its turn comes, or until more than half of the moments are such: then the heap is
+rebuilt.
 
-Timers with the same timestamp fire key group by key group, and within a key group in the order of adding.
+Timers with the same timestamp fire key group by key group, and within a key group in the order of adding. A
+moment keeps only the order of adding. It is sorted once, when its first timer fires, into a *plan*, and what
+is added to the moment or deleted from it meanwhile changes the plan too. If a timer for an earlier time is
+added, the queue gives the plan up and makes it again later.
+
+mypyc compiles this file if a C compiler is available. Timestamps have no native type here: they are looked up
+and handed on as the objects that they are.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any
-
-import attrs
+from typing import Any, TypeAlias
 
 from pyflinkstate.backends.format import KeyGroupEntries
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, StateMeta
 
-#: The heap is never rebuilt for fewer timestamps without timers than this.
+#: Names with this prefix belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
+TIMER_STATE_PREFIX = "_timer_state"
+#: The heap is never rebuilt for fewer moments without timers than this.
 MIN_EMPTY_TIMESTAMPS = 64
 
-
-@attrs.frozen
-class Timer:
-    """One timer; a queue never holds two equal ones (Flink: ``TimerHeapInternalTimer``)."""
-
-    timestamp_ms: int
-    key: Hashable
-    namespace: Hashable = VOID_NAMESPACE
-
-
-#: Maps each timestamp to its timers, an ordered set of key and namespace.
-_Timers = dict[int, dict[tuple[Hashable, Hashable], None]]
+#: A timestamp in ms since 1970, an int.
+Timestamp: TypeAlias = Any
+#: The index of the key group of each timer, by key or by key and namespace, in the order of adding.
+_Moment = dict[Hashable, int]
 #: Timestamp, key and namespace of each timer that was added or deleted, as an ordered set.
-TimerChanges = dict[tuple[int, Hashable, Hashable], None]
+TimerChanges = dict[tuple[Timestamp, Hashable, Hashable], None]
+
+
+class Timer:
+    """One timer; a queue never holds two equal ones (Flink: ``TimerHeapInternalTimer``).
+
+    Attributes:
+        timestamp_ms: when it is due.
+        key: the key that it belongs to.
+        namespace: its namespace.
+        map_index: the key group of the key minus the start of the queue's range; -1 if no queue gave the
+            timer. It plays no part in comparisons.
+    """
+
+    __slots__ = ("key", "map_index", "namespace", "timestamp_ms")
+
+    def __init__(
+        self,
+        timestamp_ms: Timestamp,
+        key: Hashable,
+        namespace: Hashable = VOID_NAMESPACE,
+        map_index: int = -1,
+    ) -> None:
+        self.timestamp_ms: Timestamp = timestamp_ms
+        self.key = key
+        self.namespace = namespace
+        self.map_index = map_index
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Timer)
+            and self.timestamp_ms == other.timestamp_ms
+            and self.key == other.key
+            and self.namespace == other.namespace
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.timestamp_ms, self.key, self.namespace))
+
+    def __repr__(self) -> str:
+        return f"Timer(timestamp_ms={self.timestamp_ms!r}, key={self.key!r}, namespace={self.namespace!r})"
 
 
 class TimerQueue:
     """The timers of one kind in one subtask.
+
+    After :meth:`take`, the attributes ``timestamp_ms``, ``key``, ``namespace`` and ``map_index`` tell the
+    timer that was taken.
 
     >>> queue = TimerQueue(RegisteredQueueMeta("timers"), KeyGroupRange(0, 127))
     >>> queue.add(Timer(20, "a"), 5), queue.add(Timer(10, "b"), 7), queue.add(Timer(10, "b"), 7)
@@ -50,114 +94,245 @@ class TimerQueue:
     (Timer(timestamp_ms=10, key='b', namespace=VOID_NAMESPACE), None, 1)
     """
 
+    __slots__ = (
+        "_changes",
+        "_empty",
+        "_heap",
+        "_is_namespaced",
+        "_moments",
+        "_next",
+        "_plan",
+        "_planned",
+        "_planned_moment",
+        "_size",
+        "key",
+        "key_group_range",
+        "map_index",
+        "meta",
+        "namespace",
+        "timestamp_ms",
+    )
+
     def __init__(self, meta: RegisteredQueueMeta, key_group_range: KeyGroupRange) -> None:
         self.meta = meta
         self.key_group_range = key_group_range
-        self._groups: list[_Timers] = [{} for _ in key_group_range]
-        #: A pair (timestamp, index of the key group) for each timestamp in a key group's dict.
-        self._heap: list[tuple[int, int]] = []
+        self._is_namespaced: bool = meta.is_namespaced
+        self._moments: dict[Timestamp, _Moment] = {}
+        #: Each timestamp that has a moment.
+        self._heap: list[Timestamp] = []
         self._size = 0
-        #: How many timestamps in the heap have no timers any more.
+        #: How many moments have no timers any more.
         self._empty = 0
         #: Timers that were added or deleted since changes were last taken, by key group; None if not tracked.
         self._changes: list[TimerChanges] | None = None
+        #: The first timestamp while its timers fire, its moment, the moment's timers in the order of firing,
+        #: and the place of the next one. There is no plan without a next one.
+        self._planned: Timestamp = None
+        self._planned_moment: _Moment = {}
+        self._plan: list[Hashable] = []
+        self._next = 0
+        self.timestamp_ms: Timestamp = None
+        self.key: Hashable = None
+        self.namespace: Hashable = VOID_NAMESPACE
+        self.map_index = -1
 
     def __len__(self) -> int:
         return self._size
 
+    # --- adding and deleting -------------------------------------------------------------------------
+
     def add(self, timer: Timer, key_group: int) -> bool:
         """Add ``timer``, whose key is in ``key_group``; return whether it is new. O(log n)."""
-        index = key_group - self.key_group_range.start
-        group = self._groups[index]
-        timers = group.get(timer.timestamp_ms)
-        if timers is None:
-            timers = group[timer.timestamp_ms] = {}
-            heapq.heappush(self._heap, (timer.timestamp_ms, index))
-        elif not timers:
-            self._empty -= 1
-        entry = (timer.key, timer.namespace)
-        if entry in timers:
-            return False
-        timers[entry] = None
-        self._size += 1
-        self._note(index, timer.timestamp_ms, entry)
-        return True
+        index: int = key_group - self.key_group_range.start
+        return self.register(timer.timestamp_ms, timer.key, timer.namespace, index)
 
     def remove(self, timer: Timer, key_group: int) -> bool:
         """Delete ``timer``; return whether it existed. O(1)."""
-        index = key_group - self.key_group_range.start
-        timers = self._groups[index].get(timer.timestamp_ms, {})
-        if (timer.key, timer.namespace) not in timers:
+        index: int = key_group - self.key_group_range.start
+        return self.delete(timer.timestamp_ms, timer.key, timer.namespace, index)
+
+    def register(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
+        """Add a timer; return whether it is new. O(log n), and O(1) if its moment exists.
+
+        Args:
+            timestamp_ms: when it is due.
+            key: its key.
+            namespace: its namespace.
+            map_index: the key group of ``key`` minus the start of the range.
+        """
+        entry: Hashable = (key, namespace) if self._is_namespaced else key
+        moment = self._moments.get(timestamp_ms)
+        if moment is None:
+            self._moments[timestamp_ms] = {entry: map_index}
+            heapq.heappush(self._heap, timestamp_ms)
+        elif entry in moment:
             return False
-        self._delete(timers, (timer.key, timer.namespace))
-        self._note(index, timer.timestamp_ms, (timer.key, timer.namespace))
+        else:
+            if not moment:
+                self._empty -= 1
+            moment[entry] = map_index
+        self._size += 1
+        if self._planned is not None:
+            self._plan_added(timestamp_ms, entry, map_index)
+        if self._changes is not None:
+            self._note(timestamp_ms, key, namespace, map_index)
+        return True
+
+    def delete(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
+        """Delete a timer; return whether it existed. O(1), if its moment is not firing; see ``register``."""
+        entry: Hashable = (key, namespace) if self._is_namespaced else key
+        moment = self._moments.get(timestamp_ms)
+        if moment is None or entry not in moment:
+            return False
+        if self._planned == timestamp_ms:
+            self._plan_deleted(entry, map_index)
+        del moment[entry]
+        self._count_deleted(moment)
+        if self._changes is not None:
+            self._note(timestamp_ms, key, namespace, map_index)
         if self._empty > max(len(self._heap) // 2, MIN_EMPTY_TIMESTAMPS):
             self._drop_empty()
         return True
 
+    def _count_deleted(self, moment: _Moment) -> None:
+        self._size -= 1
+        if not moment:
+            self._empty += 1
+
+    # --- firing --------------------------------------------------------------------------------------
+
+    def take(self, until_ms: Timestamp) -> bool:
+        """Remove the first timer if its time is ``until_ms`` or before; return whether it was.
+
+        O(1), and O(m log m) for the first of the m timers of one timestamp.
+        """
+        if self._planned is None and not self._make_plan(until_ms):
+            return False
+        timestamp_ms = self._planned
+        if timestamp_ms > until_ms:
+            return False
+        moment = self._planned_moment
+        entry: Any = self._plan[self._next]
+        self._next += 1
+        if self._next == len(self._plan):
+            self._give_up_plan()
+        self.timestamp_ms = timestamp_ms
+        self.map_index = moment.pop(entry)
+        if self._is_namespaced:
+            self.key = entry[0]
+            self.namespace = entry[1]
+        else:
+            self.key = entry
+        self._count_deleted(moment)
+        if self._changes is not None:
+            self._note(timestamp_ms, self.key, self.namespace, self.map_index)
+        return True
+
+    def poll(self, until_ms: Timestamp) -> Timer | None:
+        """Do as :meth:`take`, and return the timer, or None if none was taken."""
+        if not self.take(until_ms):
+            return None
+        return Timer(self.timestamp_ms, self.key, self.namespace, self.map_index)
+
     def peek(self) -> Timer | None:
-        """Return the first timer, or None. O(1), and O(log n) for each deleted timestamp before it."""
+        """Return the first timer, or None. O(m) for the m timers of its timestamp."""
+        timestamp_ms = self.first_timestamp()
+        if timestamp_ms is None:
+            return None
+        moment = self._moments[timestamp_ms]
+        return self._timer(timestamp_ms, min(moment, key=moment.__getitem__), moment)
+
+    def first_timestamp(self) -> Timestamp:
+        """Return when the first timer is due, or None. O(1), and O(log n) for each moment without timers."""
         while self._heap:
-            timestamp_ms, index = self._heap[0]
-            timers = self._groups[index][timestamp_ms]
-            if timers:
-                return Timer(timestamp_ms, *next(iter(timers)))
+            timestamp_ms = self._heap[0]
+            if self._moments[timestamp_ms]:
+                return timestamp_ms
             heapq.heappop(self._heap)
-            del self._groups[index][timestamp_ms]
+            del self._moments[timestamp_ms]
             self._empty -= 1
         return None
 
-    def poll(self, until_ms: int) -> Timer | None:
-        """Remove and return the first timer if its time is ``until_ms`` or before. O(log n)."""
-        timer = self.peek()
-        if timer is None or timer.timestamp_ms > until_ms:
-            return None
-        timestamp_ms, index = self._heap[0]
-        self._delete(self._groups[index][timestamp_ms], (timer.key, timer.namespace))
-        self._note(index, timestamp_ms, (timer.key, timer.namespace))
-        return timer
+    def _make_plan(self, until_ms: Timestamp) -> bool:
+        """Plan the first moment if it is due; return whether it is."""
+        first = self.first_timestamp()
+        if first is None or first > until_ms:
+            return False
+        moment = self._moments[first]
+        self._planned = first
+        self._planned_moment = moment
+        self._plan = list(moment) if len(moment) == 1 else sorted(moment, key=moment.__getitem__)
+        self._next = 0
+        return True
 
-    def _delete(
-        self, timers: dict[tuple[Hashable, Hashable], None], entry: tuple[Hashable, Hashable]
-    ) -> None:
-        del timers[entry]
-        self._size -= 1
-        self._empty += not timers
+    def _give_up_plan(self) -> None:
+        self._planned = None
+        self._plan = []
+        self._next = 0
 
-    def _note(self, index: int, timestamp_ms: int, entry: tuple[Hashable, Hashable]) -> None:
+    def _plan_added(self, timestamp_ms: Timestamp, entry: Hashable, map_index: int) -> None:
+        if timestamp_ms == self._planned:
+            index_of = self._planned_moment.__getitem__
+            place = bisect_right(self._plan, map_index, lo=self._next, key=index_of)
+            self._plan.insert(place, entry)
+        elif timestamp_ms < self._planned:
+            self._give_up_plan()
+
+    def _plan_deleted(self, entry: Hashable, map_index: int) -> None:
+        index_of = self._planned_moment.__getitem__
+        first = bisect_left(self._plan, map_index, lo=self._next, key=index_of)
+        del self._plan[self._plan.index(entry, first)]
+        if self._next == len(self._plan):
+            self._give_up_plan()
+
+    # --- changes and snapshots -----------------------------------------------------------------------
+
+    def _note(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> None:
         if self._changes is not None:
-            change = (timestamp_ms, *entry)
-            self._changes[index].pop(change, None)
-            self._changes[index][change] = None
+            changes = self._changes[map_index]
+            change = (timestamp_ms, key, namespace)
+            changes.pop(change, None)
+            changes[change] = None
 
     def track_changes(self) -> None:
         """From now on, record which timers are added and deleted."""
         if self._changes is None:
-            self._changes = [{} for _ in self.key_group_range]
+            self._changes = self._no_changes()
 
     def take_changes(self) -> list[TimerChanges]:
         """Return, for each key group, what changed since the last call, and start again."""
         taken = self._changes
         if taken is None:
-            return [{} for _ in self.key_group_range]
-        self._changes = [{} for _ in self.key_group_range]
+            return self._no_changes()
+        self._changes = self._no_changes()
         return taken
 
+    def _no_changes(self) -> list[TimerChanges]:
+        return [{} for _ in self.key_group_range]
+
     def _drop_empty(self) -> None:
-        """Forget timestamps without timers. O(n), after as many deletions."""
-        self._groups = [
-            {timestamp: timers for timestamp, timers in group.items() if timers} for group in self._groups
-        ]
-        self._heap = [(timestamp, index) for index, group in enumerate(self._groups) for timestamp in group]
+        """Forget moments without timers. O(n), after as many deletions."""
+        self._moments = {timestamp: moment for timestamp, moment in self._moments.items() if moment}
+        self._heap = list(self._moments)
         heapq.heapify(self._heap)
         self._empty = 0
 
     def timers(self) -> Iterator[Timer]:
         """Iterate over all timers in no particular order."""
-        for group in self._groups:
-            for timestamp_ms, timers in group.items():
-                for key, namespace in timers:
-                    yield Timer(timestamp_ms, key, namespace)
+        for timestamp_ms, moment in self._moments.items():
+            for entry in moment:
+                yield self._timer(timestamp_ms, entry, moment)
+
+    def _timer(self, timestamp_ms: Timestamp, entry: Any, moment: _Moment) -> Timer:
+        if self._is_namespaced:
+            return Timer(timestamp_ms, entry[0], entry[1], moment[entry])
+        return Timer(timestamp_ms, entry, VOID_NAMESPACE, moment[entry])
+
+    def has(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable) -> bool:
+        """Return whether a timer exists. O(1)."""
+        entry: Hashable = (key, namespace) if self._is_namespaced else key
+        moment = self._moments.get(timestamp_ms)
+        return moment is not None and entry in moment
 
     def load(self, key_group: int, timers: Iterable[Timer]) -> None:
         """Add many timers of one key group, as a restore does."""
@@ -174,15 +349,26 @@ class TimerQueue:
 
     def _check(self) -> None:
         """Assert every invariant."""
-        expected = [(timestamp, index) for index, group in enumerate(self._groups) for timestamp in group]
-        # The heap has each timestamp of each key group once,
-        assert sorted(self._heap) == sorted(expected)
+        # The heap has the timestamp of each moment once,
+        assert sorted(self._heap) == sorted(self._moments)
         # and no timestamp is earlier than its parent.
         assert all(self._heap[(child - 1) // 2] <= self._heap[child] for child in range(1, len(self._heap)))
-        # Timestamps without timers are counted.
-        assert self._empty == sum(not timers for group in self._groups for timers in group.values())
+        # Moments without timers are counted.
+        assert self._empty == sum(not moment for moment in self._moments.values())
         # The size is the number of timers.
-        assert self._size == sum(len(timers) for group in self._groups for timers in group.values())
+        assert self._size == sum(len(moment) for moment in self._moments.values())
+        self._check_plan()
+
+    def _check_plan(self) -> None:
+        if self._planned is None:
+            assert not self._plan
+            return
+        # The plan is for the first moment,
+        assert self._planned == self._heap[0]
+        moment = self._moments[self._planned]
+        assert moment is self._planned_moment
+        # and has its timers in the order of firing; there is a next one.
+        assert self._plan[self._next :] == sorted(moment, key=moment.__getitem__) != []
 
 
 class TimerQueueSnapshot:
@@ -191,17 +377,24 @@ class TimerQueueSnapshot:
     def __init__(self, queue: TimerQueue) -> None:
         self.meta: StateMeta = queue.meta
         self.key_group_range = queue.key_group_range
-        self._groups = [
-            [(timestamp, list(timers)) for timestamp, timers in group.items()] for group in queue._groups
-        ]
+        self._moments = [(timestamp, moment.copy()) for timestamp, moment in queue._moments.items()]
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the timers of each key group."""
-        for key_group, group in zip(self.key_group_range, self._groups, strict=True):
-            rows = [(key, space, time) for time, timers in group for key, space in timers]
-            columns: tuple[Any, ...] = tuple(zip(*rows, strict=True)) or ((), (), ())
-            namespaces = list(columns[1]) if self.meta.is_namespaced else None
-            yield KeyGroupEntries(key_group, list(columns[0]), namespaces, list(columns[2]))
+        groups: list[list[Any]] = [[] for _ in self.key_group_range]
+        times: list[list[Timestamp]] = [[] for _ in self.key_group_range]
+        for timestamp, moment in self._moments:
+            for entry, index in moment.items():
+                groups[index].append(entry)
+                times[index].append(timestamp)
+        for index, key_group in enumerate(self.key_group_range):
+            keys, namespaces = groups[index], None
+            if self.meta.is_namespaced:
+                keys, namespaces = (
+                    [entry[0] for entry in groups[index]],
+                    [entry[1] for entry in groups[index]],
+                )
+            yield KeyGroupEntries(key_group, keys, namespaces, times[index])
 
     def release(self) -> None:
         """Do nothing: the snapshot is a copy."""
@@ -215,24 +408,19 @@ class TimerQueueIncrement:
         self.key_group_range = queue.key_group_range
         self._groups = [
             [
-                (key, namespace, timestamp, (key, namespace) not in group.get(timestamp, ()))
+                (key, namespace, timestamp, not queue.has(timestamp, key, namespace))
                 for timestamp, key, namespace in changed
             ]
-            for group, changed in zip(queue._groups, changes, strict=True)
+            for changed in changes
         ]
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the changed timers of each key group."""
-        for key_group, rows in zip(self.key_group_range, self._groups, strict=True):
-            columns: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [
-                [],
-                [],
-                [],
-                [],
-            ]
-            keys, namespaces, timestamps, removed = columns
-            spaced = namespaces if self.meta.is_namespaced else None
-            yield KeyGroupEntries(key_group, keys, spaced, timestamps, removed)
+        for index, key_group in enumerate(self.key_group_range):
+            rows = self._groups[index]
+            namespaces = [row[1] for row in rows] if self.meta.is_namespaced else None
+            keys, timestamps = [row[0] for row in rows], [row[2] for row in rows]
+            yield KeyGroupEntries(key_group, keys, namespaces, timestamps, [row[3] for row in rows])
 
     def release(self) -> None:
         """Do nothing: the increment is a copy."""

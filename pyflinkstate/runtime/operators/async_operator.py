@@ -47,7 +47,7 @@ class AsyncFunctionOperator(FunctionOperator):
         self._setup = setup
         self._loop = FunctionLoop(setup.new_event_loop)
         self.overlaps = awaits(self.function.process_element)
-        self._awaits_timers = awaits(self._on_timer)
+        self.awaits_timers = awaits(self.on_timer)
 
     def close(self) -> None:
         self._loop.close()
@@ -95,7 +95,7 @@ class AsyncFunctionOperator(FunctionOperator):
         return context
 
     def _fire(self, timer: Timer, domain: TimeDomain, timestamp: int | None, output: Output) -> None:
-        if not self._awaits_timers:
+        if not self.awaits_timers:
             super()._fire(timer, domain, timestamp, output)
             return
         keys = self._setup.backend.key_context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from typing import cast
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
 from pyflinkstate.api.connected import CoFlatMapFunction, CoMapFunction
@@ -29,7 +30,8 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
         self._backend = setup.backend
         self._key_context = setup.backend.key_context
-        self._timers = UserTimerService(timers)
+        # It is registered as a subclass, which type checkers do not see.
+        self._timers = cast(TimerService, UserTimerService(timers))
         self.current_timestamp: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
@@ -55,7 +57,16 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
 
 
 class FunctionOperator(StatefulOperator):
-    """Runs a function with one input (Flink: ``KeyedProcessOperator``)."""
+    """Runs a function with one input (Flink: ``KeyedProcessOperator``).
+
+    Attributes:
+        timers: the timers of the function.
+        context: the context that the function is given.
+        on_timer: called when a timer is due, with its timestamp and the context.
+        awaits_timers: whether ``on_timer`` is ``async def``.
+    """
+
+    awaits_timers: bool = False
 
     def __init__(self, function: UserFunction) -> None:
         self.function = function
@@ -65,7 +76,7 @@ class FunctionOperator(StatefulOperator):
         self.context = self._make_context(setup)
         open_function(self.function, setup.context)
         self._first = self._process_first()
-        self._on_timer = getattr(self.function, "on_timer", None)
+        self.on_timer: Process = getattr(self.function, "on_timer", _ignore)
 
     def _make_context(self, setup: OperatorSetup) -> FunctionContext:
         return KeyedContext(setup, self.timers)
@@ -76,6 +87,10 @@ class FunctionOperator(StatefulOperator):
 
     def close(self) -> None:
         close_function(self.function)
+
+    def process_of(self, number: int) -> Process:
+        """Return the function that processes the records of input ``number``, from 0, with the context."""
+        return self._first
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp
@@ -88,10 +103,8 @@ class FunctionOperator(StatefulOperator):
         self._fire(timer, TimeDomain.PROCESSING_TIME, None, output)
 
     def _fire(self, timer: Timer, domain: TimeDomain, timestamp: int | None, output: Output) -> None:
-        if self._on_timer is not None:
-            self.context.current_timestamp, self.context.domain = timer.timestamp_ms, domain
-            results = self._on_timer(timer.timestamp_ms, self.context)
-            output.collect(results, timestamp, self._on_timer)
+        self.context.current_timestamp, self.context.domain = timer.timestamp_ms, domain
+        output.collect(self.on_timer(timer.timestamp_ms, self.context), timestamp, self.on_timer)
 
     def take_event_time(self, watermark: int) -> Timer | None:
         return self.timers.take_event_time(watermark)
@@ -103,12 +116,19 @@ class FunctionOperator(StatefulOperator):
         return self.timers.next_processing_time_ms()
 
 
+def _ignore(timestamp: int, context: FunctionContext) -> None:
+    """Stand for the ``on_timer`` of a function that has none."""
+
+
 class TwoInputOperator(FunctionOperator):
     """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``)."""
 
     def _process_first(self) -> Process:
         self._second = _with_context(self.function, 2)
         return _with_context(self.function, 1)
+
+    def process_of(self, number: int) -> Process:
+        return self._second if number else self._first
 
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp

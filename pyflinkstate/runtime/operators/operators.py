@@ -80,17 +80,22 @@ class Output:
         self.settle(begin, timestamp)
 
     def settle(self, begin: int, timestamp: int | None = None) -> None:
-        """Set the timestamp of the values from ``begin`` on, and move those for side outputs there."""
-        if OutputTag.exists:
-            self._take_out_side(begin, timestamp)
-        self.timestamps.extend([timestamp] * (len(self.values) - begin))
+        """Set the timestamp of the values that have none; move those for side outputs, from ``begin`` on."""
+        self.timestamps.extend([timestamp] * (len(self.values) - len(self.timestamps)))
+        self.take_out_side(begin)
 
-    def _take_out_side(self, begin: int, timestamp: int | None) -> None:
-        tagged = [result for result in self.values[begin:] if is_side_output(result)]
-        if tagged:
-            self.values[begin:] = [result for result in self.values[begin:] if not is_side_output(result)]
-            for tag, value in tagged:
-                self.collect_side(tag, value, timestamp)
+    def take_out_side(self, begin: int) -> None:
+        """Move the values for side outputs there, of those from ``begin`` on; all have their timestamps."""
+        if not OutputTag.exists or not any(map(is_side_output, self.values[begin:])):
+            return
+        values, timestamps = self.values[begin:], self.timestamps[begin:]
+        del self.values[begin:], self.timestamps[begin:]
+        for value, timestamp in zip(values, timestamps, strict=True):
+            if is_side_output(value):
+                self.collect_side(value[0], value[1], timestamp)
+            else:
+                self.values.append(value)
+                self.timestamps.append(timestamp)
 
     def collect_side(self, tag: OutputTag, value: Record, timestamp: int | None) -> None:
         """Add one result to a side output; it is already isolated."""

@@ -13,11 +13,12 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
-from pyflinkstate.api.values import Record, UserFunction
+from pyflinkstate.api.timers import TimeDomain
+from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
 from pyflinkstate.backends.heap import RecordLoop, Timer
 from pyflinkstate.backends.snapshots import OperatorSnapshotFutures, SnapshotTask
-from pyflinkstate.errors import KeyGroupRangeError
+from pyflinkstate.errors import KeyGroupRangeError, PyFlinkStateError
 from pyflinkstate.runtime.operators.choice import operator_of
 from pyflinkstate.runtime.operators.context import OperatorContext
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator
@@ -87,7 +88,8 @@ class KeyedSubtask:
     @property
     def watermark(self) -> int:
         """The watermark."""
-        return self._time.watermark
+        watermark: int = self._time.watermark
+        return watermark
 
     def open(self) -> None:
         """Initialize the function's state and open it. An error that it raises is ready to be reported."""
@@ -133,27 +135,31 @@ class KeyedSubtask:
         """
         if not frame.keys:
             self._process_without_keys(frame, output)
-        elif frame.timestamps is None and type(self._operator) is FunctionOperator:
-            self._process_plainly(self._operator, frame, output)
         elif self._operator.overlaps:
             self._process_overlapping(frame, output)
+        elif isinstance(self._operator, FunctionOperator):
+            self._process_in_loop(self._operator, frame, output)
         else:
-            self._process_timed(frame, output)
+            self._process_one_by_one(frame, output)
         self.backend.clear_current_key()
 
-    def _process_plainly(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
-        """Process records of the most frequent kind in as few steps as possible."""
-        records = self._map_indexes(frame), frame.keys, frame.values
-        process, context = operator.function.process_element, operator.context
-        begin, context.current_timestamp = len(output.values), None
+    def _process_in_loop(self, operator: FunctionOperator, frame: InputFrame, output: Output) -> None:
+        """Process records of the most frequent kinds in as few steps as possible."""
+        columns = self._map_indexes(frame), frame.keys, frame.values
+        process, context = operator.process_of(frame.input), operator.context
+        results, timestamps, begin = output.values, output.timestamps, len(output.values)
         try:
-            self._loop.run(records, process, context, output.values)
+            if frame.timestamps is None:
+                context.current_timestamp = None
+                self._loop.run(columns, process, context, results)
+            else:
+                self._loop.run_timed((*columns, frame.timestamps), process, context, results, timestamps)
         except BaseException as error:  # including sys.exit(), which must not end the slot silently
             value, key = self._loop.under_way(frame.values, frame.keys)
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
 
-    def _process_timed(self, frame: InputFrame, output: Output) -> None:
+    def _process_one_by_one(self, frame: InputFrame, output: Output) -> None:
         indexes, process = self._map_indexes(frame), self._process_of(frame)
         select = self.backend.key_context.select
         key = value = None
@@ -187,28 +193,65 @@ class KeyedSubtask:
         Raises:
             UserFunctionError: the function raised; the subtask cannot be used any more.
         """
-        take, now_ms = self._operator.take_processing_time, self.backend.clock()
-        self._fire(lambda: take(now_ms), self._operator.on_processing_time, output)
+        self._fire(TimeDomain.PROCESSING_TIME, self.backend.clock(), output)
 
     def advance_watermark(self, watermark: int, output: Output) -> None:
         """Advance the watermark and fire the event-time timers that are due; errors are as for frames."""
         self._time.watermark = watermark
-        take = self._operator.take_event_time
-        self._fire(lambda: take(watermark), self._operator.on_event_time, output)
+        self._fire(TimeDomain.EVENT_TIME, watermark, output)
 
-    def _fire(
-        self, take: Callable[[], Timer | None], fire: Callable[[Timer, Output], None], output: Output
+    def _fire(self, domain: TimeDomain, until_ms: int, output: Output) -> None:
+        operator = self._operator
+        if isinstance(operator, FunctionOperator) and not operator.awaits_timers:
+            self._fire_in_loop(operator, domain, until_ms, output)
+        elif domain is TimeDomain.EVENT_TIME:
+            self._fire_one_by_one(operator.take_event_time, until_ms, operator.on_event_time, output)
+        else:
+            take = operator.take_processing_time
+            self._fire_one_by_one(take, until_ms, operator.on_processing_time, output)
+        self.backend.clear_current_key()
+
+    def _fire_in_loop(
+        self, operator: FunctionOperator, domain: TimeDomain, until_ms: int, output: Output
+    ) -> None:
+        by_event_time = domain is TimeDomain.EVENT_TIME
+        queue = (operator.timers.event if by_event_time else operator.timers.processing).queue
+        if queue is None:
+            return
+        on_timer, context, begin = operator.on_timer, operator.context, len(output.values)
+        context.domain = domain
+        results, timestamps = output.values, output.timestamps
+        try:
+            self._loop.fire(queue, until_ms, on_timer, context, results, timestamps, by_event_time)
+        except BaseException as error:
+            raise self._timer_failure(error, queue.timestamp_ms, queue.key) from error
+        output.take_out_side(begin)
+
+    def _fire_one_by_one(
+        self,
+        take: Callable[[int], Timer | None],
+        until_ms: int,
+        fire: Callable[[Timer, Output], None],
+        output: Output,
     ) -> None:
         timer = None
         try:
-            while (timer := take()) is not None:
-                self.backend.set_current_key(timer.key)
+            while (timer := take(until_ms)) is not None:
+                self._select(timer)
                 fire(timer, output)
         except BaseException as error:
-            key = None if timer is None else timer.key
-            at = "" if timer is None else f" at {timer.timestamp_ms}"
-            raise user_failure(error, self._name, f"none: in on_timer(){at}", key) from error
-        self.backend.clear_current_key()
+            at_ms, key = (None, None) if timer is None else (timer.timestamp_ms, timer.key)
+            raise self._timer_failure(error, at_ms, key) from error
+
+    def _select(self, timer: Timer) -> None:
+        if timer.map_index < 0:  # it is not from a queue
+            self.backend.set_current_key(timer.key)
+        else:
+            self.backend.key_context.select(timer.key, timer.map_index)
+
+    def _timer_failure(self, error: BaseException, at_ms: int | None, key: Key) -> PyFlinkStateError:
+        at = "" if at_ms is None else f" at {at_ms}"
+        return user_failure(error, self._name, f"none: in on_timer(){at}", key)
 
     def next_timer_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""

@@ -24,9 +24,16 @@ from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
-from pyflinkstate.errors import BadRecordError, NotKeyedStreamError
+from pyflinkstate.errors import NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks.timed_records import (
+    AssignedRecords,
+    FollowedRecords,
+    TimedRecords,
+    UntimedRecords,
+    check_timestamp,
+)
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -34,7 +41,6 @@ from pyflinkstate.runtime.wire import (
     OperatorMetrics,
     SystemClock,
     TaskTime,
-    shorten,
     unshipped,
     user_failure,
 )
@@ -126,14 +132,51 @@ class Chain:
         for time in self._times_of_source:
             time.watermark, time.is_idle = watermark, is_idle
 
-    def run(self, records: Records) -> Iterator[Record]:
-        """Yield what comes out of the last operator when ``records`` go into the first."""
+    def run(self, records: Records, number: int | None = None) -> Iterator[Record]:
+        """Yield what comes out of the last operator when ``records`` go into the first.
+
+        With ``number``, only so many of the operators take part, but all are opened and closed.
+        """
         try:
             self.open()
-            yield from self.through(records)
+            yield from self.through(records, number)
             self._info.report_metrics()
         finally:
             self.close()
+
+    def run_timed(self, records: Records, have_timestamps: bool, end: Callable[[], None]) -> TimedRecords:
+        """Return what comes out of the last operator, with timestamps.
+
+        Args:
+            records: what goes into the first operator.
+            have_timestamps: whether the source's time tells timestamps.
+            end: called at the end if assigners had records.
+        """
+        last = len(self._operators) - 1
+        if last < 0 or self._operators[last].kind != WATERMARKS:
+            return FollowedRecords(self._and_then(self.run(records), end), self.time)
+        operator, link = self._operators[last], self._links[last]
+        untimed = link.time is self.source_time and not have_timestamps
+        before = self.run(records, last)
+
+        def close(watermark: int | None) -> None:
+            if watermark is not None:
+                self.watermarks[operator.assigner_id] = watermark
+            if self.watermarks:
+                end()
+
+        return AssignedRecords(
+            operator.name,
+            UntimedRecords(before) if untimed else FollowedRecords(before, link.time),
+            lambda: self._opened[last].function,
+            (link.time, link.time_after),
+            close,
+        )
+
+    def _and_then(self, records: Iterator[Record], end: Callable[[], None]) -> Iterator[Record]:
+        yield from records
+        if self.watermarks:
+            end()
 
     def open(self) -> None:
         """Open the functions, in order. Raises what is right to report; :meth:`close` must follow."""
@@ -142,9 +185,12 @@ class Chain:
             _open(operator, self._info)
             self._opened.append(operator)
 
-    def through(self, records: Records) -> Iterator[Record]:
-        """Return what becomes of ``records``; the functions are open. May be called again and again."""
-        for operator, link in zip(self._opened, self._links, strict=True):
+    def through(self, records: Records, number: int | None = None) -> Iterator[Record]:
+        """Return what becomes of ``records``; the functions are open. May be called again and again.
+
+        With ``number``, only so many of the operators take part.
+        """
+        for operator, link in zip(self._opened[:number], self._links[:number], strict=True):
             records = _RUNNERS[operator.kind](operator, records, link)
         return iter(records)
 
@@ -369,12 +415,7 @@ def _extracted(
         extracted = extract(record, NO_TIMESTAMP if timestamp is None else timestamp)
     except Exception as error:
         raise user_failure(error, name, record) from error
-    if type(extracted) is not int or not NO_TIMESTAMP <= extracted <= MAX_WATERMARK:
-        problem = BadRecordError(
-            f"a timestamp is a whole number of milliseconds since 1970, from -2**63 to 2**63 - 1, and "
-            f"extract_timestamp() returned {shorten(extracted)}"
-        )
-        raise user_failure(problem, name, record)
+    check_timestamp(name, record, extracted)
     return extracted
 
 

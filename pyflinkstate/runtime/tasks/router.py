@@ -16,6 +16,7 @@ from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
+from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     ChannelEvent,
@@ -77,21 +78,24 @@ class Router:
     partitions: int = 1
 
     def route(
-        self, partition: int, records: Iterable[Record], time: TaskTime | None = None
+        self, partition: int, records: Iterable[Record] | TimedRecords, time: TaskTime | None = None
     ) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield the frames with one partition's records.
 
         Args:
             partition: the number of the partition.
-            records: its records.
+            records: its records, which know their timestamps or are followed by ``time``.
             time: has the timestamp and the watermark of the record that was taken last.
 
         Raises:
             InvalidKeyError: the key of a record is not valid; the error names operator and record.
         """
         if self.event_time is not None:
-            yield from self._route_timed(partition, records, TaskTime() if time is None else time)
+            time = TaskTime() if time is None else time
+            timed = FollowedRecords(records, time) if isinstance(records, Iterable) else records
+            yield from self._route_timed(partition, timed, time)
             return
+        assert isinstance(records, Iterable)
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
         iterator = iter(records)
         cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
@@ -112,10 +116,9 @@ class Router:
             yield (*key[:4], key[4] * MAX_PARTS + number), data
 
     def _route_timed(
-        self, partition: int, records: Iterable[Record], time: TaskTime
+        self, partition: int, records: TimedRecords, time: TaskTime
     ) -> Iterator[tuple[FrameKey, bytes]]:
         assert self.event_time is not None
-        iterator = iter(records)
         split = self.splitter(partition)
         cutter = FrameCutter(frames.RECORDS_PER_FRAME)
         silent, opening = self.event_time.is_idle, time.watermark
@@ -126,7 +129,7 @@ class Router:
         )
         number = 0
         while True:
-            batch, timestamps = timed_batch(iterator, time, cutter)
+            batch, timestamps = records.take(cutter)
             if not batch:
                 break
             number += 1
@@ -252,15 +255,6 @@ class Router:
 
 
 _NOTHING = InputFrame(b"", (), ())
-
-
-def timed_batch(
-    records: Iterator[Record], time: TaskTime, cutter: FrameCutter
-) -> tuple[list[Record], list[int | None]]:
-    """Take records and their timestamps; ``time`` always has that of the record taken last."""
-    timestamps: list[int | None] = []
-    batch = cutter.take(records, lambda _: timestamps.append(time.timestamp))
-    return batch, timestamps
 
 
 def operator_index_of(

@@ -24,8 +24,9 @@ from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router, timed_batch
+from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
+from pyflinkstate.runtime.tasks.timed_records import TimedRecords
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -146,9 +147,12 @@ class ChainTask:
 
     def records(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> Iterator[Record]:
         """Return the results of the chain."""
-        if not self.operators and self.tag_id is None and self.event_time is None:
-            return chain.from_iterable(map(_main_values, stream)) if self.decodes else iter(stream)
-        return self.start(partition, stream, counts).run()
+        if self.operators:
+            return self.start(partition, stream, counts).run()
+        return chain.from_iterable(map(self._values_of, stream)) if self.decodes else iter(stream)
+
+    def _values_of(self, data: bytes) -> Sequence[Record]:
+        return ValuesFrame.decode(data).output(self.tag_id)[0]
 
     def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
@@ -192,10 +196,6 @@ class ChainTask:
         return unpack()
 
 
-def _main_values(data: bytes) -> Sequence[Record]:
-    return ValuesFrame.decode(data).values
-
-
 @attrs.frozen
 class RunningChain:
     """A chain over one partition."""
@@ -209,8 +209,15 @@ class RunningChain:
         """Yield the results of the chain; report the watermarks of its assigners at the end."""
         yield from self.chain.run(self.records)
         if self.chain.watermarks:
-            task = f"{self.task.stage}[{self.partition}]"
-            self.task.link.report(task, watermarks=dict(self.chain.watermarks))
+            self._report_watermarks()
+
+    def run_timed(self) -> TimedRecords:
+        """Return the results of the chain with their timestamps; the report at the end is the same."""
+        return self.chain.run_timed(self.records, self.task.decodes, self._report_watermarks)
+
+    def _report_watermarks(self) -> None:
+        task = f"{self.task.stage}[{self.partition}]"
+        self.task.link.report(task, watermarks=dict(self.chain.watermarks))
 
     def end(self) -> int:
         """Return the watermark after the last record."""
@@ -234,7 +241,7 @@ class RouteTask:
                 yield from self.router.route(partition, self.chain.records(partition, stream, counts))
             else:
                 running = self.chain.start(partition, stream, counts)
-                yield from self.router.route(partition, running.run(), running.chain.time)
+                yield from self.router.route(partition, running.run_timed(), running.chain.time)
 
 
 @attrs.frozen
@@ -248,11 +255,10 @@ class StageTask:
         task = f"{self.stage_id}[{partition}]"
         with self.chain.link.reporting(task, self.chain.content()) as counts:
             running = self.chain.start(partition, stream, counts)
-            records, made = running.run(), running.chain
             if self.chain.event_time is None:
-                yield from _untimed(records, made, self.stage_id)
+                yield from _untimed(running.run(), running.chain, self.stage_id)
             else:
-                yield from _timed(records, running, self.stage_id)
+                yield from _timed(running.run_timed(), running, self.stage_id)
 
 
 def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
@@ -271,7 +277,7 @@ def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]
     cutter.encoded(size)
 
 
-def _timed(records: Iterator[Record], running: RunningChain, place: str) -> Iterator[bytes]:
+def _timed(records: TimedRecords, running: RunningChain, place: str) -> Iterator[bytes]:
     made = running.chain
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     time = made.time
@@ -279,7 +285,7 @@ def _timed(records: Iterator[Record], running: RunningChain, place: str) -> Iter
     settings = running.task.event_time
     silent, began = settings is not None and settings.is_idle, time.watermark
     while True:
-        values, timestamps = timed_batch(records, time, cutter)
+        values, timestamps = records.take(cutter)
         silent = silent and not values and time.watermark == began
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark

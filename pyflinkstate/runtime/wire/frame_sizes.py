@@ -11,12 +11,13 @@ again has the same frames.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire.failures import shorten
+from pyflinkstate.runtime.wire.watermarks import TaskTime
 
 #: A frame is complete when it has about this many bytes, whatever the number of its records. PySpark sorts up
 #: to a hundred frames at a time in a worker's memory.
@@ -72,29 +73,45 @@ class FrameCutter:
 
     Args:
         max_records: the greatest number of records in a frame.
+
+    Attributes:
+        has_ended: whether there were fewer records than were asked for last.
     """
 
     def __init__(self, max_records: int) -> None:
         self._max_records = max_records
+        self.has_ended = False
         self._chunk = 1
         self._measured = 0
         #: The ratio of the encoded size of records to their estimated size.
         self._factor = 1.0
 
-    def take(self, records: Iterator[Record], note: Callable[[Record], object] | None = None) -> list[Record]:
-        """Return the records of the next frame, none at the end; ``note`` is called with each."""
+    def take(
+        self,
+        records: Iterator[Record],
+        time: TaskTime | None = None,
+        timestamps: list[int | None] | None = None,
+    ) -> list[Record]:
+        """Return the records of the next frame, none at the end.
+
+        Args:
+            records: the records.
+            time: has the timestamp of the record that was taken last.
+            timestamps: receives the timestamps of the records, if there is a time.
+        """
         batch: list[Record] = []
         self._measured = 0
         while number := self._next(len(batch)):
             before = len(batch)
             for_chunk = islice(records, number)
-            if note is None:
+            if time is None or timestamps is None:
                 batch.extend(for_chunk)
             else:
                 for record in for_chunk:
                     batch.append(record)
-                    note(record)
-            if len(batch) < before + number:
+                    timestamps.append(time.timestamp)
+            self.has_ended = len(batch) < before + number
+            if self.has_ended:
                 return batch
             self._measure(number, rough_size(batch[-1]))
         return batch

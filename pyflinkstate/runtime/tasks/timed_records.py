@@ -1,0 +1,197 @@
+"""How a task takes the records of a frame together with their timestamps.
+
+A chain tells of time record by record: its ``TaskTime`` has the timestamp of the record that was taken last.
+Most chains end with the assigner of timestamps, and nothing behind it asks for the time of single records.
+The task then takes the records of a whole frame from before the assigner, and assigns their timestamps at
+once. The watermark is the same either way: until more is asked for, it is that of the records before the
+last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Protocol
+
+from pyflinkstate.api.values import Record
+from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
+from pyflinkstate.errors import BadRecordError
+from pyflinkstate.runtime.wire import MAX_WATERMARK, FrameCutter, TaskTime, shorten, user_failure
+
+Timestamps = Sequence[int | None]
+
+
+class TimedRecords(Protocol):
+    """Records that are taken in batches, with their timestamps."""
+
+    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+        """Return the records of the next frame and their timestamps; none at the end."""
+
+    def close(self) -> None:
+        """Close the chain that the records come from, before its end."""
+
+
+class FollowedRecords:
+    """Records whose time follows them.
+
+    Args:
+        records: the records.
+        time: has the timestamp of the record that was taken last.
+    """
+
+    def __init__(self, records: Iterable[Record], time: TaskTime) -> None:
+        self._records = iter(records)
+        self._time = time
+
+    def close(self) -> None:
+        """See :class:`TimedRecords`."""
+        close(self._records)
+
+    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+        """See :class:`TimedRecords`."""
+        timestamps: list[int | None] = []
+        return cutter.take(self._records, self._time, timestamps), timestamps
+
+
+class UntimedRecords:
+    """Records that have no timestamps."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = iter(records)
+
+    def close(self) -> None:
+        """See :class:`TimedRecords`."""
+        close(self._records)
+
+    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+        """See :class:`TimedRecords`."""
+        batch = cutter.take(self._records)
+        return batch, [None] * len(batch)
+
+
+class AssignedRecords:
+    """Records that get their timestamps and watermarks a frame at a time.
+
+    Args:
+        name: the name of the assigner's operator.
+        records: the records before the assigner.
+        strategy: returns the strategy, once records have been asked for.
+        before: the time before the assigner.
+        after: the time behind it, whose watermark is set here.
+        end: called once at the end with the watermark, or with None if there were no records.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        records: TimedRecords,
+        strategy: Callable[[], WatermarkStrategy],
+        times: tuple[TaskTime, TaskTime],
+        end: Callable[[int | None], None],
+    ) -> None:
+        self._name = name
+        self._records = records
+        self._strategy = strategy
+        self._before, self._after = times
+        self._end: Callable[[int | None], None] | None = end
+        self._greatest = self._after.watermark
+        self._has_records = False
+
+    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+        """See :class:`TimedRecords`."""
+        batch, own = self._records.take(cutter)
+        strategy = self._strategy()
+        timestamps = self._assigned(strategy.timestamp_assigner, batch, own)
+        self._has_records = self._has_records or bool(batch)
+        self._advance(strategy.max_out_of_orderness_ms, timestamps)
+        if cutter.has_ended:
+            self._set_end()
+        return batch, timestamps
+
+    def close(self) -> None:
+        """See :class:`TimedRecords`."""
+        self._records.close()
+
+    def _assigned(
+        self, assigner: TimestampAssigner | None, batch: Sequence[Record], own: Timestamps
+    ) -> Timestamps:
+        if assigner is None:
+            return own
+        try:
+            return assigned(self._name, assigner, batch, own)
+        except BaseException:
+            self.close()
+            raise
+
+    def _advance(self, delay: int | None, timestamps: Timestamps) -> None:
+        before_last = self._after_all(delay, timestamps[:-1])
+        self._greatest = max(before_last, self._after_all(delay, timestamps[-1:]))
+        self._after.watermark = before_last
+
+    def _after_all(self, delay: int | None, timestamps: Timestamps) -> int:
+        if delay is None or not timestamps:
+            return self._greatest
+        latest = max((time for time in timestamps if time is not None), default=NO_TIMESTAMP)
+        return max(self._greatest, latest - delay - 1)
+
+    def _set_end(self) -> None:
+        is_over = self._before.watermark == MAX_WATERMARK
+        self._after.watermark = MAX_WATERMARK if is_over else self._greatest
+        if self._end is not None:
+            self._end(self._greatest if self._has_records else None)
+            self._end = None
+
+
+def close(records: Iterator[Record]) -> None:
+    """Close a generator; other iterators have nothing to close."""
+    if isinstance(records, Generator):
+        records.close()
+
+
+def assigned(name: str, assigner: TimestampAssigner, batch: Sequence[Record], own: Timestamps) -> list[int]:
+    """Return the timestamps of records.
+
+    Args:
+        name: the name of the assigner's operator.
+        assigner: assigns them.
+        batch: the records.
+        own: the timestamps that they already have.
+
+    Raises:
+        UserFunctionError: the assigner raised.
+        BadRecordError: a timestamp is not a 64-bit int.
+    """
+    timestamps: list[int] = []
+    error: Exception = StopIteration()  # extend() takes it for the end
+    told = repeat(NO_TIMESTAMP) if own.count(None) == len(own) else map(_told, own)
+    try:
+        timestamps.extend(map(assigner.extract_timestamp, batch, told))
+    except Exception as raised:  # noqa: BLE001 - a user's method may raise anything
+        error = raised
+    _check_all(name, batch, timestamps)
+    if len(timestamps) < len(batch):
+        raise user_failure(error, name, batch[len(timestamps)]) from error
+    return timestamps
+
+
+def _told(timestamp: int | None) -> int:
+    return NO_TIMESTAMP if timestamp is None else timestamp
+
+
+def _check_all(name: str, batch: Sequence[Record], timestamps: list[int]) -> None:
+    if not timestamps:
+        return
+    are_ints = set(map(type, timestamps)) == {int}
+    if not are_ints or min(timestamps) < NO_TIMESTAMP or max(timestamps) > MAX_WATERMARK:
+        for record, timestamp in zip(batch, timestamps, strict=False):
+            check_timestamp(name, record, timestamp)
+
+
+def check_timestamp(name: str, record: Record, timestamp: object) -> None:
+    """Raise the error that names operator and record unless ``timestamp`` is a 64-bit int."""
+    if type(timestamp) is not int or not NO_TIMESTAMP <= timestamp <= MAX_WATERMARK:
+        problem = BadRecordError(
+            f"a timestamp is a whole number of milliseconds since 1970, from -2**63 to 2**63 - 1, and "
+            f"extract_timestamp() returned {shorten(timestamp)}"
+        )
+        raise user_failure(problem, name, record)
