@@ -5,6 +5,7 @@ from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
+from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "HeapRestoreOperation",
     "KeyContext",
     "RecordLoop",
+    "StateTable",
     "Timer",
     "TimerQueue",
     "snapshot_runner",
