@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mypy_extensions import i64, mypyc_attr
-else:
 
-    def mypyc_attr(**_: bool) -> Any:
-        """Stand for mypyc's decorator, which only the compiler reads."""
-        return lambda cls: cls
+
+def _undecorated(**_: bool) -> Any:
+    return lambda cls: cls
+
+
+# Only the compiler reads mypyc's decorator. Where this file is interpreted, something must have its name.
+globals().setdefault("mypyc_attr", _undecorated)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

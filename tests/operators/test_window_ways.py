@@ -34,11 +34,12 @@ from pyflinkstate.api.window_assigners import (
 from pyflinkstate.api.window_functions import ProcessWindowFunction
 from pyflinkstate.api.windows import MAX_LONG_VALUE, MIN_LONG_VALUE, TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap.snapshot import HeapSnapshotStrategy
-from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError
+from pyflinkstate.errors import BadRecordError, ConfigurationError, StateValueError, UserFunctionError
 from pyflinkstate.runtime.operators.timers import NO_WATERMARK
 from pyflinkstate.runtime.operators.windows.aligned_windows import AlignedWindows
 from pyflinkstate.runtime.operators.windows.session_windows import SessionWindows
 from pyflinkstate.runtime.operators.windows.windowing import window_operator
+from pyflinkstate.testing import KeyedOneInputOperatorHarness
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
 
 LATE = OutputTag("late")
@@ -420,3 +421,25 @@ def test_many_windows_at_a_time():
         general.process("a", timestamp, timestamp)
     assert harness.entries() == general.entries()
     assert harness.advance() == general.advance()
+
+
+class TestSubtask:
+    def harness(self, assigner):
+        operator = window_operator(assigner, contents=joined, contents_type=Types.STRING())
+        return KeyedOneInputOperatorHarness(operator, key_selector=lambda value: str(value)[0])
+
+    @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
+    def test_frames_go_to_the_fast_way(self, assigner):
+        harness = self.harness(assigner)
+        for value, timestamp in (("a1", 1), ("b1", 2), ("a2", 3)):
+            assert harness.process_element(value, timestamp) == []
+        assert sorted(harness.process_watermark(30)) == ["a1a2", "b1"]
+        assert harness.num_keyed_state_entries() == harness.num_event_time_timers() == 0
+
+    @pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
+    def test_an_error_names_the_record_and_its_key(self, assigner):
+        harness = self.harness(assigner)
+        harness.process_element("a1", 1)
+        with pytest.raises(UserFunctionError, match=r"(?s)7.*STRING|STRING.*7") as caught:
+            harness.process_element(7, 2)
+        assert "'7'" in str(caught.value)
