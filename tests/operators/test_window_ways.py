@@ -305,14 +305,14 @@ def programs(assigners):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs(aligned), steps)
 def test_windows_of_a_fixed_size(operators, history):
     assert isinstance(WindowHarness(operators[0]).operator.fast_way, AlignedWindows)
     run(operators, history)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs(sessions), steps)
 def test_sessions(operators, history):
     assert isinstance(WindowHarness(operators[0]).operator.fast_way, SessionWindows)

@@ -7,12 +7,12 @@ keep the same state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pyflinkstate.api.session_windows import session_gap_of
-from pyflinkstate.api.triggers import purges_at_end
+from pyflinkstate.api.triggers import Trigger, purges_at_end
 from pyflinkstate.api.values import AnyState, AnyWindow
-from pyflinkstate.api.window_assigners import alignment_of
+from pyflinkstate.api.window_assigners import WindowAssigner, alignment_of
 from pyflinkstate.api.windows import TimeWindow
 from pyflinkstate.backends.heap import KeyContext, StateTable
 from pyflinkstate.runtime.operators.operators import FrameLoop, Output
@@ -20,9 +20,6 @@ from pyflinkstate.runtime.operators.timers import InternalTimerService
 from pyflinkstate.runtime.operators.windows.aligned_windows import LATEST_MS, AlignedWindows
 from pyflinkstate.runtime.operators.windows.session_windows import SessionWindows
 from pyflinkstate.runtime.operators.windows.window_results import WindowResults
-
-if TYPE_CHECKING:
-    from pyflinkstate.runtime.operators.windows.windowing import WindowOperator
 
 
 class FastWay(FrameLoop, Protocol):
@@ -32,8 +29,16 @@ class FastWay(FrameLoop, Protocol):
         """Handle an event-time timer of the current key."""
 
 
+class Windowing(Protocol):
+    """What there is to know about a window operator. What is rare goes to its methods."""
+
+    assigner: WindowAssigner
+    trigger: Trigger
+    allowed_lateness_ms: int
+
+
 def fast_way(
-    operator: WindowOperator,
+    operator: Windowing,
     results: WindowResults,
     key_context: KeyContext,
     timers: InternalTimerService,
