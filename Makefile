@@ -6,7 +6,9 @@ SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
-PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py
+PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py \
+	tests/api/test_windows.py tests/operators/test_window_model.py tests/operators/test_window_ways.py \
+	tests/operators/test_merging_windows.py tests/operators/test_window_operator.py
 QUICK := not full and not slow
 FULL := full and not slow
 # About half of the quick tier's time: what starts processes, and the simulation of them.
@@ -24,7 +26,8 @@ help:
 	@echo "make docs       build the documentation into build/site"
 	@echo "make clean      remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py)
+$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py \
+		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \

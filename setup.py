@@ -11,12 +11,12 @@ from setuptools import setup
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pyflinkstate.backends.compiled import COMPILED_MODULES
+from pyflinkstate.backends.compiled import ALL_COMPILED
 
 
 def forget_compiled():
     """Delete what was compiled in place: it would be taken for the sources beside it."""
-    for pattern in ("pyflinkstate/backends/*/*.so", "*__mypyc*.so"):
+    for pattern in ("pyflinkstate/**/*.so", "*__mypyc*.so"):
         for path in Path(__file__).parent.glob(pattern):
             path.unlink()
 
@@ -32,7 +32,7 @@ def extensions():
         from mypyc.build import mypycify
     except ImportError:
         return []
-    paths = [f"pyflinkstate/backends/{name.replace('.', '/')}.py" for name in COMPILED_MODULES]
+    paths = [f"pyflinkstate/{name.replace('.', '/')}.py" for name in ALL_COMPILED]
     # The types of these files are enough; what they import need not even be installed.
     options = ["--config-file=", "--follow-imports=skip", "--ignore-missing-imports"]
     modules = mypycify([*options, *paths], opt_level="3")

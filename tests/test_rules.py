@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pyflinkstate
-from pyflinkstate.backends.compiled import COMPILED_MODULES
+from pyflinkstate.backends.compiled import ALL_COMPILED
 
 PACKAGE = Path(pyflinkstate.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -64,7 +64,7 @@ BACKENDS_ORDER = [
 #: Houses of several rooms.
 HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
 #: These name each other's files: the doors are not compiled, so a call through one would not be native.
-COMPILED = {f"pyflinkstate.backends.{name}" for name in (*COMPILED_MODULES, "values.state_list")}
+COMPILED = {f"pyflinkstate.{name}" for name in (*ALL_COMPILED, "backends.values.state_list")}
 #: Only these may name each other: a method of each returns another one.
 FLUENT = {
     "pyflinkstate.runtime.program.connected_streams",

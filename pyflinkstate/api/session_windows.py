@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from pyflinkstate.api.types import TypeInformation, safe_repr
 from pyflinkstate.api.values import Record
@@ -138,3 +138,16 @@ class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
     def with_dynamic_gap(extractor: SessionWindowTimeGapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Return an assigner."""
         return DynamicProcessingTimeSessionWindows(extractor)
+
+
+def session_gap_of(assigner: WindowAssigner) -> int | Callable[[Record], int] | None:
+    """Return the gap, in ms, of the sessions of a built-in event-time assigner, or None for other assigners.
+
+    It is a function of the element if each has its own. The runtime need not ask an assigner about which
+    this is known. A subclass may assign other windows.
+    """
+    if type(assigner) is EventTimeSessionWindows:
+        return assigner._session_gap
+    if type(assigner) is DynamicEventTimeSessionWindows:
+        return assigner._gap
+    return None

@@ -274,6 +274,19 @@ class PurgingTrigger(Trigger[T, W]):
         self.nested_trigger.clear(window, ctx)
 
 
+def purges_at_end(trigger: Trigger) -> bool | None:
+    """Return whether a window is purged when it fires at its end, or None for other triggers.
+
+    The runtime need not ask a trigger about which this is known: the built-in event-time trigger, alone or
+    in a :class:`PurgingTrigger`. A subclass may decide otherwise.
+    """
+    if type(trigger) is EventTimeTrigger:
+        return False
+    if type(trigger) is PurgingTrigger and type(trigger.nested_trigger) is EventTimeTrigger:
+        return True
+    return None
+
+
 def _purging(result: TriggerResult) -> TriggerResult:
     return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 

@@ -231,6 +231,19 @@ class SlidingProcessingTimeWindows(ByProcessingTime, _SlidingWindows):
         return SlidingProcessingTimeWindows(size, slide, 0 if offset is None else offset)
 
 
+def alignment_of(assigner: WindowAssigner) -> tuple[int, int, int] | None:
+    """Return size, slide and offset, in ms, of the windows of a built-in event-time assigner, or None.
+
+    Tumbling windows slide by their size. The runtime need not ask an assigner about which this is known. A
+    subclass may assign other windows.
+    """
+    if type(assigner) is TumblingEventTimeWindows:
+        return assigner._size, assigner._size, assigner._offset
+    if type(assigner) is SlidingEventTimeWindows:
+        return assigner._size, assigner._slide, assigner._offset
+    return None
+
+
 class GlobalWindows(WindowAssigner[Record, GlobalWindow]):
     """One window for all elements of a key. Set a trigger: the default one never fires."""
 

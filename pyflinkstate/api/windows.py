@@ -10,14 +10,15 @@ import datetime
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import attrs
 
+from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.type_variables import W
 from pyflinkstate.api.types import TypeInformation, safe_repr
-from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api.values import Reduced, TypedValue
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is none.
 MIN_LONG_VALUE = -(2**63)
@@ -64,16 +65,41 @@ class Window(ABC):
         """Return the last timestamp that still belongs to the window, in ms since 1970."""
 
 
-@attrs.frozen(order=True)
-class TimeWindow(Window):
+class TimeWindow(Interval, Window):
     """The time from ``start`` (included) to ``end`` (excluded), in ms since 1970.
 
     >>> TimeWindow(0, 10).max_timestamp(), TimeWindow(0, 10) < TimeWindow(0, 20)
     (9, True)
     """
 
-    start: int
-    end: int
+    __slots__ = ()
+    __match_args__ = ("start", "end")
+
+    if TYPE_CHECKING:
+
+        def __init__(self, start: int, end: int) -> None: ...
+
+        @property
+        def start(self) -> int:
+            """The first timestamp of the window."""
+
+        @property
+        def end(self) -> int:
+            """The end, which no longer belongs to the window."""
+
+    else:
+        start = property(operator.attrgetter("from_ms"), doc="The first timestamp of the window.")
+        end = property(operator.attrgetter("to_ms"), doc="The end, which no longer belongs to the window.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(start={self.start!r}, end={self.end!r})"
+
+    def __reduce__(self) -> Reduced:
+        return type(self), (self.start, self.end)
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        """Read what earlier versions pickled."""
+        Interval.__init__(self, state["start"], state["end"])
 
     def max_timestamp(self) -> int:
         return self.end - 1

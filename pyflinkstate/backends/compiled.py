@@ -23,6 +23,17 @@ COMPILED_MODULES = (
     "values.list_iterator",
 )
 
+#: Modules outside of the backends through which every record of a window goes, from the package on.
+COMPILED_ELSEWHERE = (
+    "api.interval",
+    "runtime.operators.windows.aligned_windows",
+    "runtime.operators.windows.session_windows",
+    "runtime.operators.windows.window_results",
+)
+
+#: All of them, from the package on.
+ALL_COMPILED = (*(f"backends.{name}" for name in COMPILED_MODULES), *COMPILED_ELSEWHERE)
+
 
 def is_compiled() -> bool:
     """Return whether the core runs compiled."""

@@ -32,7 +32,15 @@ class WindowHarness:
     """One open window operator; calls return what they emitted, as pairs of value and timestamp."""
 
     def __init__(
-        self, operator, *, restore=(), own=ALL_KEY_GROUPS, watermark=NO_WATERMARK, now_ms=0, key_type=None
+        self,
+        operator,
+        *,
+        restore=(),
+        own=ALL_KEY_GROUPS,
+        watermark=NO_WATERMARK,
+        now_ms=0,
+        key_type=None,
+        is_general=False,
     ):
         self.now_ms = now_ms
         self.time = SubtaskTime(lambda: self.now_ms, watermark)
@@ -44,11 +52,17 @@ class WindowHarness:
         self.output = Output()
         self.operator = cloudpickle.loads(cloudpickle.dumps(operator))
         self.operator.open(OperatorSetup(self.context, self.backend, self.time))
+        if is_general:
+            self.operator.frame_loop = self.operator.fast_way = None
 
     def process(self, key, value, timestamp=None):
-        """Process one record."""
+        """Process one record, in a frame of its own if the operator takes frames."""
         self.backend.set_current_key(key)
-        self.operator.process_element(value, timestamp, self.output)
+        if self.operator.frame_loop is None:
+            self.operator.process_element(value, timestamp, self.output)
+        else:
+            columns = [self.backend.key_context.map_index], [key], [value], [timestamp]
+            self.operator.frame_loop.run(columns, self.output)
         self.backend.clear_current_key()
         return self.taken()
 

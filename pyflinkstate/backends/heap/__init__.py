@@ -5,6 +5,7 @@ from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
+from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue
 from pyflinkstate.backends.heap.timer_service import (
     InternalTimerService,
@@ -21,6 +22,7 @@ __all__ = [
     "KeyContext",
     "KindOfTimers",
     "RecordLoop",
+    "StateTable",
     "SubtaskTime",
     "Timer",
     "TimerQueue",

@@ -255,9 +255,40 @@ class CopyOnWriteStateMap(StateMap):
         self._remove(key)
         return old
 
-    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
-        """Set the value of ``key`` to ``function(stored value, value)``. O(1)."""
-        self._put(key, function(self.get(key), value))
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> bool:
+        """Set the value of ``key`` to ``function(stored value, value)``; return whether there was none. O(1).
+
+        The bucket is looked up once, unless a snapshot may share it, it may move, or the function has added
+        or removed keys.
+        """
+        if self._rehash is not None or self._highest_required_snapshot_version != 0:
+            return self._get_and_put(key, value, function)
+        mod_count = self._mod_count
+        bucket = self._bucket_of(key)
+        cell = bucket.get(key)
+        if type(cell) is not StateCell:
+            new = function(cell, value)
+            if self._mod_count != mod_count or cell is None or not is_immutable(new):
+                self.put(key, new)
+                return cell is None
+            if self._changes is not None:
+                self._changes.add(key)
+            bucket[key] = new
+            return False
+        if self._changes is not None:
+            self._changes.add(key)
+        old = cell.value
+        new = function(old, value)
+        # The same object again, changed in place: no snapshot has been taken since, so the cell is still
+        # right.
+        if self._mod_count != mod_count or new is not old:
+            self.put(key, new)
+        return False
+
+    def _get_and_put(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> bool:
+        old = self.get(key)
+        self._put(key, function(old, value))
+        return old is None
 
     def load(self, keys: list[Key], values: list[Stored]) -> None:
         """Put many entries at once; an empty map gets a table of the right length first. O(n)."""

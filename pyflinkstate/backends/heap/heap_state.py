@@ -78,6 +78,29 @@ class HeapState:
         else:
             self._map().put(self._entry_key(), stored)
 
+    def add_in(self, namespace: Hashable, value: Stored) -> bool:
+        """Add ``value``, which is not None, to what is stored under the current key and ``namespace``.
+
+        The caller has set a key, and has checked the namespace by setting it once.
+
+        Returns:
+            Whether nothing was stored there.
+        """
+        raise NotImplementedError
+
+    def result_in(self, namespace: Hashable) -> Stored:
+        """Return what a user would read under the current key and ``namespace``, or None if there is nothing.
+
+        A list is the stored one.
+        """
+        context = self._context
+        return self._maps[context.map_index].get((context.key, namespace))
+
+    def clear_in(self, namespace: Hashable) -> None:
+        """Remove what is stored under the current key and ``namespace``."""
+        context = self._context
+        self._maps[context.map_index].remove((context.key, namespace))
+
     def refusal(self, reason: object) -> StateValueError:
         """Return the error for a value that this state cannot take under the current key."""
         key = safe_repr(self._context.key)

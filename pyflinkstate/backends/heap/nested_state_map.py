@@ -60,8 +60,10 @@ class NestedStateMap(StateMap):
         self._mod_count += 1
         return self._entries.pop(key)
 
-    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
-        self.put(key, function(self._entries.get(key), value))
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> bool:
+        old = self._entries.get(key)
+        self.put(key, function(old, value))
+        return old is None
 
     def load(self, keys: list[Key], values: list[Stored]) -> None:
         self._entries.update(zip(keys, values, strict=True))

@@ -68,8 +68,8 @@ class StateMap(ABC):
         """Remove ``key`` and return its value, or None."""
 
     @abstractmethod
-    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> None:
-        """Set the value of ``key`` to ``function(stored value, value)``.
+    def transform(self, key: Hashable, value: Stored, function: StateTransformationFunction) -> bool:
+        """Set the value of ``key`` to ``function(stored value, value)``; return whether there was none.
 
         If the function raises, nothing changes; Flink leaves an entry without a value behind.
         """

@@ -20,7 +20,7 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import integer_bounds, safe_repr
+from pyflinkstate.api.types import TypeInformation, integer_bounds, safe_repr
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.key_context import KeyContext
@@ -31,6 +31,11 @@ from pyflinkstate.backends.values.state_list import StateList
 
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.state_table import StateTable
+
+
+def _takes_all(type_info: TypeInformation) -> bool:
+    """Return whether ``check`` returns each value as it is."""
+    return type(type_info).check is TypeInformation.check
 
 
 class HeapValueState(HeapState):
@@ -95,11 +100,12 @@ class HeapValueState(HeapState):
 class HeapListState(HeapState):
     """See :class:`~pyflinkstate.api.state.ListState`."""
 
-    __slots__ = ("_check", "_isolates")
+    __slots__ = ("_check", "_isolates", "_takes_all")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ListStateDescriptor) -> None:
         super().__init__(table, context)
         self._check: Callable[[StateValue], StateValue] = descriptor.elem_type_info.check
+        self._takes_all: bool = _takes_all(descriptor.elem_type_info)
         self._isolates: bool = not rebuilds(descriptor.elem_type_info)
 
     def get(self) -> Iterable[StateValue]:
@@ -116,6 +122,20 @@ class HeapListState(HeapState):
 
     def add(self, value: StateValue) -> None:
         self._append(self._isolated([self._checked(value)]))
+
+    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
+        if not self._takes_all:
+            value = self._checked(value)
+        if self._isolates:
+            value = isolated(value)
+        context = self._context
+        state_map, key = self._maps[context.map_index], (context.key, namespace)
+        stored: list[Stored] | None = state_map.get(key)
+        if stored is None:
+            state_map.put(key, [value])
+            return True
+        stored.append(value)
+        return False
 
     def add_all(self, values: StateValue) -> None:
         checked = self._all_checked(values, "added to")
@@ -172,7 +192,7 @@ class HeapListState(HeapState):
 class HeapReducingState(HeapState):
     """See :class:`~pyflinkstate.api.state.ReducingState`."""
 
-    __slots__ = ("_check", "_isolates", "_recheck", "_reduce")
+    __slots__ = ("_check", "_fold", "_isolates", "_recheck", "_reduce", "_takes_all")
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: ReducingStateDescriptor) -> None:
         super().__init__(table, context)
@@ -180,6 +200,8 @@ class HeapReducingState(HeapState):
         self._isolates: bool = not rebuilds(descriptor.type_info)
         self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(descriptor.type_info)
         self._reduce: Callable[[StateValue, StateValue], StateValue] = descriptor.reduce_function.reduce
+        self._takes_all: bool = _takes_all(descriptor.type_info)
+        self._fold: Callable[[Stored, StateValue], Stored] = self._reduced
 
     def get(self) -> StateValue:
         return self.get_internal()
@@ -194,6 +216,15 @@ class HeapReducingState(HeapState):
         except ValueError as error:
             raise self.refusal(error) from None
         state_map.transform(self._entry_key(), value, self._reduced)
+
+    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
+        if not self._takes_all:
+            try:
+                value = self._check(value)
+            except ValueError as error:
+                raise self.refusal(error) from None
+        context = self._context
+        return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
         """Reduce the values of ``sources`` in order into that of ``target``, and remove them."""
@@ -215,18 +246,19 @@ class HeapReducingState(HeapState):
         reduced = self._reduce(stored, value)
         if reduced is None:
             raise self.refusal("the reduce function returned None, which is not a value")
-        try:
-            recheck = self._recheck
-            reduced = self._check(reduced) if recheck is None else recheck(reduced, stored)
-        except ValueError as error:
-            raise self.refusal(f"the reduce function's result: {error}") from None
+        if not self._takes_all:
+            try:
+                recheck = self._recheck
+                reduced = self._check(reduced) if recheck is None else recheck(reduced, stored)
+            except ValueError as error:
+                raise self.refusal(f"the reduce function's result: {error}") from None
         return isolated_from(reduced, stored) if self._isolates else reduced
 
 
 class HeapAggregatingState(HeapState):
     """See :class:`~pyflinkstate.api.state.AggregatingState`."""
 
-    __slots__ = ("_check", "_function", "_isolates", "_recheck")
+    __slots__ = ("_check", "_fold", "_function", "_isolates", "_recheck", "_takes_all")
 
     def __init__(
         self, table: StateTable, context: KeyContext, descriptor: AggregatingStateDescriptor
@@ -238,6 +270,8 @@ class HeapAggregatingState(HeapState):
             descriptor.state_type_info
         )
         self._function: AggregateFunction = descriptor.agg_function
+        self._takes_all: bool = _takes_all(descriptor.state_type_info)
+        self._fold: Callable[[Stored, StateValue], Stored] = self._added
 
     def get(self) -> StateValue:
         accumulator = self.get_internal()
@@ -249,6 +283,15 @@ class HeapAggregatingState(HeapState):
             self.clear()
         else:
             state_map.transform(self._entry_key(), value, self._added)
+
+    def add_in(self, namespace: Hashable, value: StateValue) -> bool:
+        context = self._context
+        return self._maps[context.map_index].transform((context.key, namespace), value, self._fold)
+
+    def result_in(self, namespace: Hashable) -> StateValue:
+        context = self._context
+        accumulator = self._maps[context.map_index].get((context.key, namespace))
+        return None if accumulator is None else self._function.get_result(accumulator)
 
     def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
         """Merge the accumulators of ``sources`` in order into that of ``target``, and remove them."""
@@ -275,11 +318,12 @@ class HeapAggregatingState(HeapState):
             raise self.refusal(
                 "the aggregate function returned None; add() and merge() must return the accumulator"
             )
-        try:
-            recheck = self._recheck
-            accumulator = self._check(accumulator) if recheck is None else recheck(accumulator, stored)
-        except ValueError as error:
-            raise self.refusal(f"the accumulator: {error}") from None
+        if not self._takes_all:
+            try:
+                recheck = self._recheck
+                accumulator = self._check(accumulator) if recheck is None else recheck(accumulator, stored)
+            except ValueError as error:
+                raise self.refusal(f"the accumulator: {error}") from None
         return isolated_from(accumulator, stored) if self._isolates else accumulator
 
 

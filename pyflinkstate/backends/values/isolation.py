@@ -31,6 +31,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row, RowKind, names_of, row_of
 from pyflinkstate.api.time import Instant
 from pyflinkstate.api.values import StateValue
+from pyflinkstate.api.windows import CountWindow, GlobalWindow, TimeWindow
 from pyflinkstate.backends.values.checked import CheckedDict, CheckedList
 from pyflinkstate.backends.values.results import check_results
 from pyflinkstate.backends.values.state_list import StateList
@@ -39,7 +40,7 @@ from pyflinkstate.backends.values.state_list import StateList
 IMMUTABLE_TYPES: Final = frozenset(
     {int, float, bool, str, bytes, complex, range, type(None), decimal.Decimal, fractions.Fraction, uuid.UUID}
     | {datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone}
-    | {Instant, RowKind, OutputTag, type}
+    | {Instant, RowKind, OutputTag, type, TimeWindow, CountWindow, GlobalWindow}
 )
 
 #: How deep a value is copied without the help of ``deepcopy``.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
@@ -104,6 +104,20 @@ class Output:
         timestamps.append(timestamp)
 
 
+#: The columns of a frame: the indexes of the keys' maps, keys, values, and timestamps.
+FrameColumns = tuple[Sequence[int], Sequence[Key], Sequence[Record], Sequence[int | None]]
+
+
+class FrameLoop(Protocol):
+    """Processes the records of whole frames, each under its key."""
+
+    def run(self, records: FrameColumns, output: Output) -> None:
+        """Process records; their columns have the same length."""
+
+    def under_way(self, *columns: Sequence[Any]) -> list[Any]:
+        """Return each column's entry for the record that ``run`` was processing; None before the first."""
+
+
 class StatefulOperator(ABC):
     """An operator that runs in a subtask with keyed state; the current key is set before each call.
 
@@ -114,6 +128,9 @@ class StatefulOperator(ABC):
     function: UserFunction = None
     #: Whether records of several keys can be in flight: frames then go to :meth:`process_overlapping`.
     overlaps: bool = False
+    #: What frames whose records have timestamps go to, if the operator has something faster than a call for
+    #: each record. It does the same.
+    frame_loop: FrameLoop | None = None
     #: Its records have keys; where they have none, the function is given no keyed state.
     is_keyed: ClassVar[bool] = True
 

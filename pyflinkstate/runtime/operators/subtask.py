@@ -6,7 +6,7 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -27,7 +27,7 @@ from pyflinkstate.runtime.operators.operator_state import (
     SnapshotContext,
     StreamOperatorState,
 )
-from pyflinkstate.runtime.operators.operators import OperatorSetup, Output
+from pyflinkstate.runtime.operators.operators import FrameLoop, OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import SubtaskTime
 from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, InputFrame, MetricValues, user_failure
 
@@ -139,6 +139,8 @@ class KeyedSubtask:
             self._process_overlapping(frame, output)
         elif isinstance(self._operator, FunctionOperator):
             self._process_in_loop(self._operator, frame, output)
+        elif self._operator.frame_loop is not None and frame.timestamps is not None:
+            self._process_in_frame_loop(self._operator.frame_loop, frame, frame.timestamps, output)
         else:
             self._process_one_by_one(frame, output)
         self.backend.clear_current_key()
@@ -158,6 +160,15 @@ class KeyedSubtask:
             value, key = self._loop.under_way(frame.values, frame.keys)
             raise user_failure(error, self._name, value, key) from error
         output.settle(begin)
+
+    def _process_in_frame_loop(
+        self, loop: FrameLoop, frame: InputFrame, timestamps: Sequence[int | None], output: Output
+    ) -> None:
+        try:
+            loop.run((self._map_indexes(frame), frame.keys, frame.values, timestamps), output)
+        except BaseException as error:
+            value, key = loop.under_way(frame.values, frame.keys)
+            raise user_failure(error, self._name, value, key) from error
 
     def _process_one_by_one(self, frame: InputFrame, output: Output) -> None:
         indexes, process = self._map_indexes(frame), self._process_of(frame)

@@ -36,6 +36,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import WINDOW_TIMERS, InternalTimerService
+from pyflinkstate.runtime.operators.windows.fast_ways import FastWay, fast_way
 from pyflinkstate.runtime.operators.windows.merging_windows import MergingWindowSet
 from pyflinkstate.runtime.operators.windows.window_contents import WindowContents
 from pyflinkstate.runtime.operators.windows.window_contexts import (
@@ -44,6 +45,7 @@ from pyflinkstate.runtime.operators.windows.window_contexts import (
     OperatorTriggerContext,
     WindowContext,
 )
+from pyflinkstate.runtime.operators.windows.window_results import WindowResults
 
 #: Flink's names.
 MERGING_WINDOW_SET = "merging-window-set"
@@ -87,6 +89,9 @@ class _Running:
             pairs = Types.TUPLE([window_type, window_type])
             descriptor = ListStateDescriptor(MERGING_WINDOW_SET, pairs)
             self.merging_state = self.backend.get_partitioned_state(descriptor)
+        name = operator.contents.descriptor.name if self.merging is None else MERGING_WINDOW_SET
+        #: The table whose entries tell which windows there are.
+        self.table = self.backend.registered_kv_states[name]
 
     def merging_windows(self) -> MergingWindowSet | None:
         """Return the windows in flight of the current key, or None if windows do not merge."""
@@ -102,6 +107,8 @@ class WindowOperator(StatefulOperator):
     """
 
     _running: _Running
+    #: What takes frames and event-time timers instead of the general way, if there is anything faster.
+    fast_way: FastWay | None = None
 
     def __init__(
         self,
@@ -126,6 +133,21 @@ class WindowOperator(StatefulOperator):
         self._given_by = getattr(self.function, "apply", None) or getattr(self.function, "process", None)
         open_function(self.contents.function, setup.context)
         open_function(self.function, setup.context)
+        self.frame_loop = self.fast_way = self._find_fast_way()
+
+    def _find_fast_way(self) -> FastWay | None:
+        running, contents = self._running, self.contents
+        results = WindowResults(
+            running.contents,
+            running.key_context,
+            contents.is_list,
+            self._evaluate,
+            running.context,
+            self._given_by,
+        )
+        return fast_way(
+            self, results, running.key_context, running.timers, running.table, running.merging_state
+        )
 
     def close(self) -> None:
         close_function(self.function)
@@ -141,17 +163,27 @@ class WindowOperator(StatefulOperator):
             timestamp,  # type: ignore[arg-type]
             running.assigner_context,
         )
-        merging_windows = running.merging_windows()
+        self.process_assigned(windows, value, timestamp, output)
+
+    def process_assigned(
+        self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
+    ) -> None:
+        """Process an element whose windows are known."""
+        merging_windows = self._running.merging_windows()
         if merging_windows is None:
             is_skipped = self._add_to_windows(windows, value, timestamp, output)
         else:
             is_skipped = self._add_to_merging(merging_windows, windows, value, timestamp, output)
             merging_windows.persist()
         if is_skipped and self._is_element_late(timestamp):
-            if self.late_tag is None:
-                running.late_records_dropped.inc()
-            else:
-                output.collect_side(self.late_tag, isolated(value), timestamp)
+            self.refuse_late(value, timestamp, output)
+
+    def refuse_late(self, value: Record, timestamp: int | None, output: Output) -> None:
+        """Send an element that is late to its side output, or count it."""
+        if self.late_tag is None:
+            self._running.late_records_dropped.inc()
+        else:
+            output.collect_side(self.late_tag, isolated(value), timestamp)
 
     def _add_to_windows(
         self, windows: Collection[AnyWindow], value: Record, timestamp: int | None, output: Output
@@ -252,7 +284,10 @@ class WindowOperator(StatefulOperator):
     # --- timers ------------------------------------------------------------------------------------
 
     def on_event_time(self, timer: Timer, output: Output) -> None:
-        self._on_timer(timer, self._running.trigger.on_event_time, self._is_event_time, output)
+        if self.fast_way is None:
+            self._on_timer(timer, self._running.trigger.on_event_time, self._is_event_time, output)
+        else:
+            self.fast_way.fire(timer.timestamp_ms, timer.namespace, output)
 
     def on_processing_time(self, timer: Timer, output: Output) -> None:
         self._on_timer(timer, self._running.trigger.on_processing_time, not self._is_event_time, output)
@@ -278,12 +313,16 @@ class WindowOperator(StatefulOperator):
         running = self._running
         running.contents.clear()
         running.trigger.clear()
-        if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
-            running.context.bind(window)
-            self.function.clear(running.context)
+        self.clear_function(window)
         if merging_windows is not None:
             merging_windows.retire_window(window)
             merging_windows.persist()
+
+    def clear_function(self, window: AnyWindow) -> None:
+        """Let the window function clear its state for ``window``."""
+        if isinstance(self.function, (ProcessWindowFunction, ProcessAllWindowFunction)):
+            self._running.context.bind(window)
+            self.function.clear(self._running.context)
 
     def take_event_time(self, watermark: int) -> Timer | None:
         return self._running.timers.take_event_time(watermark)
