@@ -6,7 +6,7 @@ SETUP := $(VENV)/.ready
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
-PURE_TESTS := tests/heap tests/keys tests/snapshots tests/types/test_window_namespaces.py
+PURE_TESTS := tests/heap tests/keys tests/snapshots tests/ttl tests/types/test_window_namespaces.py
 QUICK := not full and not slow
 FULL := full and not slow
 # About half of the quick tier's time: what starts processes, and the simulation of them.

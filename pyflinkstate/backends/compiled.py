@@ -16,7 +16,11 @@ COMPILED_MODULES = (
     "heap.nested_state_map",
     "heap.record_loop",
     "heap.state_map",
+    "heap.state_visitor",
     "heap.states",
+    "ttl.access",
+    "ttl.cleanup",
+    "ttl.states",
     "values.isolation",
     "values.list_iterator",
 )

@@ -16,7 +16,7 @@ from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
 from pyflinkstate.backends.snapshots import RunningSnapshots
-from pyflinkstate.backends.ttl import TtlRules, create_ttl_state, with_timestamps
+from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE,
@@ -151,7 +151,7 @@ class HeapKeyedStateBackend:
         if not descriptor.is_ttl_enabled:
             return self._state_of(descriptor, namespace_type, descriptor.allows_pickled_restore)
         assert descriptor.ttl_config is not None
-        rules = TtlRules.of(descriptor.ttl_config, self.clock)
+        rules = rules_of(descriptor.ttl_config, self.clock)
         inner = self._state_of(
             with_timestamps(descriptor, rules), namespace_type, descriptor.allows_pickled_restore
         )
