@@ -108,7 +108,7 @@ class TtlIncrementalCleanup:
         self._oldest_in: Callable[[Stored], int] | None = _OLDEST.get(kind)
         #: What was fetched from the last place, and the index of the next entry to check.
         self._keys: list[Hashable] = []
-        self._values: list[_Stamped] = []
+        self._values: list[Any] = []
         self._next = 0
         #: No timestamp is older than this, unless it is a time that was read since the last round began.
         self._oldest = UNKNOWN
