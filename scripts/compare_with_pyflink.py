@@ -7,7 +7,13 @@
 A program ``<name>.py``, in any folder below the first, is compared with ``<name>.txt`` in the second;
 programs without an expected output are not run. Nothing is changed in a program but ``pyflink`` in its
 imports, in a copy. Output is compared as it is where the program sets parallelism 1; else as a multiset of
-lines without the numbers of subtasks, which PyFlink does not promise either.
+lines without the numbers of subtasks, which PyFlink does not promise either. There is no order between the
+streams of a union, so the output of a program with one is compared as a multiset too. Which names of PyFlink
+a program shows is said in its ``COVERS``; ``tests/api/pyflink_coverage.py`` reads that.
+
+Programs that have no expected output yet get it from PyFlink, whose interpreter is named::
+
+    python scripts/compare_with_pyflink.py tests/spark/features tests/spark/features --record <python>
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 _IMPORT = re.compile(r"^(\s*(?:from|import)\s+)pyflink\b", re.MULTILINE)
 _SUBTASK = re.compile(r"^\d+> ", re.MULTILINE)
 
@@ -58,9 +64,23 @@ def run(program: Path, folder: Path) -> tuple[str, str]:
     copy = folder / program.name
     copy.write_text(rewritten(program.read_text()))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return _printed(sys.executable, copy, environment, folder)
+
+
+def record(python: Path, program: Path, expected: Path, folder: Path) -> str:
+    """Keep what a program prints on PyFlink as what is expected of it; return what went wrong."""
+    # PyFlink's own scripts call whichever "python" they find.
+    path = os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])
+    found, problem = _printed(str(python), program.absolute(), {**os.environ, "PATH": path}, folder)
+    if not problem:
+        expected.write_text(found)
+    return problem
+
+
+def _printed(python: str, program: Path, environment: dict[str, str], folder: Path) -> tuple[str, str]:
     try:
         done = subprocess.run(
-            [sys.executable, str(copy)],
+            [python, str(program)],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -87,7 +107,8 @@ def difference(expected: str, found: str, exact: bool) -> str:
 
 def compare(program: Path, expected: Path, folder: Path) -> Outcome:
     """Run one program and compare."""
-    exact = "set_parallelism(1)" in program.read_text()
+    text = program.read_text()
+    exact = "set_parallelism(1)" in text and ".union(" not in text
     began = time.perf_counter()
     found, problem = run(program, folder)
     seconds = time.perf_counter() - began
@@ -102,10 +123,13 @@ def main() -> int:
     parser.add_argument("programs", type=Path, help="a folder of PyFlink programs")
     parser.add_argument("expected", type=Path, help="a folder of what each prints, <name>.txt")
     parser.add_argument("--only", help="the name of one program")
+    parser.add_argument("--record", type=Path, help="PyFlink's Python, which gives outputs not there yet")
     arguments = parser.parse_args()
     programs = {
         path.stem: path for path in sorted(arguments.programs.rglob("*.py")) if not is_of_tables(path)
     }
+    if arguments.record is not None:
+        return record_missing(arguments.record, programs, arguments.expected, arguments.only)
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         for expected in sorted(arguments.expected.glob("*.txt")):
@@ -115,6 +139,18 @@ def main() -> int:
     equal = sum(not outcome.problem for outcome in outcomes)
     print(f"{equal} of {len(outcomes)} print what they print on PyFlink")
     return 0 if outcomes and equal == len(outcomes) else 1
+
+
+def record_missing(python: Path, programs: dict[str, Path], expected: Path, only: str | None) -> int:
+    """Record what is expected of the programs of which nothing is; return 1 where one fails."""
+    problems = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, program in programs.items():
+            kept = expected / f"{name}.txt"
+            if not kept.exists() and only in (None, name):
+                problems[name] = record(python, program, kept, Path(folder))
+                print(name, problems[name] or "recorded", flush=True)
+    return 1 if any(problems.values()) else 0
 
 
 def row(outcome: Outcome) -> str:

@@ -337,3 +337,51 @@ def test_heartbeats(settings: dict[str, Any], expected: HeartbeatSettings) -> No
 def test_heartbeats_rarer_than_their_timeout_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"heartbeat\.interval is 60000 ms"):
         told({"heartbeat.interval": "1 min"})
+
+
+class Shipped(list[tuple[Any, ...]]):
+    """What would be shipped to where functions run."""
+
+    def add_file(self, path: str) -> None:
+        self.append(("file", path))
+
+    def add_archive(self, path: str, target_dir: str | None) -> None:
+        if not path.endswith(".zip"):
+            raise ConfigurationError(f"{path} is no zip file")
+        self.append(("archive", path, target_dir))
+
+    def add_requirements(self, file_path: str, cache_dir: str | None) -> None:
+        self.append(("requirements", file_path, cache_dir))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shipped"),
+    [
+        ("python.files", "/a/one.py, /a/folder,", [("file", "/a/one.py"), ("file", "/a/folder")]),
+        (
+            "python.archives",
+            "/a.zip#data,/b.zip",
+            [("archive", "/a.zip", "data"), ("archive", "/b.zip", None)],
+        ),
+        ("python.requirements", "/a/needed.txt", [("requirements", "/a/needed.txt", None)]),
+        ("python.requirements", "/needed.txt#/packages", [("requirements", "/needed.txt", "/packages")]),
+    ],
+)
+def test_python_code_is_shipped_and_nothing_is_told(
+    caplog: pytest.LogCaptureFixture, key: str, text: str, shipped: list[Any]
+) -> None:
+    settings = EnvironmentSettings(lambda: 2, code_shipper=Shipped())
+    apply_configuration(settings, Configuration.from_dict({key: text}))
+    assert settings.code_shipper == shipped
+    assert warnings(caplog) == []
+
+
+def test_code_that_cannot_be_shipped_is_named_with_its_setting() -> None:
+    settings = EnvironmentSettings(lambda: 2, code_shipper=Shipped())
+    with pytest.raises(ConfigurationError, match=r"setting 'python.archives' is '/a.tar': /a.tar is no zip"):
+        apply_configuration(settings, Configuration.from_dict({"python.archives": "/a.tar"}))
+
+
+def test_code_is_not_shipped_where_everything_runs_in_one_process() -> None:
+    with pytest.raises(ConfigurationError, match=r"python\.files.*nowhere to ship code to"):
+        told({"python.files": "/a.py"})

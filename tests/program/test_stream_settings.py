@@ -22,6 +22,8 @@ name([class java.lang.String]) does not exist").
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ from pyflinkstate.runtime.plan.nodes import ChainNode, SinkNode, SourceNode, Sta
 from pyflinkstate.runtime.plan.walk import upstream_of
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource, Source
 
@@ -228,3 +231,46 @@ def test_a_stream_that_two_read_is_set_by_its_own_name_alone() -> None:
         ("first", 1),
         ("second", 3),
     )
+
+
+class RunningJob:
+    """A job of two epochs, with a record each, that knows whether it ran to its end."""
+
+    def __init__(self, records: deque[int]) -> None:
+        self.records = records
+        self.has_ended_early = False
+
+    def run(self) -> Iterator[int]:
+        self.has_ended_early = True
+        for epoch in (1, 2):
+            self.records.append(epoch * 10)
+            yield epoch
+        self.has_ended_early = False
+
+
+class RunningEnvironment(Environment):
+    """Collects the records of a job that is not on Spark."""
+
+    def collect(self, node: Any, job_name: str | None) -> CloseableIterator[int]:
+        records: deque[int] = deque()
+        job: Any = RunningJob(records)
+        self.job: RunningJob = job
+        return CloseableIterator(job, records)
+
+
+@pytest.mark.parametrize(
+    ("limit", "found", "has_ended_early"), [(1, [10], True), (2, [10, 20], True), (3, [10, 20], False)]
+)
+def test_with_a_limit_the_records_are_a_list_as_in_pyflink(
+    limit: int, found: list[int], has_ended_early: bool
+) -> None:
+    env: Any = RunningEnvironment()
+    numbers = DataStream(env, SourceNode(CollectionSource([]), "numbers"))
+    assert numbers.execute_and_collect(limit=limit) == found
+    assert env.job.has_ended_early == has_ended_early
+    assert list(numbers.execute_and_collect()) == [10, 20]
+
+
+def test_a_limit_is_at_least_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"limit of execute_and_collect.*not 0"):
+        source().execute_and_collect(limit=0)

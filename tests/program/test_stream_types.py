@@ -9,10 +9,13 @@ import pytest
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
+from pyflinkstate.api.window_functions import AllWindowFunction, WindowFunction
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators.keyed_functions import Projection
 from pyflinkstate.runtime.plan.chained import WATERMARKS
 from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SourceNode, StatefulNode, UnionNode
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.stream_types import check_same_type, converted_at_source, type_of
 from pyflinkstate.runtime.sources.sources import CollectionSource
 
@@ -41,6 +44,35 @@ def test_what_makes_other_records_has_the_type_that_it_declares() -> None:
     assert type_of(keyed(output_type=Types.LONG(), keeps_type=True)) == Types.LONG()
     assert type_of(SideOutputNode(keyed(), "late", "late", Types.LONG())) == Types.LONG()
     assert type_of(SourceNode(CollectionSource([]), "source")) == PICKLED
+
+
+class Environment:
+    """What streams ask of theirs."""
+
+    def get_parallelism(self) -> int:
+        return 2
+
+
+class Contents(WindowFunction):
+    def apply(self, key: Any, window: Any, inputs: Any) -> Any:
+        return list(inputs)
+
+
+class AllContents(AllWindowFunction):
+    def apply(self, window: Any, inputs: Any) -> Any:
+        return list(inputs)
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_what_a_window_reduces_has_the_type_of_its_records_as_in_pyflink(is_keyed: bool) -> None:
+    env: Any = Environment()
+    stream, assigner = DataStream(env, SOURCE), TumblingEventTimeWindows.of(1000)
+    windows: Any = stream.key_by(hash).window(assigner) if is_keyed else stream.window_all(assigner)
+    function = Contents() if is_keyed else AllContents()
+    assert windows.reduce(max).get_type() == PAIR
+    assert windows.reduce(max, output_type=Types.STRING()).get_type() == Types.STRING()
+    assert windows.reduce(max, function).get_type() == PICKLED
+    assert windows.apply(function).get_type() == PICKLED
 
 
 def test_a_projection_takes_the_types_of_its_fields() -> None:

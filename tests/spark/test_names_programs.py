@@ -1,8 +1,8 @@
 """Programs that import what PyFlink's users import; each prints here what it prints on PyFlink 2.3.
 
-``names/<name>.py`` is the program, ``names/<name>.txt`` what PyFlink printed::
+``<name>.py`` in ``names`` or ``features`` is the program, ``<name>.txt`` beside it is what PyFlink printed::
 
-    python tests/spark/names/<name>.py > tests/spark/names/<name>.txt
+    python scripts/compare_with_pyflink.py tests/spark/names tests/spark/names --record <PyFlink's python>
 
 Nothing is changed in a program but ``pyflink`` in its imports. The order of lines from several sinks is not
 promised, so the lines of a job are compared as they come, and whole outputs as multisets.
@@ -22,7 +22,13 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
-PROGRAMS = Path(__file__).with_name("names")
+PROGRAMS = {
+    path.stem: path
+    for folder in ("features", "names")
+    for path in sorted(Path(__file__).with_name(folder).glob("*.py"))
+}
+#: Programs of many operators, each with a process of its own.
+PATIENCE_S = 900
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_with_pyflink.py"
 #: The one that the quick tier runs; the others need as little more as it does.
 QUICK = "job_parameters"
@@ -47,21 +53,21 @@ def path_as_before() -> Iterator[None]:
 
 
 def params() -> list[Any]:
-    names = sorted(program.stem for program in PROGRAMS.glob("*.py"))
-    return [pytest.param(name, marks=[pytest.mark.quick] if name == QUICK else []) for name in names]
+    return [pytest.param(name, marks=[pytest.mark.quick] if name == QUICK else []) for name in PROGRAMS]
 
 
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("name", params())
 def test_a_program_prints_what_it_prints_on_pyflink(
     spark: Any, path_as_before: None, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    text = script().rewritten((PROGRAMS / f"{name}.py").read_text())
+    text = script().rewritten(PROGRAMS[name].read_text())
     program = types.ModuleType(f"program_{name}")  # in no sys.modules, so its functions are shipped by value
     exec(compile(text, f"{name}.py", "exec"), program.__dict__)
-    expected = (PROGRAMS / f"{name}.txt").read_text()
+    expected = PROGRAMS[name].with_suffix(".txt").read_text()
     assert script().difference(expected, capsys.readouterr().out, exact=False) == ""
 
 
 def test_every_program_has_pyflinks_output() -> None:
-    assert {path.stem for path in PROGRAMS.glob("*.py")} == {path.stem for path in PROGRAMS.glob("*.txt")}
-    assert all(os.path.getsize(path) for path in PROGRAMS.glob("*.txt"))
+    expected = [program.with_suffix(".txt") for program in PROGRAMS.values()]
+    assert [path.name for path in expected if not path.exists() or os.path.getsize(path) == 0] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import attrs
@@ -47,6 +48,7 @@ from pyflinkstate.runtime.program.connected_streams import (
     BroadcastStream,
     ConnectedStreams,
 )
+from pyflinkstate.runtime.program.environment_settings import check_positive
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
@@ -527,15 +529,38 @@ class DataStream(Generic[T_co]):
                 )
         return CachedDataStream(self._env, self._node)
 
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[T_co]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T_co]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[T_co]: ...
+
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator[T_co]:
+    ) -> CloseableIterator[T_co] | list[T_co]:
         """Run the job up to this stream and iterate over its records, epoch by epoch.
 
         Records appear when their epoch is committed. The job holds its slots until the iterator is exhausted
         or closed, so close it or use it in a ``with`` statement.
+
+        Args:
+            job_execution_name: the name of the job.
+            limit: the number of records, at least 1, after which the job is ended. With a limit, the records
+                are returned as a list.
+
+        Raises:
+            ConfigurationError: the limit is no whole number of at least 1.
         """
-        return self._env.collect(self._node, job_execution_name, limit)
+        if limit is None:
+            return self._env.collect(self._node, job_execution_name)
+        check_positive("the limit of execute_and_collect()", limit)
+        with self._env.collect(self._node, job_execution_name) as records:
+            return list(islice(records, limit))
 
     def to_rdd(self, job_name: str | None = None) -> SparkObject:
         """Run the job up to this stream and return its records as an RDD, kept on the cluster."""

@@ -61,14 +61,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._spark = on_spark.local_session() if spark is None else spark
         self._context = on_spark.context_of(self._spark)
         worker_python.check_workers(self._context)
-        self._settings = EnvironmentSettings(lambda: int(self._context.defaultParallelism))
+        self._python_files = python_files.PythonFiles(self._context)
+        self._settings = EnvironmentSettings(
+            lambda: int(self._context.defaultParallelism), code_shipper=self._python_files
+        )
         self._execution_config = ExecutionConfig(self._settings)
         self._sinks: list[SinkNode] = []
         self._ran_sinks = False
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
         self._temporary_storage: TemporaryDirectory[str] | None = None
-        self._python_files = python_files.PythonFiles(self._context)
         self._caches: list[CachedSource] = []
 
     @classmethod
@@ -96,8 +98,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         """Apply the settings under Flink's keys that are known here; keep the others.
 
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
-        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*`` and
-        ``restart-strategy.*``.
+        ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
+        ``restart-strategy.*``, and ``python.files``, ``python.archives`` and ``python.requirements``, which
+        ship code as :meth:`add_python_file` and its neighbours do.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
@@ -408,12 +411,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._ran_sinks = self._ran_sinks or bool(sinks)
         return sinks
 
-    def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
+    def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
         records: deque[Record] = deque()
         sink = DriverSink(lambda _, values: records.extend(values))
         job = self._job([SinkNode(node, sink, "collect")], job_name)
-        return CloseableIterator(job, records, limit)
+        return CloseableIterator(job, records)
 
     def foreach_epoch_sink(
         self, function: Callable[[DataFrame, int], None], schema: SparkSchema

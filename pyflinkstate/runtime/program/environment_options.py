@@ -100,6 +100,11 @@ class _Reader:
             found[key] = value
         return found
 
+    def paths(self) -> list[tuple[str, str | None]]:
+        """Read paths as Flink writes them, each with what may follow it: ``/a.zip#folder,/b.zip``."""
+        parts = (part.strip().partition("#") for part in self.text().split(",") if part.strip())
+        return [(path, more or None) for path, _, more in parts]
+
     def one_of(self, choices: dict[str, Any]) -> Any:
         if self.word() not in choices:
             raise ConfigurationError(
@@ -183,6 +188,23 @@ def _set_job_name(settings: EnvironmentSettings, setting: _Reader) -> None:
     settings.default_job_name = setting.text()
 
 
+def _add_python_files(settings: EnvironmentSettings, setting: _Reader) -> None:
+    for path in setting.text().split(","):
+        if path.strip():
+            settings.required_code_shipper().add_file(path.strip())
+
+
+def _add_python_archives(settings: EnvironmentSettings, setting: _Reader) -> None:
+    for path, target in setting.paths():
+        settings.required_code_shipper().add_archive(path, target)
+
+
+def _add_python_requirements(settings: EnvironmentSettings, setting: _Reader) -> None:
+    """Take one file, after a ``#`` the folder with its packages."""
+    path, _, cache = setting.text().strip().partition("#")
+    settings.required_code_shipper().add_requirements(path, cache or None)
+
+
 def _set_restart_strategy(settings: EnvironmentSettings, setting: _Reader) -> None:
     settings.restart = _restart_strategy(setting)
 
@@ -253,6 +275,9 @@ _OPTIONS: dict[str, _Apply] = {
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
     "state.backend.type": _check_backend,
     "restart-strategy.type": _set_restart_strategy,
+    "python.archives": _add_python_archives,
+    "python.files": _add_python_files,
+    "python.requirements": _add_python_requirements,
 }
 
 #: Older names of settings.

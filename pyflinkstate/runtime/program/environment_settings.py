@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import attrs
 
@@ -31,6 +32,22 @@ class RuntimeExecutionMode(enum.Enum):
     AUTOMATIC = 2
 
 
+class CodeShipper(Protocol):
+    """Ships what a program brings along to where its functions run."""
+
+    def add_file(self, path: str) -> None:
+        """Ship a module, a zip of modules, or a folder that holds them."""
+        ...
+
+    def add_archive(self, path: str, target_dir: str | None) -> None:
+        """Ship an archive, which is unpacked in the working directory of functions."""
+        ...
+
+    def add_requirements(self, file_path: str, cache_dir: str | None) -> None:
+        """Install packages with pip, and ship them."""
+        ...
+
+
 @attrs.define(eq=False)
 class EnvironmentSettings:
     """The settings that an environment and its ``ExecutionConfig`` share.
@@ -49,6 +66,7 @@ class EnvironmentSettings:
         job_parameters: what functions are given by name.
         snapshot_compression: whether state files are compressed; None for what the state backend says.
         has_auto_generated_uids: an operator with state may do without ``uid()``.
+        code_shipper: ships Python code; None where nothing runs in other processes.
         buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
     """
 
@@ -72,6 +90,7 @@ class EnvironmentSettings:
     job_parameters: dict[str, str] = attrs.field(factory=dict)
     snapshot_compression: bool | None = None
     has_auto_generated_uids: bool = True
+    code_shipper: CodeShipper | None = None
     buffer_timeout_ms: int = 100
     is_chaining_enabled: bool = True
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
@@ -152,6 +171,12 @@ class EnvironmentSettings:
         self.job_parameters = {
             key: value if isinstance(value, str) else as_text(value) for key, value in parameters.items()
         }
+
+    def required_code_shipper(self) -> CodeShipper:
+        """Return what ships Python code."""
+        if self.code_shipper is None:
+            raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")
+        return self.code_shipper
 
     def set_savepoint_directory(self, directory: str) -> None:
         """Set the directory for savepoints that are triggered without one."""

@@ -45,9 +45,7 @@ class CloseableIterator(Generic[T]):
 
     _job: Job
     _records: deque[T]
-    _limit: int | None
     _epochs: Iterator[int] = attrs.field(init=False)
-    _returned: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         self._epochs = self._job.run()
@@ -56,13 +54,9 @@ class CloseableIterator(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if self._limit is not None and self._returned >= self._limit:
-            self.close()
-            raise StopIteration
         while not self._records:
             if self._next_epoch() is None and not self._records:
                 raise StopIteration
-        self._returned += 1
         return self._records.popleft()
 
     def _next_epoch(self) -> int | None:

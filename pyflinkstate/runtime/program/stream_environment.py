@@ -45,7 +45,7 @@ class StreamEnvironment(Protocol):
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
         """Return the results of ``node`` as rows that fit ``schema``."""
 
-    def collect(self, node: Node, job_name: str | None, limit: int | None) -> CloseableIterator:
+    def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
         """Run the job up to ``node`` and iterate over its records."""
 
     def cached_source(self, node: Node) -> CachedSource:

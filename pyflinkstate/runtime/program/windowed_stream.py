@@ -73,6 +73,7 @@ class _Windows(Generic[T, W]):
         name: str,
         output_type: TypeInformation | None,
         contents_type: TypeInformation | None = None,
+        keeps_type: bool = False,
     ) -> DataStream:
         if function is not None:
             check_function("a window", function, _WINDOW_FUNCTIONS)
@@ -88,7 +89,9 @@ class _Windows(Generic[T, W]):
             contents_type,
         )
         stream = self._stream
-        return stream.stateful(stream.as_input(), (), operator, name, output_type, uses_event_time=True)
+        return stream.stateful(
+            stream.as_input(), (), operator, name, output_type, uses_event_time=True, keeps_type=keeps_type
+        )
 
 
 class WindowedStream(_Windows[T, W], Generic[T, K, W]):
@@ -121,9 +124,13 @@ class WindowedStream(_Windows[T, W], Generic[T, K, W]):
         Args:
             reduce_function: a ``ReduceFunction``, or a callable that combines two records.
             window_function: called with the one combined record; without it that record is the result.
-            output_type: the type against which results are checked.
+            output_type: the type against which results are checked. Default: without a window function the
+                type of the records.
         """
-        return self._append(reduce_function, window_function, "window reduce", output_type)
+        keeps_type = window_function is None
+        return self._append(
+            reduce_function, window_function, "window reduce", output_type, keeps_type=keeps_type
+        )
 
     @overload
     def aggregate(
@@ -197,8 +204,9 @@ class AllWindowedStream(_Windows[T, W]):
         name: str,
         output_type: TypeInformation | None,
         contents_type: TypeInformation | None = None,
+        keeps_type: bool = False,
     ) -> DataStream:
-        stream = super()._append(contents, function, name, output_type, contents_type)
+        stream = super()._append(contents, function, name, output_type, contents_type, keeps_type)
         return stream.force_non_parallel()
 
     @overload
@@ -224,7 +232,10 @@ class AllWindowedStream(_Windows[T, W]):
         output_type: TypeInformation[R] | None = None,
     ) -> DataStream[R]:
         """See :meth:`WindowedStream.reduce`."""
-        return self._append(reduce_function, window_function, "window reduce", output_type)
+        keeps_type = window_function is None
+        return self._append(
+            reduce_function, window_function, "window reduce", output_type, keeps_type=keeps_type
+        )
 
     @overload
     def aggregate(

@@ -27,7 +27,7 @@ from typing import NoReturn
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.errors import PyFlinkStateError, UntrustedConnectionError
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
 from pyflinkstate.runtime.slots.watchdog import watchdog
@@ -232,4 +232,9 @@ def main() -> None:
     bootstrap = SlotBootstrap.decode(sys.stdin.buffer.read())
     # A slot does not flush at its end, and prints of user code must not wait for a full buffer.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    StateSlot(bootstrap).run()
+    try:
+        slot = StateSlot(bootstrap)
+    except (EOFError, OSError, UntrustedConnectionError) as error:
+        address = f"{bootstrap.driver.host}:{bootstrap.driver.port}"
+        sys.exit(f"state slot {bootstrap.slot}: it ends, as its driver at {address} does not answer: {error}")
+    slot.run()

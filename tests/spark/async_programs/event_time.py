@@ -13,6 +13,22 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.window import TumblingEventTimeWindows
 
+COVERS = """
+common.time Duration: of_seconds
+common.time Time: seconds
+common.typeinfo Types: LONG STRING TUPLE
+common.watermark_strategy TimestampAssigner: extract_timestamp
+common.watermark_strategy WatermarkStrategy: for_bounded_out_of_orderness with_timestamp_assigner
+datastream.async_data_stream AsyncDataStream: ordered_wait unordered_wait
+datastream.functions AsyncFunction: async_invoke
+datastream.functions KeyedProcessFunction: on_timer process_element
+datastream.functions ProcessFunction: process_element
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+datastream.window TumblingEventTimeWindows: assign_windows get_default_trigger get_window_serializer
+    is_event_time of
+"""
+
 
 class ByValue(TimestampAssigner):
     def extract_timestamp(self, value, record_timestamp):

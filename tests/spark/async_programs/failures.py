@@ -10,6 +10,17 @@ from pyflink.datastream import (
     StreamExecutionEnvironment,
 )
 
+COVERS = """
+common.configuration Configuration: set_string
+common.time Time: milliseconds seconds
+common.typeinfo Types: INT
+datastream.async_data_stream AsyncDataStream: ordered_wait ordered_wait_with_retry
+datastream.functions AsyncFunction: async_invoke
+datastream.functions AsyncRetryStrategy: fixed_delay
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+"""
+
 
 class Raises(AsyncFunction):
     async def async_invoke(self, value):

@@ -5,6 +5,15 @@ import asyncio
 from pyflink.common import Time, Types
 from pyflink.datastream import AsyncDataStream, AsyncFunction, StreamExecutionEnvironment
 
+COVERS = """
+common.time Time: seconds
+common.typeinfo Types: INT TUPLE
+datastream.async_data_stream AsyncDataStream: ordered_wait
+datastream.functions AsyncFunction: async_invoke
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+"""
+
 
 class Repeats(AsyncFunction):
     def open(self, runtime_context):

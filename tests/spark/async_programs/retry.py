@@ -12,6 +12,21 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.async_retry_strategies import RetryPredicate
 
+COVERS = """
+common.time Time: seconds
+common.typeinfo Types: INT LONG STRING
+datastream.async_data_stream AsyncDataStream: ordered_wait_with_retry unordered_wait_with_retry
+datastream.async_retry_predicates empty_result_predicate
+datastream.async_retry_predicates exception_type_predicate
+datastream.async_retry_predicates has_exception_predicate
+datastream.async_retry_strategies RetryPredicate
+datastream.functions AsyncFunction: async_invoke timeout
+datastream.functions AsyncRetryStrategy: can_retry exponential_backoff fixed_delay
+    get_backoff_time_millis get_retry_predicate no_restart
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+"""
+
 
 class Unsteady(AsyncFunction):
     """Gives nothing, or raises, as often as the record says."""

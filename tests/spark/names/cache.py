@@ -4,6 +4,16 @@ from pyflink.common import Types
 from pyflink.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from pyflink.datastream.data_stream import CachedDataStream
 
+COVERS = """
+common.typeinfo Types: INT
+datastream.data_stream CachedDataStream: invalidate set_parallelism
+datastream.data_stream DataStream: cache map print
+datastream.data_stream KeyedStream: sum
+datastream.execution_mode RuntimeExecutionMode: BATCH
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism set_runtime_mode
+"""
+
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(1)
 env.set_runtime_mode(RuntimeExecutionMode.BATCH)

@@ -14,6 +14,32 @@ from pyflink.datastream import (
 )
 from pyflink.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 
+COVERS = """
+common.time Duration: of_millis of_minutes of_seconds
+common.typeinfo Types: INT
+datastream.checkpoint_config CheckpointConfig: disable_unaligned_checkpoints enable_unaligned_checkpoints
+    get_aligned_checkpoint_timeout get_alignment_timeout get_checkpointing_mode
+    is_force_unaligned_checkpoints is_unaligned_checkpoints_enabled set_alignment_timeout
+    set_checkpointing_mode set_externalized_checkpoint_retention set_force_unaligned_checkpoints
+datastream.checkpoint_storage CheckpointStorage
+datastream.checkpoint_storage FileSystemCheckpointStorage: MAX_FILE_STATE_THRESHOLD get_checkpoint_path
+    get_min_file_size_threshold get_savepoint_path get_write_buffer_size
+datastream.checkpoint_storage JobManagerCheckpointStorage: get_checkpoint_path get_max_state_size
+    get_savepoint_path
+datastream.checkpointing_mode CheckpointingMode: AT_LEAST_ONCE EXACTLY_ONCE
+datastream.externalized_checkpoint_retention ExternalizedCheckpointRetention: DELETE_ON_CANCELLATION
+datastream.state_backend EmbeddedRocksDBStateBackend: get_db_storage_paths get_number_of_transfer_threads
+    get_options get_predefined_options is_incremental_checkpoints_enabled set_db_storage_paths
+    set_number_of_transfer_threads set_predefined_options
+datastream.state_backend HashMapStateBackend
+datastream.state_backend PredefinedOptions: FLASH_SSD_OPTIMIZED
+datastream.state_backend StateBackend
+datastream.stream_execution_environment StreamExecutionEnvironment: enable_checkpointing execute
+    from_collection get_checkpoint_config get_checkpointing_consistency_mode get_checkpointing_mode
+    get_execution_environment is_force_unaligned_checkpoints is_unaligned_checkpoints_enabled
+    set_parallelism
+"""
+
 files = FileSystemCheckpointStorage("file:///tmp/checkpoints", None, -1)
 print(files.get_checkpoint_path().split(":")[-1].lstrip("/"), files.get_savepoint_path())
 print(files.get_min_file_size_threshold(), files.get_write_buffer_size(), files.MAX_FILE_STATE_THRESHOLD)

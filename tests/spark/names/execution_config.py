@@ -3,6 +3,18 @@
 from pyflink.common import Configuration, ExecutionConfig
 from pyflink.datastream import StreamExecutionEnvironment
 
+COVERS = """
+common.configuration Configuration: set_boolean set_float set_integer set_string to_dict
+common.execution_config ExecutionConfig: disable_auto_generated_uids disable_closure_cleaner
+    enable_auto_generated_uids enable_closure_cleaner get_auto_watermark_interval
+    get_latency_tracking_interval get_max_parallelism get_parallelism get_task_cancellation_interval
+    get_task_cancellation_timeout has_auto_generated_uids_enabled is_closure_cleaner_enabled
+    is_object_reuse_enabled is_use_snapshot_compression set_parallelism set_task_cancellation_interval
+    set_task_cancellation_timeout set_use_snapshot_compression
+datastream.stream_execution_environment StreamExecutionEnvironment: get_config get_execution_environment
+    set_parallelism
+"""
+
 env = StreamExecutionEnvironment.get_execution_environment()
 env.set_parallelism(2)
 config = env.get_config()

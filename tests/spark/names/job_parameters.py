@@ -3,6 +3,17 @@
 from pyflink.common import Types
 from pyflink.datastream import KeyedProcessFunction, MapFunction, ProcessFunction, StreamExecutionEnvironment
 
+COVERS = """
+common.execution_config ExecutionConfig: get_global_job_parameters set_global_job_parameters
+common.typeinfo Types: STRING
+datastream.functions KeyedProcessFunction: process_element
+datastream.functions MapFunction: map
+datastream.functions ProcessFunction: process_element
+datastream.functions RuntimeContext: get_job_parameter
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection get_config
+    get_execution_environment set_parallelism
+"""
+
 
 class Mapped(MapFunction):
     def open(self, runtime_context):

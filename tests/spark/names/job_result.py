@@ -5,6 +5,17 @@ from pyflink.common.completable_future import CompletableFuture
 from pyflink.common.job_id import JobID
 from pyflink.datastream import StreamExecutionEnvironment
 
+COVERS = """
+common.completable_future CompletableFuture: cancelled done exception result
+common.job_client JobClient: get_job_execution_result get_job_id
+common.job_execution_result JobExecutionResult: get_all_accumulator_results get_job_id get_net_runtime
+common.job_id JobID
+common.job_status JobStatus: is_globally_terminal_state is_terminal_state
+common.typeinfo Types: INT
+datastream.stream_execution_environment StreamExecutionEnvironment: execute execute_async from_collection
+    get_execution_environment set_parallelism
+"""
+
 for status in JobStatus:
     print(status.name, status.value, status.is_terminal_state(), status.is_globally_terminal_state())
 

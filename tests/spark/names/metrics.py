@@ -4,6 +4,19 @@ from pyflink.common import Types
 from pyflink.datastream import KeyedProcessFunction, MapFunction, RuntimeContext, StreamExecutionEnvironment
 from pyflink.metrics import Counter, Distribution, Meter, MetricGroup
 
+COVERS = """
+common.typeinfo Types: INT
+datastream.functions KeyedProcessFunction: process_element
+datastream.functions MapFunction: map
+datastream.functions RuntimeContext: get_metrics_group
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+metrics.metricbase Counter: dec get_count inc
+metrics.metricbase Distribution: update
+metrics.metricbase Meter: get_count mark_event
+metrics.metricbase MetricGroup: add_group counter distribution gauge meter
+"""
+
 
 class Counted(MapFunction):
     def open(self, runtime_context: RuntimeContext):

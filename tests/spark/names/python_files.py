@@ -7,6 +7,13 @@ import zipfile
 from pyflink.common import Types
 from pyflink.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 
+COVERS = """
+common.typeinfo Types: INT
+datastream.functions KeyedProcessFunction: process_element
+datastream.stream_execution_environment StreamExecutionEnvironment: add_python_archive add_python_file
+    execute from_collection get_execution_environment set_parallelism
+"""
+
 folder = tempfile.mkdtemp()
 os.mkdir(f"{folder}/several")
 for path, text in {

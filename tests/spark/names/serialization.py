@@ -13,6 +13,21 @@ from pyflink.common.serialization import (
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.datastream.connectors.file_system import FileSink, OutputFileConfig
 
+COVERS = """
+common.serialization ByteArraySchema
+common.serialization DeserializationSchema
+common.serialization Encoder: simple_string_encoder
+common.serialization RowFieldExtractorSchema
+common.serialization SerializationSchema
+common.serialization SimpleStringSchema
+common.typeinfo Types: STRING
+datastream.connectors.file_system FileSink: for_row_format
+datastream.connectors.file_system OutputFileConfig: OutputFileConfigBuilder get_part_prefix get_part_suffix
+datastream.data_stream DataStream: sink_to
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment set_parallelism
+"""
+
 for schema in (
     SimpleStringSchema(),
     SimpleStringSchema("ISO-8859-1"),

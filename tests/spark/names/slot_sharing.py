@@ -3,6 +3,18 @@
 from pyflink.common import Types
 from pyflink.datastream import MemorySize, SlotSharingGroup, StreamExecutionEnvironment
 
+COVERS = """
+common.typeinfo Types: INT
+datastream.data_stream DataStream: slot_sharing_group
+datastream.data_stream DataStreamSink: slot_sharing_group
+datastream.slot_sharing_group MemorySize: get_bytes get_gibi_bytes get_kibi_bytes get_mebi_bytes
+    get_tebi_bytes of_mebi_bytes
+datastream.slot_sharing_group SlotSharingGroup: builder get_cpu_cores get_external_resources
+    get_managed_memory get_name get_task_heap_memory get_task_off_heap_memory
+datastream.stream_execution_environment StreamExecutionEnvironment: execute from_collection
+    get_execution_environment register_slot_sharing_group set_parallelism
+"""
+
 size = MemorySize.of_mebi_bytes(3000)
 print(
     size.get_bytes(),
