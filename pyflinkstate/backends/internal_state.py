@@ -9,24 +9,37 @@ from pyflinkstate.api.values import Stored
 from pyflinkstate.errors import StateValueError
 
 
-class StateEntry(Protocol):
-    """One entry of a state, reached by a visitor."""
+class StateEntries(Protocol):
+    """Some entries of a state, by their entry keys: the key, or the pair of key and namespace."""
 
-    def stored(self) -> Stored:
+    def peek(self, key: Hashable) -> Stored:
         """Return the value that is stored now, which must not be changed; None if the entry is gone."""
 
-    def writable(self) -> Stored:
+    def get(self, key: Hashable) -> Stored:
         """Return the value that is stored now, which no snapshot shares; None if the entry is gone."""
 
-    def update(self, stored: Stored) -> None:
-        """Store another value; None removes the entry."""
+    def put(self, key: Hashable, value: Stored) -> None:
+        """Store another value."""
+
+    def remove(self, key: Hashable) -> None:
+        """Remove the entry if it is there."""
 
 
 class StateVisitor(Protocol):
     """Walks all entries of a state, over all keys and namespaces, again and again."""
 
-    def next_entries(self) -> list[StateEntry]:
-        """Return the entries of the next places; there may be none."""
+    @property
+    def state_map(self) -> StateEntries:
+        """Where the entries are that were returned last."""
+
+    def has_next(self) -> bool:
+        """Return whether there are places left before the walk starts again."""
+
+    def restart(self) -> None:
+        """Start again."""
+
+    def next_columns(self) -> tuple[list[Hashable], list[Stored]]:
+        """Return entry keys and values of the next place, as they are now; there may be none."""
 
 
 class InternalState(Protocol):

@@ -237,7 +237,9 @@ class TestVisitor:
     @staticmethod
     def visited(visitor):
         """The keys that one call of the visitor gives."""
-        return [entry.stored()[0] for entry in visitor.next_entries()]
+        keys, values = visitor.next_columns()
+        assert values == [[key] for key in keys]
+        return keys
 
     @pytest.mark.parametrize("max_positions", [1, 3, 1000])
     def test_it_sees_every_entry_and_then_begins_anew(self, any_table, max_positions):
@@ -256,26 +258,40 @@ class TestVisitor:
 
     def test_an_empty_table_gives_nothing_for_ever(self):
         visitor = filled_table(CopyOnWriteStateTable, keys=[]).visitor(2)
-        assert [visitor.next_entries() for _ in range(50)] == [[]] * 50
+        assert [visitor.next_columns() for _ in range(50)] == [([], [])] * 50
 
-    def test_an_entry_tells_what_is_stored_now_and_can_be_changed(self, any_table):
+    def test_it_tells_in_which_map_the_entries_are(self, any_table):
         visitor = any_table.visitor(100)
-        first, second, *_ = visitor.next_entries()
-        key, other = first.stored()[0], second.stored()[0]
-        state_map = any_table.map_of(5)
-        first.update(["new"])
-        assert state_map.get(key) == first.stored() == ["new"]
-        second.update(None)
-        assert second.stored() is None
-        assert not state_map.contains_key(other)
-        assert len(any_table) == 999
+        for _ in range(200):
+            keys = self.visited(visitor)
+            assert all(visitor.state_map is any_table.map_of(group_of(key)) for key in keys)
+
+    @pytest.mark.parametrize("max_positions", [1, 3, 1000])
+    def test_it_tells_when_it_has_been_everywhere(self, any_table, max_positions):
+        visitor = any_table.visitor(max_positions)
+        for _ in range(3):
+            seen = self.visited(visitor)
+            while visitor.has_next():
+                seen += self.visited(visitor)
+            assert sorted(seen) == list(KEYS)
+
+    def test_it_can_start_again_amid_the_table(self, any_table):
+        visitor = any_table.visitor(3)
+        first = self.visited(visitor)
+        for _ in range(20):
+            self.visited(visitor)
+        visitor.restart()
+        assert self.visited(visitor) == first
 
     def test_what_it_updates_is_not_in_an_open_snapshot(self, table):
         snapshot = table.snapshot()
         visitor = table.visitor(100)
         for _ in range(100):
-            for entry in visitor.next_entries():
-                entry.update(None if entry.stored()[0] % 2 else ["new"])
+            for key in visitor.next_columns()[0]:
+                if key % 2:
+                    visitor.state_map.remove(key)
+                else:
+                    visitor.state_map.put(key, ["new"])
             if len(table) == 500:
                 break
         found = [value for entries in snapshot.key_groups() for value in entries.values]
@@ -283,13 +299,14 @@ class TestVisitor:
 
     def test_it_follows_a_table_whose_type_changes(self, table):
         visitor = table.visitor(100)
-        visitor.next_entries()
+        visitor.next_columns()
         table.set_meta(LONGS, lambda value: [*value, 0])
         seen = set()
         while len(seen) < 1000:
-            entries = visitor.next_entries()
-            seen.update(entry.stored()[0] for entry in entries)
-            assert all(entry.stored()[1] == 0 for entry in entries)
+            keys, values = visitor.next_columns()
+            seen.update(keys)
+            assert values == [[key, 0] for key in keys]
+            assert all(visitor.state_map is table.map_of(group_of(key)) for key in keys)
 
 
 def test_a_migration_that_fails_half_way_leaves_the_table_as_it_was():

@@ -187,18 +187,18 @@ class TableRules(RuleBasedStateMachine):
         for _ in range(10_000):
             if not due:
                 break
-            for entry in visitor.next_entries():
-                key = entry._entry_key
-                model = self.model[group_of(key[0] if self.is_namespaced else key)]
-                assert entry.stored() == model[key]
+            for key, value in zip(*visitor.next_columns(), strict=True):
+                group = group_of(key[0] if self.is_namespaced else key)
+                model, state_map = self.model[group], self.table.map_of(group)
+                assert visitor.state_map is state_map
+                assert value == model[key]
                 due.discard(key)
                 visited += 1
                 if visited % 5 == remainder:
-                    entry.update(["visited"])
+                    state_map.put(key, ["visited"])
                     model[key] = ["visited"]
                 elif visited % 7 == remainder:
-                    entry.update(None)
-                    assert entry.stored() is None
+                    state_map.remove(key)
                     del model[key]
         assert due == set()
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyflinkstate.api.types import Types
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.timer_queue import Timer, TimerQueue
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta

@@ -1,7 +1,6 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, wall_clock_ms
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
@@ -19,7 +18,6 @@ __all__ = [
     "HeapKeyedStateBackend",
     "HeapRestoreOperation",
     "InternalTimerService",
-    "KeyContext",
     "KindOfTimers",
     "RecordLoop",
     "StateTable",

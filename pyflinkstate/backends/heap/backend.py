@@ -10,13 +10,18 @@ from typing import Any
 from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.types import TypeInformation, safe_repr
 from pyflinkstate.api.values import AnyState, Key
-from pyflinkstate.backends.heap.key_context import KeyContext, KeySelectionListener
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, TimerQueue
-from pyflinkstate.backends.keys import KeyGroupRange, KeyHasher, key_group_of_hash
+from pyflinkstate.backends.keys import (
+    KeyContext,
+    KeyGroupRange,
+    KeyHasher,
+    KeySelectionListener,
+    key_group_of_hash,
+)
 from pyflinkstate.backends.snapshots import RunningSnapshots
-from pyflinkstate.backends.ttl import TtlRules, create_ttl_state, with_timestamps
+from pyflinkstate.backends.ttl import create_ttl_state, rules_of, with_timestamps
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE,
     VOID_NAMESPACE_TYPE,
@@ -148,7 +153,7 @@ class HeapKeyedStateBackend:
         if not descriptor.is_ttl_enabled:
             return self._state_of(descriptor, namespace_type, descriptor.allows_pickled_restore, None)
         assert descriptor.ttl_config is not None
-        rules = TtlRules.of(descriptor.ttl_config, self.clock)
+        rules = rules_of(descriptor.ttl_config, self.clock)
         inner = self._state_of(
             with_timestamps(descriptor, rules),
             namespace_type,

@@ -443,6 +443,17 @@ class CopyOnWriteStateMap(StateMap):
             buckets += self._rehash[half : half + moved]
         return buckets
 
+    def _columns_of(self, buckets: list[Bucket]) -> Columns:
+        """Return all keys and, in the same order, all values of ``buckets``. O(n), at the speed of C."""
+        keys: list[Hashable] = []
+        values: list[Stored] = []
+        for bucket in buckets:
+            keys.extend(bucket)
+            values.extend(bucket.values())
+        if self._copy_value is not None and StateCell in set(map(type, values)):
+            values = [value.value if type(value) is StateCell else value for value in values]
+        return keys, values
+
     # --- changes ---------------------------------------------------------------------------------
 
     def track_changes(self) -> None:
@@ -542,19 +553,15 @@ class CopyOnWriteStateMapVisitor(StateIncrementalVisitor):
     def has_next(self) -> bool:
         return self._position < len(self._map._primary)
 
-    def next_entries(self) -> list[tuple[Hashable, Stored]]:
+    def next_columns(self) -> Columns:
         for _ in range(self._max_positions):
             if not self.has_next():
                 break
-            entries = [
-                (key, value.value if type(value) is StateCell else value)
-                for bucket in self._buckets_here()
-                for key, value in bucket.items()
-            ]
+            buckets = self._buckets_here()
             self._position += 1
-            if entries:
-                return entries
-        return []
+            if any(buckets):
+                return self._map._columns_of(buckets)
+        return [], []
 
     def _buckets_here(self) -> list[Bucket]:
         state_map, position = self._map, self._position
@@ -597,13 +604,7 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
 
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values. O(n), at the speed of C."""
-        keys: list[Hashable] = []
-        values: list[Stored] = []
-        for bucket in self._buckets or ():
-            keys.extend(bucket)
-            values.extend(bucket.values())
-        if self.owner._copy_value is not None and StateCell in set(map(type, values)):
-            values = [value.value if type(value) is StateCell else value for value in values]
+        keys, values = self.owner._columns_of(self._buckets or [])
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
 
     def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import Stored
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
 

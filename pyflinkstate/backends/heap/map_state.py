@@ -9,8 +9,8 @@ from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.state_map import StateMap
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
 from pyflinkstate.errors import ConcurrentModificationError

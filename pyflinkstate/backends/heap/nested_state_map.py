@@ -102,12 +102,12 @@ class NestedStateMapVisitor(StateIncrementalVisitor):
     def has_next(self) -> bool:
         return self._position < len(self._keys)
 
-    def next_entries(self) -> list[tuple[Hashable, Stored]]:
+    def next_columns(self) -> Columns:
         end = self._position + self._max_positions
         entries = self._map._entries
-        visited = [(key, entries[key]) for key in self._keys[self._position : end] if key in entries]
+        keys = [key for key in self._keys[self._position : end] if key in entries]
         self._position = end
-        return visited
+        return keys, [entries[key] for key in keys]
 
 
 class NestedStateMapSnapshot(StateMapSnapshot):

@@ -124,8 +124,16 @@ class StateIncrementalVisitor(ABC):
         """Return whether there are places left to look at."""
 
     @abstractmethod
+    def next_columns(self) -> Columns:
+        """Return keys and values of the next non-empty place; maybe there are none.
+
+        The values must not be changed.
+        """
+
     def next_entries(self) -> list[tuple[Hashable, Stored]]:
-        """Return the entries of the next non-empty place, which must not be changed; maybe there are none."""
+        """Return the next columns as pairs of key and value."""
+        keys, values = self.next_columns()
+        return list(zip(keys, values))  # noqa: B905 - mypyc knows no strict
 
 
 class StateMapSnapshot(ABC):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 
-import attrs
-
 from pyflinkstate.api.types import safe_repr
 from pyflinkstate.api.values import Key, Namespace, Stored, TypedValue
 from pyflinkstate.backends.format import KeyGroupEntries
@@ -14,12 +12,11 @@ from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateM
 from pyflinkstate.backends.heap.nested_state_map import NestedStateMap
 from pyflinkstate.backends.heap.state_map import (
     ABSENT,
-    StateIncrementalVisitor,
     StateMap,
     StateMapSnapshot,
     StateSnapshotTransformer,
 )
-from pyflinkstate.backends.internal_state import StateEntry
+from pyflinkstate.backends.heap.state_visitor import StateTableVisitor
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
     VOID_NAMESPACE,
@@ -129,7 +126,7 @@ class StateTable(ABC):
 
     def visitor(self, max_positions: int) -> StateTableVisitor:
         """Return a visitor that walks all maps, again and again."""
-        return StateTableVisitor(self, max_positions)
+        return StateTableVisitor(self.maps, max_positions)
 
     def track_changes(self) -> None:
         """From now on, record which entries change."""
@@ -148,47 +145,6 @@ class StateTable(ABC):
     def snapshot(self) -> StateTableSnapshot:
         """Return a snapshot of the table. This takes milliseconds with millions of entries."""
         return StateTableSnapshot(self)
-
-
-@attrs.frozen
-class StateTableEntry:
-    """One entry of a table, reached by a visitor; see :class:`StateEntry`."""
-
-    _map: StateMap
-    _entry_key: Hashable
-
-    def stored(self) -> Stored:
-        """Return the value that is stored now, or None."""
-        return self._map.peek(self._entry_key)
-
-    def writable(self) -> Stored:
-        """Return the value that is stored now, or None; no snapshot shares it."""
-        return self._map.get(self._entry_key)
-
-    def update(self, stored: Stored) -> None:
-        """Store another value; None removes the entry."""
-        if stored is None:
-            self._map.remove(self._entry_key)
-        else:
-            self._map.put(self._entry_key, stored)
-
-
-class StateTableVisitor:
-    """Walks the maps of a table one after the other, and starts again after the last."""
-
-    def __init__(self, table: StateTable, max_positions: int) -> None:
-        self._table = table
-        self._max_positions = max_positions
-        self._index = -1
-        self._visitor: StateIncrementalVisitor | None = None
-
-    def next_entries(self) -> list[StateEntry]:
-        """Return the entries of the next non-empty place, or none if ``max_positions`` places were empty."""
-        if self._visitor is None or not self._visitor.has_next():
-            self._index = (self._index + 1) % len(self._table.maps)
-            self._visitor = self._table.maps[self._index].incremental_visitor(self._max_positions)
-        state_map = self._table.maps[self._index]
-        return [StateTableEntry(state_map, key) for key, _ in self._visitor.next_entries()]
 
 
 class CopyOnWriteStateTable(StateTable):

@@ -23,8 +23,8 @@ from pyflinkstate.api.state import AggregatingState, ListState, MapState, Reduci
 from pyflinkstate.api.types import TypeInformation, integer_bounds, safe_repr
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.map_state import HeapMapState
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated, isolated_elements, isolated_from
 from pyflinkstate.backends.values.state_list import StateList

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap.key_context import KeyContext
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 

@@ -1,5 +1,6 @@
-"""Keys: the Java hash code of each, and the key group that it belongs to for ever."""
+"""Keys: the Java hash code of each, the key group that it belongs to for ever, and the current one."""
 
+from pyflinkstate.backends.keys.key_context import KeyContext, KeySelectionListener
 from pyflinkstate.backends.keys.key_groups import (
     UPPER_BOUND_MAX_PARALLELISM,
     KeyGroupRange,
@@ -15,8 +16,10 @@ from pyflinkstate.backends.keys.key_hashing import KEY_HASH_VERSION, KeyHasher, 
 __all__ = [
     "KEY_HASH_VERSION",
     "UPPER_BOUND_MAX_PARALLELISM",
+    "KeyContext",
     "KeyGroupRange",
     "KeyHasher",
+    "KeySelectionListener",
     "check_max_parallelism",
     "check_parallelism",
     "default_max_parallelism",

@@ -1,100 +1,81 @@
-"""When a value has expired, and what reading it does (Flink: ``AbstractTtlDecorator``, ``TtlUtils``)."""
+"""When a value has expired, and how two values that may have expired are combined (Flink: ``TtlUtils``).
+
+Every access to a state that expires goes this way, so it is compiled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-import attrs
-
-from pyflinkstate.api.functions import AggregateFunction, ReduceFunction
 from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.types import TtlValue
 
+#: Earlier than any timestamp.
+UNKNOWN: Final = -(1 << 70)
 
-@attrs.frozen
+
 class TtlRules:
     """A configuration in the form that the states use.
 
-    Attributes:
-        now: returns the time in ms.
+    Args:
+        clock: returns the time in ms.
         ttl_ms: how long a value lives.
         refreshes_on_read: whether reading prolongs its life.
         returns_expired: whether an expired value is returned once.
+
+    Attributes:
+        earliest: the earliest time that was read since the clean-up last set it, so that no timestamp given
+            since then is earlier; :data:`UNKNOWN` if older values may have come from elsewhere.
     """
 
-    now: Callable[[], int]
-    ttl_ms: int
-    refreshes_on_read: bool
-    returns_expired: bool
+    __slots__ = ("_clock", "earliest", "refreshes_on_read", "returns_expired", "ttl_ms")
 
-    @classmethod
-    def of(cls, config: StateTtlConfig, now: Callable[[], int]) -> TtlRules:
-        """Return the rules of a configuration."""
-        return cls(
-            now,
-            config.get_ttl().to_milliseconds(),
-            config.get_update_type() is UpdateType.OnReadAndWrite,
-            config.get_state_visibility() is StateVisibility.ReturnExpiredIfNotCleanedUp,
-        )
+    def __init__(
+        self, clock: Callable[[], int], ttl_ms: int, refreshes_on_read: bool, returns_expired: bool
+    ) -> None:
+        self._clock = clock
+        self.ttl_ms = ttl_ms
+        self.refreshes_on_read = refreshes_on_read
+        self.returns_expired = returns_expired
+        self.earliest = UNKNOWN
 
-    def stamped(self, value: StateValue) -> TtlValue:
-        """Return ``value`` with the current time as its timestamp."""
-        return self.now(), value
+    def now(self) -> int:
+        """Return the time in ms; every timestamp of a value comes from here."""
+        now = self._clock()
+        if now < self.earliest:
+            self.earliest = now
+        return now
 
-    def is_expired(self, stored: TtlValue) -> bool:
-        """Return whether a value has expired; one written at 0 with a TTL of 100 ms expires at 100."""
-        return stored[0] + self.ttl_ms <= self.now()
-
-    def unexpired(self, stored: TtlValue | None) -> StateValue:
-        """Return the user's value, or None if there is none or it has expired."""
-        return None if stored is None or self.is_expired(stored) else stored[1]
-
-    def stamped_result(self, result: StateValue) -> StateValue:
-        """Return a function's result with the current time; None stays None, which the state refuses."""
-        return None if result is None else self.stamped(result)
+    def expired_until(self, now: int) -> int:
+        """Return the latest timestamp that has expired: with a TTL of 100 ms that is 0 at 100."""
+        return now - self.ttl_ms
 
     def combined(
         self, left: TtlValue, right: TtlValue, combine: Callable[[StateValue, StateValue], StateValue]
     ) -> StateValue:
-        """Return the unexpired values of the two, combined and stamped, or ``left`` if both have expired."""
-        first, second = self.unexpired(left), self.unexpired(right)
+        """Return the unexpired values of the two, combined and stamped, or ``left`` if both have expired.
+
+        None stays None, which the state refuses.
+        """
+        now = self.now()
+        expired_until = now - self.ttl_ms
+        first = None if left[0] <= expired_until else left[1]
+        second = None if right[0] <= expired_until else right[1]
         if first is None and second is None:
             return left
         if first is None or second is None:
-            return self.stamped(second if first is None else first)
-        return self.stamped_result(combine(first, second))
+            return now, second if first is None else first
+        result = combine(first, second)
+        return None if result is None else (now, result)
 
 
-@attrs.frozen
-class TtlReduceFunction(ReduceFunction):
-    """Reduces values that have not expired; the result gets a new timestamp, unless both have expired."""
-
-    _function: ReduceFunction
-    _rules: TtlRules
-
-    def reduce(self, value1: TtlValue, value2: TtlValue) -> StateValue:
-        return self._rules.combined(value1, value2, self._function.reduce)
-
-
-@attrs.frozen
-class TtlAggregateFunction(AggregateFunction):
-    """Adds to an accumulator that has not expired, or to a new one; the result gets a new timestamp."""
-
-    _function: AggregateFunction
-    _rules: TtlRules
-
-    def create_accumulator(self) -> TtlValue:
-        return self._rules.stamped(self._function.create_accumulator())
-
-    def add(self, value: StateValue, accumulator: TtlValue) -> StateValue:
-        unexpired = self._rules.unexpired(accumulator)
-        if unexpired is None:
-            unexpired = self._function.create_accumulator()
-        return self._rules.stamped_result(self._function.add(value, unexpired))
-
-    def get_result(self, accumulator: TtlValue) -> StateValue:
-        return self._function.get_result(accumulator[1])
-
-    def merge(self, acc_a: TtlValue, acc_b: TtlValue) -> StateValue:
-        return self._rules.combined(acc_a, acc_b, self._function.merge)
+def rules_of(config: StateTtlConfig, clock: Callable[[], int]) -> TtlRules:
+    """Return the rules of a configuration, with a clock that returns the time in ms."""
+    return TtlRules(
+        clock,
+        config.get_ttl().to_milliseconds(),
+        config.get_update_type() is UpdateType.OnReadAndWrite,
+        config.get_state_visibility() is StateVisibility.ReturnExpiredIfNotCleanedUp,
+    )

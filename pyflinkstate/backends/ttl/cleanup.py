@@ -1,72 +1,180 @@
 """Removes expired values that nobody reads (Flink: ``TtlIncrementalCleanup`` and snapshot filters).
 
-A *filter* takes the stored value of one key and returns the part of it that has not expired: the same object
-if nothing has expired, None if everything has.
+A *filter* takes the stored value of one key and the latest timestamp that has expired. It returns the part
+of the value that has not expired: the same object if nothing has expired, None if everything has.
+
+Some entries are checked at each access, so this is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any, Final
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.values import Stored
-from pyflinkstate.backends.internal_state import InternalState, StateEntry, StateVisitor
-from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.types import TtlValue
+from pyflinkstate.backends.internal_state import InternalState, StateVisitor
+from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
 
-Filter = Callable[[Stored], Stored]
+Filter = Callable[[Stored, int], Stored]
 
+#: A timestamp and the user's value. The length is left open: mypyc would take pairs apart and rebuild them.
+_Stamped = tuple[Any, ...]
 
-def ttl_filter(kind: StateKind, ttl_ms: int, now: Callable[[], int]) -> Filter:
-    """Return the filter of states of ``kind``."""
-
-    def filter_single(stored: TtlValue) -> TtlValue | None:
-        return None if stored[0] + ttl_ms <= now() else stored
-
-    def filter_list(stored: list[TtlValue]) -> list[TtlValue] | None:
-        oldest = now() - ttl_ms
-        kept = [element for element in stored if element[0] > oldest]
-        return stored if len(kept) == len(stored) else kept or None
-
-    def filter_map(stored: dict[Stored, TtlValue]) -> dict[Stored, TtlValue] | None:
-        oldest = now() - ttl_ms
-        kept = {key: entry for key, entry in stored.items() if entry[0] > oldest}
-        return stored if len(kept) == len(stored) else kept or None
-
-    filters: dict[StateKind, Filter] = {StateKind.LIST: filter_list, StateKind.MAP: filter_map}
-    return filters.get(kind, filter_single)
+#: Later than any timestamp.
+NEVER: Final = 1 << 70
 
 
-def snapshot_filter(kind: StateKind, rules: TtlRules) -> Filter:
+def filter_single(stored: _Stamped, expired_until: int) -> _Stamped | None:
+    """The filter of values that expire as a whole."""
+    return None if stored[0] <= expired_until else stored
+
+
+def filter_list(stored: list[_Stamped], expired_until: int) -> list[_Stamped] | None:
+    """The filter of lists, whose elements expire one by one."""
+    kept = [element for element in stored if element[0] > expired_until]
+    return stored if len(kept) == len(stored) else kept or None
+
+
+def filter_map(stored: dict[Any, _Stamped], expired_until: int) -> dict[Any, _Stamped] | None:
+    """The filter of maps, whose entries expire one by one."""
+    kept = {key: entry for key, entry in stored.items() if entry[0] > expired_until}
+    return stored if len(kept) == len(stored) else kept or None
+
+
+def oldest_in_list(stored: list[_Stamped]) -> int:
+    """Return the oldest timestamp of a list."""
+    oldest: int = NEVER
+    for element in stored:
+        oldest = min(oldest, element[0])
+    return oldest
+
+
+def oldest_in_map(stored: dict[Any, _Stamped]) -> int:
+    """Return the oldest timestamp of a map."""
+    oldest: int = NEVER
+    for entry in stored.values():
+        oldest = min(oldest, entry[0])
+    return oldest
+
+
+_FILTERS: dict[StateKind, Filter] = {StateKind.LIST: filter_list, StateKind.MAP: filter_map}
+_OLDEST: dict[StateKind, Callable[[Stored], int]] = {
+    StateKind.LIST: oldest_in_list,
+    StateKind.MAP: oldest_in_map,
+}
+
+
+def snapshot_filter(kind: StateKind, rules: TtlRules) -> Callable[[Stored], Stored]:
     """Return the filter of one snapshot, which uses the time of its synchronous part."""
-    taken_at = rules.now()
-    return ttl_filter(kind, rules.ttl_ms, lambda: taken_at)
+    unexpired = _FILTERS.get(kind, filter_single)
+    expired_until = rules.expired_until(rules.now())
+    return lambda stored: unexpired(stored, expired_until)
 
 
 class TtlIncrementalCleanup:
-    """Checks a few entries at a time, going round the map again and again."""
+    """Checks a few entries at a time, going round the map again and again.
 
-    def __init__(self, state: InternalState, filter_stored: Filter, cleanup_size: int) -> None:
+    A round also finds the oldest timestamp that is left. Every later one is a time that was read from the
+    clock since the round began, so until one of these can have expired, there is nothing to check.
+
+    Args:
+        state: the backend's state.
+        kind: its kind.
+        rules: when a value has expired.
+        cleanup_size: how many entries are checked each time, each at up to as many places.
+    """
+
+    __slots__ = (
+        "_cleanup_size",
+        "_filter",
+        "_is_amid_round",
+        "_keys",
+        "_next",
+        "_oldest",
+        "_oldest_in",
+        "_oldest_seen",
+        "_rules",
+        "_values",
+        "_visitor",
+    )
+
+    def __init__(self, state: InternalState, kind: StateKind, rules: TtlRules, cleanup_size: int) -> None:
         self._visitor: StateVisitor = state.visitor(cleanup_size)
-        self._filter = filter_stored
+        self._rules = rules
         self._cleanup_size = cleanup_size
-        self._waiting: list[StateEntry] = []
+        self._filter: Filter = _FILTERS.get(kind, filter_single)
+        #: Finds the oldest timestamp of a list or map; None for what expires as a whole.
+        self._oldest_in: Callable[[Stored], int] | None = _OLDEST.get(kind)
+        #: What was fetched from the last place, and the index of the next entry to check.
+        self._keys: list[Hashable] = []
+        self._values: list[Any] = []
+        self._next = 0
+        #: No timestamp is older than this, unless it is a time that was read since the last round began.
+        self._oldest = UNKNOWN
+        self._oldest_seen = NEVER
+        self._is_amid_round = False
 
-    def run(self) -> None:
-        """Check up to ``cleanup_size`` entries, each at up to as many places; remove the expired ones."""
+    def run(self, now: int) -> None:
+        """Check up to ``cleanup_size`` entries; remove what has expired at ``now``."""
+        rules = self._rules
+        expired_until = now - rules.ttl_ms
+        if self._oldest > expired_until and rules.earliest > expired_until:
+            return
         for _ in range(self._cleanup_size):
-            if not self._waiting:
-                self._waiting = self._visitor.next_entries()
-            if self._waiting:
-                self._clean(self._waiting.pop())
+            if self._next == len(self._keys):
+                self._fetch(now)
+            if self._next < len(self._keys):
+                self._check_next(expired_until)
+            elif not self._is_amid_round:
+                return
 
-    def _clean(self, entry: StateEntry) -> None:
-        stored = entry.stored()
+    def _fetch(self, now: int) -> None:
+        """Fetch the entries of the next place; at the end of a round there are none."""
+        self._next = 0
+        if self._is_amid_round and not self._visitor.has_next():
+            self._keys = []
+            self._values = []
+            self._end_round()
+            return
+        if not self._is_amid_round:
+            self._begin_round(now)
+        columns = self._visitor.next_columns()
+        self._keys = columns[0]
+        self._values = columns[1]
+
+    def _begin_round(self, now: int) -> None:
+        self._is_amid_round = True
+        self._visitor.restart()
+        self._oldest = min(self._oldest, self._rules.earliest)
+        self._oldest_seen = NEVER
+        self._rules.earliest = now
+
+    def _end_round(self) -> None:
+        self._is_amid_round = False
+        self._oldest = min(self._oldest_seen, self._rules.earliest)
+
+    def _check_next(self, expired_until: int) -> None:
+        fetched, oldest_in = self._values[self._next], self._oldest_in
+        oldest: int = fetched[0] if oldest_in is None else oldest_in(fetched)
+        if oldest <= expired_until:
+            self._clean(self._keys[self._next], expired_until)
+        elif oldest < self._oldest_seen:
+            self._oldest_seen = oldest
+        self._next += 1
+
+    def _clean(self, key: Hashable, expired_until: int) -> None:
+        """Remove what has expired of the value that is stored now: the one that was fetched may be gone."""
+        entries, unexpired, oldest_in = self._visitor.state_map, self._filter, self._oldest_in
+        stored = entries.peek(key)
         if stored is None:
             return
-        kept = self._filter(stored)
+        kept = unexpired(stored, expired_until)
         if kept is None:
-            entry.update(None)
-        elif kept is not stored:
+            entries.remove(key)
+            return
+        if kept is not stored:
             # The remaining list or map becomes the owner's, so no snapshot may share it.
-            entry.update(self._filter(entry.writable()))
+            entries.put(key, unexpired(entries.get(key), expired_until))
+        oldest: int = kept[0] if oldest_in is None else oldest_in(kept)
+        self._oldest_seen = min(self._oldest_seen, oldest)

@@ -16,8 +16,9 @@ from pyflinkstate.api.descriptors import (
 )
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.values import AnyState, Key
-from pyflinkstate.backends.ttl.access import TtlAggregateFunction, TtlReduceFunction, TtlRules
-from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup, snapshot_filter, ttl_filter
+from pyflinkstate.backends.ttl.access import TtlRules
+from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup, snapshot_filter
+from pyflinkstate.backends.ttl.functions import TtlAggregateFunction, TtlReduceFunction
 from pyflinkstate.backends.ttl.states import (
     TtlAggregatingState,
     TtlListState,
@@ -45,14 +46,15 @@ def create_ttl_state(
     config = descriptor.ttl_config
     if config.get_cleanup_strategies().in_full_snapshot():
         inner.set_snapshot_transformer(lambda: snapshot_filter(descriptor.kind, rules))
-    on_access = _incremental_cleanup(descriptor.kind, config, rules, inner, on_key_selected)
-    if descriptor.kind is StateKind.AGGREGATING:
-        return TtlAggregatingState(inner, rules, on_access, descriptor.agg_function)
-    return _TTL_STATES[descriptor.kind](inner, rules, on_access)
+    cleanup = _incremental_cleanup(descriptor.kind, config, rules, inner, on_key_selected)
+    if isinstance(descriptor, ValueStateDescriptor):
+        return TtlValueState(inner, rules, cleanup, descriptor.value_type_info)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return TtlAggregatingState(inner, rules, cleanup, descriptor.agg_function)
+    return _TTL_STATES[descriptor.kind](inner, rules, cleanup)
 
 
-_TTL_STATES: dict[StateKind, Callable[[AnyState, TtlRules, Callable[[], None]], AnyState]] = {
-    StateKind.VALUE: TtlValueState,
+_TTL_STATES: dict[StateKind, Callable[[AnyState, TtlRules, TtlIncrementalCleanup | None], AnyState]] = {
     StateKind.LIST: TtlListState,
     StateKind.MAP: TtlMapState,
     StateKind.REDUCING: TtlReducingState,
@@ -82,18 +84,12 @@ def _incremental_cleanup(
     rules: TtlRules,
     inner: AnyState,
     on_key_selected: Callable[[Callable[[Key], None]], None],
-) -> Callable[[], None]:
-    """Return the function that each access to the state must call."""
+) -> TtlIncrementalCleanup | None:
+    """Return the clean-up that each access to the state must run, if any."""
     strategy = config.get_cleanup_strategies().get_incremental_cleanup_strategy()
     if strategy is None:
-        return _nothing
-    cleanup = TtlIncrementalCleanup(
-        inner, ttl_filter(kind, rules.ttl_ms, rules.now), strategy.get_cleanup_size()
-    )
+        return None
+    cleanup = TtlIncrementalCleanup(inner, kind, rules, strategy.get_cleanup_size())
     if strategy.run_cleanup_for_every_record():
-        on_key_selected(lambda _: cleanup.run())
-    return cleanup.run
-
-
-def _nothing() -> None:
-    """Do nothing."""
+        on_key_selected(lambda _: cleanup.run(rules.now()))
+    return cleanup

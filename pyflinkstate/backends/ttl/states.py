@@ -3,37 +3,51 @@
 Writing refreshes the timestamp of a value and, if so configured, so does reading. Each element of a list and
 each value of a map has its own. None is handled as in Flink: ``ReducingState.add(None)`` keeps the value and
 refreshes it, ``MapState.put_all(None)`` does nothing.
+
+They are registered as subclasses of the API's classes below. They do not inherit from them, which would make
+compiled code slow. The clock is read once for each access, and its clean-up uses the same time.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final
 
 from pyflinkstate.api.functions import AggregateFunction
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.type_information import TypeInformation
+from pyflinkstate.api.types import integer_bounds, safe_repr
 from pyflinkstate.api.values import AnyState, StateValue, Stored
-from pyflinkstate.backends.ttl.access import TtlRules
-from pyflinkstate.backends.types import TtlValue
-from pyflinkstate.backends.values import ListIterator
+from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
+from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
+from pyflinkstate.backends.types import value_copier
+from pyflinkstate.backends.values.list_iterator import ListIterator
 from pyflinkstate.errors import NoCurrentKeyError
+
+#: A timestamp and the user's value. The length is left open: mypyc would take pairs apart and rebuild them.
+_Stamped = tuple[Any, ...]
+
+_PAIRS: Final = 0
+_KEYS: Final = 1
+_VALUES: Final = 2
 
 
 class TtlState:
     """What the five have in common: the inner state, the rules, and the clean-up at each access."""
 
-    def __init__(self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None]) -> None:
+    __slots__ = ("_cleanup", "_inner", "_rules")
+
+    def __init__(self, inner: AnyState, rules: TtlRules, cleanup: TtlIncrementalCleanup | None) -> None:
         self._inner = inner
         self._rules = rules
-        self._on_access = on_access
+        self._cleanup = cleanup
 
     def set_current_namespace(self, namespace: Hashable) -> None:
         """Bind the state to ``namespace``."""
         self._inner.set_current_namespace(namespace)
 
     def clear(self) -> None:
-        self._on_access()
+        self._begin_access()
         self._inner.clear()
 
     def get_internal(self) -> Stored:
@@ -42,67 +56,116 @@ class TtlState:
 
     def update_internal(self, stored: Stored) -> None:
         """Store a value with its timestamps."""
+        self._rules.earliest = UNKNOWN
         self._inner.update_internal(stored)
+
+    def _begin_access(self) -> int:
+        """Read the clock, clean up, and return the time."""
+        now = self._rules.now()
+        if self._cleanup is not None:
+            self._cleanup.run(now)
+        return now
 
     def _read_single(self) -> StateValue:
         """Return the user's value if there is one that the rules allow to be seen."""
-        self._on_access()
-        stored = self._inner.get_internal()
-        if stored is None:
+        rules = self._rules
+        now = self._begin_access()
+        found: _Stamped | None = self._inner.get_internal()
+        if found is None:
             return None
-        if self._rules.is_expired(stored):
+        if found[0] <= rules.expired_until(now):
             self._inner.clear()
-            return stored[1] if self._rules.returns_expired else None
-        if self._rules.refreshes_on_read:
-            self._inner.update_internal(self._rules.stamped(stored[1]))
-        return stored[1]
+            return found[1] if rules.returns_expired else None
+        if rules.refreshes_on_read:
+            self._inner.update_internal((now, found[1]))
+        return found[1]
 
-
-class TtlMergingState(TtlState):
-    """A state whose namespaces can be merged."""
-
-    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
-        """Merge as the backend's state does.
-
-        A value that has expired is left out. Elements of lists that have expired are moved too, and readers
-        skip them, as in Flink.
-        """
+    def _merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        self._rules.earliest = UNKNOWN  # the clean-up may have passed the target, and not yet the sources
         self._inner.merge_namespaces(target, sources)
 
 
-class TtlValueState(TtlState, ValueState):
+class TtlValueState(TtlState):
     """A value state that expires. A default value is ignored, as in Flink."""
+
+    __slots__ = ("_check", "_high", "_low")
+
+    def __init__(
+        self,
+        inner: AnyState,
+        rules: TtlRules,
+        cleanup: TtlIncrementalCleanup | None,
+        value_type: TypeInformation,
+    ) -> None:
+        super().__init__(inner, rules, cleanup)
+        # An int within these bounds needs no further check. This is the most frequent case, so it is inlined.
+        bounds = integer_bounds(value_type)
+        self._low: int = bounds[0]
+        self._high: int = bounds[1]
+        #: Checks values that cannot change in place; the backend's state checks the others, and copies them.
+        self._check: Callable[[StateValue], StateValue] | None = None
+        if value_copier(value_type) is None:
+            self._check = value_type.check
 
     def value(self) -> StateValue:
         return self._read_single()
 
     def update(self, value: StateValue) -> None:
-        self._on_access()
-        if value is None:
+        now = self._begin_access()
+        if type(value) is int:
+            number: int = value
+            if number < self._low or number > self._high:
+                self._inner.update((now, value))
+            else:
+                self._inner.update_internal((now, value))
+        elif value is None:
             self._inner.clear()
         else:
-            self._inner.update(self._rules.stamped(value))
+            self._update_checked(now, value)
+
+    def _update_checked(self, now: int, value: StateValue) -> None:
+        if self._check is None:
+            self._inner.update((now, value))
+            return
+        try:
+            checked = self._check(value)
+        except ValueError as error:
+            self._inner.get_internal()  # a missing key is reported before a wrong value
+            raise self._inner.refusal(error) from None
+        self._inner.update_internal((now, checked))
 
 
-class TtlReducingState(TtlMergingState, ReducingState):
+class TtlReducingState(TtlState):
     """A reducing state that expires as a whole; each ``add`` refreshes it."""
+
+    __slots__ = ()
 
     def get(self) -> StateValue:
         return self._read_single()
 
     def add(self, value: StateValue) -> None:
-        self._on_access()
+        now = self._begin_access()
         if value is not None or self._inner.get_internal() is not None:
-            self._inner.add(self._rules.stamped(value))
+            self._inner.add((now, value))
+
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge as the backend's state does, without values that have expired."""
+        self._merge_namespaces(target, sources)
 
 
-class TtlAggregatingState(TtlMergingState, AggregatingState):
+class TtlAggregatingState(TtlState):
     """An aggregating state that expires as a whole; each ``add`` refreshes it."""
 
+    __slots__ = ("_function",)
+
     def __init__(
-        self, inner: AnyState, rules: TtlRules, on_access: Callable[[], None], function: AggregateFunction
+        self,
+        inner: AnyState,
+        rules: TtlRules,
+        cleanup: TtlIncrementalCleanup | None,
+        function: AggregateFunction,
     ) -> None:
-        super().__init__(inner, rules, on_access)
+        super().__init__(inner, rules, cleanup)
         self._function = function
 
     def get(self) -> StateValue:
@@ -110,55 +173,73 @@ class TtlAggregatingState(TtlMergingState, AggregatingState):
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: StateValue) -> None:
-        self._on_access()
+        self._begin_access()
         self._inner.add(value)
 
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge as the backend's state does, without accumulators that have expired."""
+        self._merge_namespaces(target, sources)
 
-class TtlListState(TtlMergingState, ListState):
+
+class TtlListState(TtlState):
     """A list state whose elements expire one by one."""
 
+    __slots__ = ()
+
     def get(self) -> Iterable[StateValue]:
-        self._on_access()
-        elements = self._inner.get_internal()
+        now = self._begin_access()
+        elements: list[Any] | None = self._inner.get_internal()
         if elements is None:
             return ()
         if self._rules.refreshes_on_read:
-            elements = self._refreshed(elements)
+            elements = self._refreshed(elements, now)
         return TtlListView(self._inner, elements, self._rules)
 
+    def __iter__(self) -> Iterator[StateValue]:
+        return iter(self.get())
+
     def add(self, value: StateValue) -> None:
-        self._on_access()
-        self._inner.add(self._stamped(value))
+        now = self._begin_access()
+        self._inner.add(self._stamped(value, now))
 
-    def add_all(self, values: list[StateValue]) -> None:
-        self._on_access()
-        self._inner.add_all(self._all_stamped(values, "added to"))
+    def add_all(self, values: StateValue) -> None:
+        now = self._begin_access()
+        self._inner.add_all(self._all_stamped(values, now, "added to"))
 
-    def update(self, values: list[StateValue]) -> None:
-        self._on_access()
-        self._inner.update(self._all_stamped(values, "put into"))
+    def update(self, values: StateValue) -> None:
+        now = self._begin_access()
+        self._inner.update(self._all_stamped(values, now, "put into"))
 
-    def _refreshed(self, elements: list[TtlValue]) -> list[TtlValue]:
+    def merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
+        """Merge as the backend's state does.
+
+        Elements that have expired are moved too, and readers skip them, as in Flink.
+        """
+        self._merge_namespaces(target, sources)
+
+    def _refreshed(self, elements: list[Any], now: int) -> list[Any]:
         """Store the unexpired elements with a new timestamp; return them and, unchanged, the expired ones."""
-        rules = self._rules
-        refreshed = [item if rules.is_expired(item) else rules.stamped(item[1]) for item in elements]
-        kept = [item for item, before in zip(refreshed, elements, strict=True) if item is not before]
+        expired_until = self._rules.expired_until(now)
+        kept = [(now, element[1]) for element in elements if element[0] > expired_until]
         if not kept:
             return elements
         self._inner.update_internal(kept)
-        return refreshed
+        if len(kept) == len(elements):
+            return list(kept)
+        rest = iter(kept)
+        return [element if element[0] <= expired_until else next(rest) for element in elements]
 
-    def _stamped(self, value: StateValue) -> TtlValue:
+    def _stamped(self, value: StateValue, now: int) -> _Stamped:
         if value is None:
             raise self._inner.refusal("None cannot be added to a ListState")
-        return self._rules.stamped(value)
+        return now, value
 
-    def _all_stamped(self, values: StateValue, verb: str) -> list[TtlValue]:
+    def _all_stamped(self, values: StateValue, now: int, verb: str) -> list[_Stamped]:
         if values is None or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise self._inner.refusal(
                 f"only a list of values can be {verb} a ListState, not {safe_repr(values)}"
             )
-        return [self._stamped(value) for value in values]
+        return [self._stamped(value, now) for value in values]
 
 
 class TtlListView:
@@ -168,87 +249,113 @@ class TtlListView:
     iteration has reached its end and all elements had expired.
     """
 
-    def __init__(self, inner: AnyState, elements: list[TtlValue], rules: TtlRules) -> None:
+    __slots__ = ("_elements", "_inner", "_rules")
+
+    def __init__(self, inner: AnyState, elements: list[Any], rules: TtlRules) -> None:
         self._inner = inner
         self._elements = elements
         self._rules = rules
 
     def __iter__(self) -> Iterator[StateValue]:
+        rules = self._rules
         all_expired = True
         for element in ListIterator(self._elements, self._inner.name):
-            expired = self._rules.is_expired(element)
-            all_expired = all_expired and expired
-            if not expired or self._rules.returns_expired:
+            is_expired = element[0] <= rules.expired_until(rules.now())
+            all_expired = all_expired and is_expired
+            if not is_expired or rules.returns_expired:
                 yield element[1]
-        # Only the list that was iterated over: by now the state may be bound to another key, or to none.
         if all_expired:
-            with contextlib.suppress(NoCurrentKeyError):
-                if self._inner.get_internal() is self._elements:
-                    self._inner.clear()
+            self._clear()
+
+    def _clear(self) -> None:
+        """Remove only the list that was iterated over: the state may be bound to another key, or to none."""
+        try:
+            if self._inner.get_internal() is self._elements:
+                self._inner.clear()
+        except NoCurrentKeyError:
+            return
 
 
-class TtlMapState(TtlState, MapState):
+class TtlMapState(TtlState):
     """A map state whose entries expire one by one. ``is_empty`` counts stored entries, expired or not."""
+
+    __slots__ = ()
 
     def get(self, key: StateValue) -> StateValue:
         found = self._found(key)
         return None if found is None else found[1]
 
     def put(self, key: StateValue, value: StateValue) -> None:
-        self._on_access()
-        self._inner.put(key, self._rules.stamped(value))
+        now = self._begin_access()
+        self._inner.put(key, (now, value))
 
-    def put_all(self, dict_value: dict[StateValue, StateValue]) -> None:
-        self._on_access()
+    def put_all(self, dict_value: StateValue) -> None:
+        now = self._begin_access()
         if dict_value is None:
             return
         if isinstance(dict_value, dict):
-            dict_value = {key: self._rules.stamped(value) for key, value in dict_value.items()}
+            dict_value = {key: (now, value) for key, value in dict_value.items()}
         self._inner.put_all(dict_value)
 
     def remove(self, key: StateValue) -> None:
-        self._on_access()
+        self._begin_access()
         self._inner.remove(key)
 
     def contains(self, key: StateValue) -> bool:
         return self._found(key) is not None
 
-    def items(self) -> Iterable[tuple[StateValue, StateValue]]:
-        return self._view(lambda key, value: (key, value))
+    def items(self) -> TtlMapView:
+        return self._view(_PAIRS)
 
-    def keys(self) -> Iterable[StateValue]:
-        return self._view(lambda key, _: key)
+    def keys(self) -> TtlMapView:
+        return self._view(_KEYS)
 
-    def values(self) -> Iterable[StateValue]:
-        return self._view(lambda _, value: value)
+    def values(self) -> TtlMapView:
+        return self._view(_VALUES)
 
     def is_empty(self) -> bool:
-        self._on_access()
+        self._begin_access()
         return bool(self._inner.is_empty())
 
-    def _view(self, part: Callable[[StateValue, StateValue], StateValue]) -> TtlMapView:
-        self._on_access()
+    def __getitem__(self, key: StateValue) -> StateValue:
+        return self.get(key)
+
+    def __setitem__(self, key: StateValue, value: StateValue) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: StateValue) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: StateValue) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[StateValue]:
+        return iter(self.keys())
+
+    def _view(self, part: int) -> TtlMapView:
+        self._begin_access()
         return TtlMapView(self._inner.items(), self._rules, part)
 
-    def _found(self, key: StateValue) -> TtlValue | None:
-        self._on_access()
-        stored: TtlValue | None = self._inner.get(key)
+    def _found(self, key: StateValue) -> _Stamped | None:
+        rules = self._rules
+        now = self._begin_access()
+        stored: _Stamped | None = self._inner.get(key)
         if stored is None:
             return None
-        if self._rules.is_expired(stored):
+        if stored[0] <= rules.expired_until(now):
             self._inner.remove(key)
-            return stored if self._rules.returns_expired else None
-        if self._rules.refreshes_on_read:
-            self._inner.put_internal(key, self._rules.stamped(stored[1]))
+            return stored if rules.returns_expired else None
+        if rules.refreshes_on_read:
+            self._inner.put_internal(key, (now, stored[1]))
         return stored
 
 
 class TtlMapView:
     """The entries, keys or values of a map state with time to live."""
 
-    def __init__(
-        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
-    ) -> None:
+    __slots__ = ("_pairs", "_part", "_rules")
+
+    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -260,9 +367,9 @@ class TtlMapView:
 class TtlMapIterator:
     """Skips and removes entries that have expired; refreshes the others if reading prolongs life."""
 
-    def __init__(
-        self, pairs: StateValue, rules: TtlRules, part: Callable[[StateValue, StateValue], StateValue]
-    ) -> None:
+    __slots__ = ("_pairs", "_part", "_rules")
+
+    def __init__(self, pairs: StateValue, rules: TtlRules, part: int) -> None:
         self._pairs = pairs
         self._rules = rules
         self._part = part
@@ -271,16 +378,33 @@ class TtlMapIterator:
         return self
 
     def __next__(self) -> StateValue:
+        rules = self._rules
         while True:
             key, stored = next(self._pairs)
-            if not self._rules.is_expired(stored):
-                if self._rules.refreshes_on_read:
-                    self._pairs.set_value(self._rules.stamped(stored[1]))
-                return self._part(key, stored[1])
+            now = rules.now()
+            if stored[0] > rules.expired_until(now):
+                if rules.refreshes_on_read:
+                    self._pairs.set_value((now, stored[1]))
+                return self._part_of(key, stored)
             self._pairs.remove()
-            if self._rules.returns_expired:
-                return self._part(key, stored[1])
+            if rules.returns_expired:
+                return self._part_of(key, stored)
 
     def remove(self) -> None:
         """Remove the entry that was returned last."""
         self._pairs.remove()
+
+    def _part_of(self, key: StateValue, stored: _Stamped) -> StateValue:
+        if self._part == _KEYS:
+            return key
+        return stored[1] if self._part == _VALUES else (key, stored[1])
+
+
+for _interface, _view in (
+    (ValueState, TtlValueState),
+    (ListState, TtlListState),
+    (MapState, TtlMapState),
+    (ReducingState, TtlReducingState),
+    (AggregatingState, TtlAggregatingState),
+):
+    _interface.register(_view)

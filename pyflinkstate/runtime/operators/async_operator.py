@@ -23,7 +23,8 @@ import attrs
 from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.values import Key, Record
-from pyflinkstate.backends.heap import KeyContext, Timer
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.backends.values import isolated, take_isolated
 from pyflinkstate.runtime.operators.context import awaits
 from pyflinkstate.runtime.operators.event_loops import FunctionLoop, end, hear_out

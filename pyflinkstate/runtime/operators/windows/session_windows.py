@@ -27,7 +27,7 @@ from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.values import AnyWindow
 from pyflinkstate.api.windows import MAX_LONG_VALUE
 from pyflinkstate.backends.heap.heap_state import HeapState
-from pyflinkstate.backends.heap.key_context import KeyContext
+from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.runtime.operators.windows.window_results import WindowResults
 
 #: Times and gaps beyond these take the general way, so that their sum is a 64-bit integer.
