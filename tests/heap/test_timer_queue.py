@@ -1,5 +1,8 @@
 """The queue of timers: order, no doubles, deletion, snapshots, restores, and against a sorted list."""
 
+import copy
+import pickle
+
 import pytest
 from backend_support import make_backend, prepare, rescale, restore, take_snapshot, write
 from hypothesis import settings
@@ -42,6 +45,11 @@ class TestOrder:
             0,
             [],
         )
+
+    def test_a_timer_can_be_copied_and_pickled(self):
+        timer = Timer(5, "a", "n", 3)
+        for copied in (copy.deepcopy(timer), pickle.loads(pickle.dumps(timer))):  # noqa: S301 - its own
+            assert (copied, copied.map_index) == (timer, 3)
 
     def test_timers_come_in_order_of_time(self, queue):
         times = [5, -3, 0, 7, 2**63 - 1, 1, 6, -(2**63), 2, 4, 3]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from pyflinkstate.backends.format import KeyGroupEntries
@@ -37,8 +37,10 @@ MIN_EMPTY_TIMESTAMPS = 64
 Timestamp: TypeAlias = Any
 #: The index of the key group of each timer, by key or by key and namespace, in the order of adding.
 _Moment = dict[Hashable, int]
-#: Timestamp, key and namespace of each timer that was added or deleted, as an ordered set.
-TimerChanges = dict[tuple[Timestamp, Hashable, Hashable], None]
+#: Timestamp, key and namespace of a timer that was added or deleted.
+TimerChange = tuple[Timestamp, Hashable, Hashable]
+#: Each of those, as an ordered set.
+TimerChanges = dict[TimerChange, None]
 
 
 class Timer:
@@ -76,6 +78,9 @@ class Timer:
 
     def __hash__(self) -> int:
         return hash((self.timestamp_ms, self.key, self.namespace))
+
+    def __reduce__(self) -> tuple[type[Timer], tuple[Any, ...]]:
+        return Timer, (self.timestamp_ms, self.key, self.namespace, self.map_index)
 
     def __repr__(self) -> str:
         return f"Timer(timestamp_ms={self.timestamp_ms!r}, key={self.key!r}, namespace={self.namespace!r})"
@@ -339,7 +344,7 @@ class TimerQueue:
         for timer in timers:
             self.add(timer, key_group)
 
-    def increment(self, changes: list[TimerChanges]) -> TimerQueueIncrement:
+    def increment(self, changes: Sequence[Iterable[TimerChange]]) -> TimerQueueIncrement:
         """Return which of ``changes``, one set for each key group, are timers now. O(changes)."""
         return TimerQueueIncrement(self, changes)
 
@@ -403,7 +408,7 @@ class TimerQueueSnapshot:
 class TimerQueueIncrement:
     """The timers that were added or deleted, and which of them existed at one moment."""
 
-    def __init__(self, queue: TimerQueue, changes: list[TimerChanges]) -> None:
+    def __init__(self, queue: TimerQueue, changes: Sequence[Iterable[TimerChange]]) -> None:
         self.meta: StateMeta = queue.meta
         self.key_group_range = queue.key_group_range
         self._groups = [
