@@ -48,7 +48,7 @@ class TestOrder:
 
     def test_a_timer_can_be_copied_and_pickled(self):
         timer = Timer(5, "a", "n", 3)
-        for copied in (copy.deepcopy(timer), pickle.loads(pickle.dumps(timer))):  # noqa: S301 - its own
+        for copied in (copy.deepcopy(timer), pickle.loads(pickle.dumps(timer))):
             assert (copied, copied.map_index) == (timer, 3)
 
     def test_timers_come_in_order_of_time(self, queue):
