@@ -23,7 +23,7 @@ import psutil
 PROGRAM = Path(__file__).with_name("retail_spend.py")
 SLOT = "pyflinkstate.runtime.slots.slot"
 KILL_SLOT_AT = "epoch 12:"
-KILL_DRIVER_AT = "epoch 26:"
+KILL_DRIVER_AFTER = "epoch 26:"
 
 
 class Run:
@@ -67,6 +67,10 @@ class Run:
         slot = next(process for process in family(self.process.pid) if is_slot(process))
         print(f"*** kill -9 {slot.pid} (a state slot)", flush=True)
         slot.kill()
+
+    def kill_driver_soon(self) -> None:
+        """SIGKILL the program itself, when next a checkpoint is complete."""
+        self.at["checkpoint "] = Run.kill_driver
 
     def kill_driver(self) -> None:
         """SIGKILL the program itself."""
@@ -142,7 +146,9 @@ def main() -> int:
         undisturbed = Run(*arguments("a", 2))
         failed = undisturbed.wait() != 0
         print("(b) disturbed: a state slot and then the driver are killed")
-        disturbed = Run(*arguments("b", 2), at={KILL_SLOT_AT: Run.kill_slot, KILL_DRIVER_AT: Run.kill_driver})
+        disturbed = Run(
+            *arguments("b", 2), at={KILL_SLOT_AT: Run.kill_slot, KILL_DRIVER_AFTER: Run.kill_driver_soon}
+        )
         failed |= disturbed.wait() != -signal.SIGKILL
         restored = Run(*arguments("b", 3, "--restore", "latest"))
         failed |= restored.wait() != 0

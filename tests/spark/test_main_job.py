@@ -78,14 +78,19 @@ class MainJob:
         return demo.rows_of(self.folder / "out")
 
 
+def kill_slot_then_driver(run: demo.Run) -> None:
+    """Kill both, the driver when there is a checkpoint to restore."""
+    run.kill_slot()
+    run.kill_driver_soon()
+
+
 @pytest.mark.quick
 def test_a_killed_slot_and_a_killed_driver_on_made_up_days(tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
     make_days(days, days=12, lines_a_day=400)
     job = MainJob(tmp_path, "--input", str(days), "--interval-ms", "0")
-    kills = {"epoch 3:": demo.Run.kill_slot, "epoch 7:": demo.Run.kill_driver}
-    assert job.run("--parallelism", "2", at=kills) == -signal.SIGKILL
+    assert job.run("--parallelism", "2", at={"epoch 3:": kill_slot_then_driver}) == -signal.SIGKILL
     assert demo.still_running(job.processes) == [], "everything ends with the driver"
     assert job.run("--parallelism", "3", "--restore", "latest") == 0
     assert job.rows() == Counter(plain_loop(days))

@@ -171,9 +171,9 @@ def test_a_spark_worker_that_is_killed(runs: Runs) -> None:
 
 
 def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: Runs) -> None:
-    # Two, and one more where the checkpoint before the record was completed only by a later attempt.
+    # Two, and one more where a later attempt completed a checkpoint that the one before it had not.
     with pytest.raises(errors.JobFailedError, match=r"after [23] restarts") as caught:
-        runs.run(function=Failing(fatal=555), restarts=2)
+        runs.run(function=Failing(555, runs.output), restarts=2)
     assert isinstance(caught.value.__cause__, errors.UserFunctionError)
     metadata, _ = load_checkpoint(str(runs.only_checkpoint()))
     assert metadata.epoch < 6, "the failed epoch is in no checkpoint"
@@ -186,7 +186,7 @@ def test_a_record_that_always_fails_ends_the_job_and_keeps_the_checkpoint(runs: 
 @pytest.mark.parametrize("parallelism", cases([1, 3, 5], quick=[3]))
 def test_restore_at_another_parallelism(runs: Runs, parallelism: int) -> None:
     with pytest.raises(errors.JobFailedError):
-        runs.run(function=Failing(fatal=720), restarts=1)
+        runs.run(function=Failing(720, runs.output), restarts=1)
     first = runs.only_checkpoint()
     result = runs.run(restore=str(first), parallelism=parallelism)
     assert runs.rows() == EXPECTED
@@ -277,7 +277,7 @@ def test_metadata_of_another_release(runs: Runs) -> None:
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
 def test_a_damaged_state_file(runs: Runs, damage: str) -> None:
     with pytest.raises(errors.UserFunctionError):
-        runs.run(records=MANY_KEYS, function=Failing(fatal=720), restarts=0)
+        runs.run(records=MANY_KEYS, function=Failing(720, runs.output), restarts=0)
     files = [path for path in runs.only_checkpoint().iterdir() if path.name != "_metadata"]
     assert files, "the state is larger than the inline threshold"
     data = bytearray(files[0].read_bytes())

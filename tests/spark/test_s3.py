@@ -225,7 +225,7 @@ class TestExactlyOnce:
     def test_a_job_restored_from_a_folder(self, runs: Runs) -> None:
         runs.incremental, runs.restarts = True, 0
         with pytest.raises(errors.UserFunctionError):
-            runs.run(function=Failing(fatal=320))
+            runs.run(function=Failing(320, runs.output))
         (metadata,) = (key for key in runs.bucket.objects() if key.endswith("/_metadata"))
         folder = metadata.removesuffix("/_metadata")
         result, _ = runs.run(restore=runs.bucket.uri(folder), parallelism=3)
@@ -356,7 +356,7 @@ class TestAServerThatAnswersErrors:
     def test_a_checkpoint_that_may_not_be_read(self, runs: Runs, server: Server) -> None:
         runs.restarts = 0
         with pytest.raises(errors.UserFunctionError):
-            runs.run(function=Failing(fatal=320))
+            runs.run(function=Failing(320, runs.output))
         before = runs.rows()
         server.denied = lambda method, path: method == "GET" and path.endswith("/_metadata")
         with pytest.raises(errors.CheckpointStorageError, match="cannot read"):

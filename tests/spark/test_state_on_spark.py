@@ -85,7 +85,7 @@ def test_operator_state_is_exactly_once_over_a_failure_a_kill_and_rescaling(
 ) -> None:
     env = environment(spark, tmp_path, 2).set_restart_strategy(RestartStrategies.no_restart())
     with pytest.raises(errors.UserFunctionError):
-        run(env, tmp_path, Journal(fatal=350))
+        run(env, tmp_path, Journal(350, tmp_path / "output"))
     env = environment(spark, tmp_path, 3).restore_from("latest").add_listener(KillsASlot(5))
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
     run(env, tmp_path, Journal())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyflinkstate import (
@@ -15,6 +18,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+
+#: No checkpoint of a test takes so long.
+PATIENCE_S = 60
 
 
 class RunningSum(KeyedProcessFunction):
@@ -40,23 +46,33 @@ class History(KeyedProcessFunction):
         yield ctx.get_current_key(), tuple(self.seen)
 
 
-class Failing(RunningSum):
-    """Raises for one record."""
+def fail_at(number: int, output: Path | None) -> None:
+    """Raise; with ``output`` not before an epoch is committed there, so that a checkpoint is complete."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while output is not None and not any(output.glob("epoch=*")) and time.monotonic() < deadline_s:
+        threading.Event().wait(0.02)
+    raise LookupError(f"cannot stand {number}")
 
-    def __init__(self, fatal: int) -> None:
+
+class Failing(RunningSum):
+    """Raises for one record; with ``output`` not before there is a checkpoint to go back to."""
+
+    def __init__(self, fatal: int, output: Path | None = None) -> None:
         self.fatal = fatal
+        self.output = output
 
     def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
         if value[1] == self.fatal:
-            raise LookupError(f"cannot stand {value[1]}")
+            fail_at(self.fatal, self.output)
         yield from super().process_element(value, ctx)
 
 
 class Journal(RunningSum, CheckpointedFunction):
-    """A running sum that keeps every number it saw in operator state too; ``fatal`` makes it raise."""
+    """A running sum that keeps every number it saw in operator state too; it may fail as `Failing` does."""
 
-    def __init__(self, fatal: int | None = None) -> None:
+    def __init__(self, fatal: int | None = None, output: Path | None = None) -> None:
         self.fatal = fatal
+        self.output = output
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         store = context.get_operator_state_store()
@@ -68,7 +84,7 @@ class Journal(RunningSum, CheckpointedFunction):
 
     def process_element(self, value: tuple[Any, int], ctx: Any) -> Iterator[tuple[Any, int]]:
         if value[1] == self.fatal:
-            raise LookupError(f"cannot stand {value[1]}")
+            fail_at(value[1], self.output)
         self.numbers.append(value[1])
         yield from super().process_element(value, ctx)
 
