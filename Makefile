@@ -14,6 +14,9 @@ FULL := full and not slow
 # About half of the quick tier's time: what starts processes, and the simulation of them.
 JOBS := tests/job tests/simulation tests/slots
 
+# Tests start many short processes: without its bytecode, each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench docs clean
 
 help:
@@ -26,7 +29,7 @@ help:
 	@echo "make docs       build the documentation into build/site"
 	@echo "make clean      remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/heap/*.py pyflinkstate/backends/values/*.py \
+$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/*/*.py \
 		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -26,6 +26,8 @@ import traceback
 from functools import cache
 from typing import Any, NoReturn
 
+import pyarrow
+
 PIPE = subprocess.PIPE
 #: Longer than an environment and a path are.
 _LARGEST = 1 << 18
@@ -149,6 +151,7 @@ def _run(request: dict[str, Any], files: list[int]) -> NoReturn:
 
 if __name__ == "__main__":
     importlib.import_module("pyflinkstate.runtime.slots.slot")
+    pyarrow.array([0])  # the first array imports pandas, if it is there
 
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
