@@ -1,0 +1,107 @@
+"""PyFlink; ``FLINK_PYTHON_MODE`` is ``process`` or ``thread``, as ``python.execution-mode`` takes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+
+from pyflink.common import Configuration, Time, Types, WatermarkStrategy
+from pyflink.common.watermark_strategy import TimestampAssigner
+from pyflink.datastream import DataStream, KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from pyflink.datastream.connectors.base import Sink
+from pyflink.datastream.connectors.number_seq import NumberSequenceSource
+from pyflink.datastream.functions import AggregateFunction, ProcessWindowFunction
+from pyflink.datastream.state import ValueStateDescriptor
+from pyflink.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from pyflink.java_gateway import get_gateway
+from workload import GAP_MS, MINUTE_MS, PARALLELISM, key_of, main, minute_end, timed
+
+MODE = os.environ.get("FLINK_PYTHON_MODE", "process")
+PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
+
+
+class Millisecond(TimestampAssigner):
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int]]:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield ctx.get_current_key(), count
+
+
+class CountUntilTimer(Count):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[tuple[int, int]]:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(minute_end(value))
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int, int]]:
+        yield ctx.get_current_key(), self.count.value()
+        self.count.clear()
+
+
+class CountAggregate(AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
+class WithKey(ProcessWindowFunction):
+    def process(
+        self, key: int, context: ProcessWindowFunction.Context, elements: Iterable[int]
+    ) -> Iterator[tuple[int, int]]:
+        yield from ((key, count) for count in elements)
+
+
+def program(numbers: DataStream, workload: str) -> DataStream:
+    if workload == "keyed_count":
+        return numbers.key_by(key_of, key_type=Types.LONG()).process(Count(), output_type=PAIR)
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Millisecond())
+    keyed = numbers.assign_timestamps_and_watermarks(strategy).key_by(key_of, key_type=Types.LONG())
+    if workload == "timers":
+        return keyed.process(CountUntilTimer(), output_type=PAIR)
+    if workload == "session":
+        windowed = keyed.window(EventTimeSessionWindows.with_gap(Time.milliseconds(GAP_MS)))
+    else:
+        windowed = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(MINUTE_MS)))
+    return windowed.aggregate(CountAggregate(), WithKey(), accumulator_type=Types.LONG(), output_type=PAIR)
+
+
+def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int, int]] | None]:
+    configuration = Configuration()
+    configuration.set_string("python.execution-mode", MODE)
+    configuration.set_string("python.executable", sys.executable)
+    configuration.set_string("python.client.executable", sys.executable)
+    configuration.set_string("pipeline.object-reuse", "true")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(PARALLELISM)
+    source = env.from_source(
+        NumberSequenceSource(0, records - 1), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG()
+    )
+    results = program(source, workload)
+    if check:
+        with results.execute_and_collect() as found:
+            return 0.0, [(int(key), int(count)) for key, count in found]
+    package = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2
+    results.sink_to(Sink(package.DiscardingSink()))
+    return timed(lambda: env.execute(workload)), None
+
+
+if __name__ == "__main__":
+    main(f"PyFlink {version('apache-flink')}, {MODE} mode", run)
