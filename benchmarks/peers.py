@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 ENGINES = HERE / "engines"
 
 OURS = "pyflinkstate"
-CHECKED_RECORDS = 60_000
+CHECKED_RECORDS = 150_000
 
 
 @attrs.frozen

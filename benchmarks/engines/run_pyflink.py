@@ -104,4 +104,6 @@ def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int
 
 
 if __name__ == "__main__":
+    # The interpreter that thread mode embeds in the JVM does not know of virtual environments.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     main(f"PyFlink {version('apache-flink')}, {MODE} mode", run)
