@@ -21,7 +21,14 @@ PAGE = ROOT / "docs" / "ARCHITECTURE.md"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 BEGIN, END = "<!-- rooms: begin, drawn by scripts/draw_rooms.py -->", "<!-- rooms: end -->"
 #: The floors of the house, from the top down; those of one line do not know each other.
-FLOORS = [["state_access", "testing", "datastream", "common"], ["runtime"], ["backends"], ["api"], ["errors"]]
+FLOORS = [
+    ["monitor"],
+    ["state_access", "testing", "datastream", "common"],
+    ["runtime"],
+    ["backends"],
+    ["api"],
+    ["errors"],
+]
 
 ROW, WIDTH, LEFT, TOP = 30, 230, 260, 20
 

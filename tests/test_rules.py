@@ -20,6 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 #: The floors of the house. A room may import from itself and from those to its right.
 ORDER = [
     "__main__",
+    "monitor",
     "state_access",
     "testing",
     "datastream",
@@ -220,6 +221,16 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/stream_environment.py",
         "runtime/program/dataframes.py",
     }
+
+
+def test_nothing_depends_on_the_monitor() -> None:
+    """It reads what a job tells and what lies on disk; whoever wants it loads it by its name."""
+    assert [
+        f"{module} must not import {target}"
+        for module, path in MODULES.items()
+        for target in imports(path)
+        if room(target) == "monitor" and room(module) != "monitor"
+    ] == []
 
 
 def test_a_state_slot_does_not_load_pyspark() -> None:

@@ -234,6 +234,8 @@ class JobRun:
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
     mailbox: queue.SimpleQueue[Any] | None = None
+    #: Further listeners beside ``heard``.
+    listeners: tuple[JobListener, ...] = ()
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
 
@@ -249,7 +251,7 @@ class JobRun:
             self.name,
             self.checkpoints,
             self.restart,
-            (self.heard,),
+            (self.heard, *self.listeners),
             self.state_backend,
             self.retention,
             self.allow_non_restored_state,

@@ -1,6 +1,6 @@
 """Checkpoints: when they are taken and complete, which files they share, and which driver owns the job."""
 
-from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.checkpoints.checkpointing import (
     Checkpointing,
     EpochState,
@@ -9,4 +9,12 @@ from pyflinkstate.runtime.checkpoints.checkpointing import (
     SavepointRequest,
 )
 
-__all__ = ["CheckpointStats", "Checkpointing", "EpochState", "JobView", "RestorePoint", "SavepointRequest"]
+__all__ = [
+    "CheckpointPart",
+    "CheckpointStats",
+    "Checkpointing",
+    "EpochState",
+    "JobView",
+    "RestorePoint",
+    "SavepointRequest",
+]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.runtime.wire import SlotId
+
 
 @attrs.frozen
 class CheckpointStats:
@@ -36,3 +39,22 @@ class CheckpointStats:
     is_savepoint: bool = False
     uri: str | None = None
     failure: str | None = None
+
+
+@attrs.frozen
+class CheckpointPart:
+    """What one subtask contributed to a completed checkpoint.
+
+    Attributes:
+        slot: the subtask.
+        sync_ms: its synchronous part, during which its records waited.
+        async_ms: its asynchronous part, during which its records went on.
+        checkpointed_bytes: the size of what it wrote for this checkpoint.
+        state: handles of all its state, with what it wrote for earlier checkpoints.
+    """
+
+    slot: SlotId
+    sync_ms: float
+    async_ms: float
+    checkpointed_bytes: int
+    state: OperatorSubtaskState

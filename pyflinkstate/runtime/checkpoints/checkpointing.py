@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from itertools import islice
@@ -25,7 +25,7 @@ from pyflinkstate.errors import (
     assert_never,
 )
 from pyflinkstate.runtime.checkpoints.checkpoint_log import CheckpointLog
-from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.checkpoints.coordinator import (
     AbandonCheckpoint,
     BarrierAligned,
@@ -138,6 +138,10 @@ class JobView:
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """Report a checkpoint that has ended."""
+        raise NotImplementedError
+
+    def checkpoint_written(self, checkpoint_id: int, parts: Iterable[CheckpointPart]) -> None:
+        """Report what each subtask contributed to a checkpoint that is complete."""
         raise NotImplementedError
 
     def fail(self, error: PyFlinkStateError) -> None:
@@ -588,6 +592,13 @@ class Checkpointing:
             is_incremental=any(ack.base_id is not None for ack in acks),
             is_savepoint=pending.savepoint is not None,
             uri=uri,
+        )
+        self._job.checkpoint_written(
+            stats.checkpoint_id,
+            (
+                CheckpointPart(slot, ack.sync_ms, ack.async_ms, ack.state.size_bytes, states[slot])
+                for slot, ack in pending.acks.items()
+            ),
         )
         self._note(stats)
         self._log.completed(stats)

@@ -1,8 +1,32 @@
 """The job master, in the driver: attempts and epochs, the deployment of slots, events for listeners."""
 
+from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
-from pyflinkstate.runtime.job.observe import EpochStats, JobExecutionResult, JobListener
+from pyflinkstate.runtime.job.monitoring import LOOPBACK, MonitorOfProgram, WebPageSettings, load_monitor
+from pyflinkstate.runtime.job.observe import (
+    EpochReport,
+    EpochStats,
+    JobExecutionResult,
+    JobListener,
+    JobObserver,
+)
 from pyflinkstate.runtime.job.progress import ProgressLine
 
-__all__ = ["EpochStats", "Job", "JobExecutionResult", "JobListener", "JobSettings", "ProgressLine"]
+__all__ = [
+    "LOOPBACK",
+    "EpochReport",
+    "EpochStats",
+    "Job",
+    "JobDescription",
+    "JobEdge",
+    "JobExecutionResult",
+    "JobListener",
+    "JobObserver",
+    "JobSettings",
+    "JobVertex",
+    "MonitorOfProgram",
+    "ProgressLine",
+    "WebPageSettings",
+    "load_monitor",
+]

@@ -16,7 +16,7 @@ import queue
 import secrets
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.runtime.checkpoints import (
     Checkpointing,
+    CheckpointPart,
     CheckpointStats,
     EpochState,
     JobView,
@@ -41,6 +42,7 @@ from pyflinkstate.runtime.checkpoints import (
 )
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.deployment import Deployments, fit
+from pyflinkstate.runtime.job.description import describe
 from pyflinkstate.runtime.job.events import (
     AttemptBegun,
     AttemptEnded,
@@ -86,8 +88,16 @@ from pyflinkstate.runtime.job.instructions import (
 from pyflinkstate.runtime.job.job_log import JobLog
 from pyflinkstate.runtime.job.job_settings import JobSettings
 from pyflinkstate.runtime.job.machine import JobFacts, JobMachine, Phase
-from pyflinkstate.runtime.job.observe import Accumulators, EpochStats, JobExecutionResult, log_output
+from pyflinkstate.runtime.job.observe import (
+    Accumulators,
+    EpochReport,
+    EpochStats,
+    JobExecutionResult,
+    JobObserver,
+    log_output,
+)
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
+from pyflinkstate.runtime.job.timeline import EpochTimeline
 from pyflinkstate.runtime.plan import JobPlan
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
@@ -172,6 +182,12 @@ class Job(JobView):
         #: there again.
         self._initial: Any = None
         self._are_sinks_open = False
+        self._observers = [one for one in settings.listeners if isinstance(one, JobObserver)]
+        self._timeline = (
+            EpochTimeline(clock.monotonic_ms, [source.name for source in self._plan.sources])
+            if self._observers
+            else None
+        )
         self._epoch_started_ms = 0
         self._last_duration_ms = 0
         self._began_ms: int | None = None
@@ -253,6 +269,7 @@ class Job(JobView):
         self._began_ms = self._clock.monotonic_ms()
         self._control = self._make_control(self._secret, self._events, self._deployments)
         self._log.started(self._control.address, self._restore)
+        self._tell_of_start()
         try:
             self._source.open(self.wake_up)
             self._tell(JobStarted())
@@ -276,6 +293,11 @@ class Job(JobView):
             self._control.close()
             if machine.is_running:
                 self._runner.cancel()
+
+    def _tell_of_start(self) -> None:
+        restored = None if self._restore is None else self._restore.uri
+        for observer in self._observers:
+            observer.on_start(describe(self._plan, self.job_id, self._settings.name, restored))
 
     def _take_turn(self) -> None:
         """Look for work between epochs, or wait for an event."""
@@ -480,6 +502,8 @@ class Job(JobView):
         epoch = self._machine.epoch
         if self._machine.is_stopped:
             return SourceAsked(None)
+        if self._timeline is not None:
+            self._timeline.begin()
         step = self._planner.next(epoch, whole=self._checkpointing is None)
         if step is not None:
             return SourceAsked(step)
@@ -534,6 +558,8 @@ class Job(JobView):
             self._event_time.progress(number - 1),
             instruction.is_final,
         )
+        if self._timeline is not None:
+            self._timeline.started()
         self._start(instruction.run, partial(self._runner.start, request))
 
     def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
@@ -547,6 +573,8 @@ class Job(JobView):
 
     def _prepare(self, instruction: PrepareOutput) -> OutputPrepared:
         number = instruction.number
+        if self._timeline is not None:
+            self._timeline.ran()
         if self._logs_epochs:  # at its target, the output of an older driver looks like that of a newer one
             self._check_run()
         for sink, results in zip(self._plan.sinks, instruction.results, strict=True):
@@ -564,6 +592,17 @@ class Job(JobView):
         self._log.epoch_ended(number)
         for listener in self._settings.listeners:
             listener.on_epoch(stats)
+        if self._timeline is not None:
+            report = EpochReport(
+                stats,
+                self._timeline.prepared(),
+                self._accumulators.of_tasks(number),
+                self._accumulators.total(number),
+                self._event_time.at(number),
+                self._accumulators.metrics_of_tasks(),
+            )
+            for observer in self._observers:
+                observer.on_epoch_report(report)
 
     def _align(self, instruction: AlignBarrier) -> None:
         assert self._checkpointing is not None
@@ -571,6 +610,7 @@ class Job(JobView):
 
     def _commit(self, instruction: CommitOutput) -> OutputCommitted:
         epoch = instruction.epoch
+        began_ms = self._clock.monotonic_ms() if self._observers else 0
         self._check_run()
         for sink in self._plan.sinks:
             sink.sink.commit(epoch)
@@ -579,11 +619,15 @@ class Job(JobView):
         self._accumulators.fold(epoch)
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
+        for observer in self._observers:
+            observer.on_commit(epoch, self._clock.monotonic_ms() - began_ms)
         return OutputCommitted(epoch)
 
     def _count(self, instruction: CountReport) -> None:
         report = instruction.report
         self._accumulators.add(report)
+        if self._timeline is not None:
+            self._timeline.reported(report)
         self._log.counted(report)
         self._event_time.report(report)
         if report.is_slot:
@@ -664,6 +708,9 @@ class Job(JobView):
             self._source.close(cause)
         finally:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began)
+        for observer in self._observers:
+            if status is JobStatus.FAILED and cause is not None:
+                observer.on_failure(cause)
         for listener in self._settings.listeners:
             listener.on_end(status)
 
@@ -709,6 +756,13 @@ class Job(JobView):
                 listener.on_checkpoint(stats)
             else:
                 listener.on_checkpoint_failed(stats)
+
+    def checkpoint_written(self, checkpoint_id: int, parts: Iterable[CheckpointPart]) -> None:
+        """See :class:`JobView`."""
+        if self._observers:
+            told = tuple(parts)
+            for observer in self._observers:
+                observer.on_checkpoint_written(checkpoint_id, told)
 
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""

@@ -10,7 +10,8 @@ import attrs
 
 from pyflinkstate.api.job_id import JobID
 from pyflinkstate.errors import PyFlinkStateError
-from pyflinkstate.runtime.checkpoints import CheckpointStats
+from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
+from pyflinkstate.runtime.job.description import JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sources import RejectedRecord
 from pyflinkstate.runtime.wire import MetricValues, SlotOutput, TaskReport, added_up
@@ -51,6 +52,50 @@ class JobListener:
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
         """The job goes back to its last checkpoint because of ``error``."""
+
+
+@attrs.frozen
+class EpochReport:
+    """All that is known about an epoch whose output is prepared.
+
+    Attributes:
+        stats: its statistics.
+        phases_ms: how many milliseconds each phase took; see :mod:`pyflinkstate.runtime.job.timeline`.
+        counts: by task, the records that it counted in this epoch, by ``"<operator>.<what>"``. The task of a
+            state slot is ``"<operator id>[<subtask>]"``.
+        totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
+        watermarks: by the ids of assigners and operators.
+        metrics: by task, the metrics of functions so far.
+    """
+
+    stats: EpochStats
+    phases_ms: dict[str, int]
+    counts: dict[str, dict[str, int]]
+    totals: dict[str, int]
+    watermarks: dict[str, int]
+    metrics: dict[str, MetricValues]
+
+
+class JobObserver(JobListener):
+    """A listener that is also told what costs a little to find out; a job without one does not.
+
+    As with any listener, the methods are called on the thread of the job, which waits for them.
+    """
+
+    def on_start(self, job: JobDescription) -> None:
+        """The job starts."""
+
+    def on_epoch_report(self, report: EpochReport) -> None:
+        """An epoch has run; this comes after :meth:`on_epoch`."""
+
+    def on_commit(self, epoch: int, duration_ms: int) -> None:
+        """The output up to an epoch is committed, which took ``duration_ms``."""
+
+    def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
+        """A checkpoint is complete; this comes before :meth:`on_checkpoint`."""
+
+    def on_failure(self, error: BaseException) -> None:
+        """The job has failed and does not restart; this comes before :meth:`on_end`."""
 
 
 @attrs.frozen
@@ -148,6 +193,14 @@ class Accumulators:
     def of_epoch(self, epoch: int, name: str) -> int:
         """Return one count of one epoch that is not folded yet."""
         return sum(counts.get(name, 0) for key, counts in self._counts.items() if key[0] == epoch)
+
+    def of_tasks(self, epoch: int) -> dict[str, dict[str, int]]:
+        """Return the counts of each task in an epoch that is not folded yet."""
+        return {task: counts for (number, task), counts in self._counts.items() if number == epoch}
+
+    def metrics_of_tasks(self) -> dict[str, MetricValues]:
+        """Return the metrics of each task and slot."""
+        return {**{task: dict(own) for task, own in self._task_metrics.items()}, **self._slot_metrics}
 
     def rejected(self) -> tuple[Any, ...]:
         """Return the rows that were rejected, in the order of epochs and tasks."""

@@ -15,7 +15,17 @@ from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import RestorePoint
-from pyflinkstate.runtime.job import Job, JobExecutionResult, JobListener, JobSettings, ProgressLine
+from pyflinkstate.runtime.job import (
+    Job,
+    JobExecutionResult,
+    JobListener,
+    JobObserver,
+    JobSettings,
+    MonitorOfProgram,
+    ProgressLine,
+    WebPageSettings,
+    load_monitor,
+)
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
@@ -72,6 +82,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._assigners = 0
         self._temporary_storage: TemporaryDirectory[str] | None = None
         self._caches: list[CachedSource] = []
+        self._monitor: MonitorOfProgram | None = None
 
     @classmethod
     def get_execution_environment(
@@ -263,6 +274,51 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._settings.listeners.append(listener)
         return self
 
+    def enable_web_page(
+        self,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        address: str | None = None,
+        metrics_without_token: bool = False,
+        actions: bool = True,
+    ) -> StreamExecutionEnvironment:
+        """Show the jobs of this environment on a web page, with an API and metrics: docs/monitoring.md.
+
+        The logger ``pyflinkstate.monitor`` tells its address once, with a token that lets a browser in;
+        :meth:`get_web_page_address` returns it. The page is there until :meth:`close` or the end of the
+        program. What jobs tell is also kept beside their checkpoints; see :meth:`set_journal`.
+
+        Args:
+            port: the port to listen on; 0 for any free one.
+            host: the address to listen on. Nothing is encrypted: leave it on loopback, and go there through
+                SSH or a proxy that encrypts.
+            address: the name under which browsers reach it, if that is not the host.
+            metrics_without_token: whether everybody who reaches the port may read ``/metrics``.
+            actions: whether the page may take savepoints, stop and cancel jobs.
+
+        Raises:
+            ConfigurationError: it cannot listen there.
+        """
+        self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
+        self._close_monitor()
+        self._started_monitor()
+        return self
+
+    def get_web_page_address(self) -> str | None:
+        """Return the address of the web page with its token, or None if there is no page."""
+        monitor = self._started_monitor()
+        return None if monitor is None else monitor.address
+
+    def set_journal(self, kept: bool) -> StreamExecutionEnvironment:
+        """Choose whether what jobs tell is kept beside their checkpoints, for ``pyflinkstate ui``.
+
+        It is at most 8 MiB for each job, in the folder ``journal`` of the job's checkpoints. Default: it is
+        kept if there is a web page.
+        """
+        self._settings.journal = kept
+        return self
+
     # --- modes ---------------------------------------------------------------------------------------
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
@@ -371,9 +427,25 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def close(self) -> None:
-        """Release cached streams. The caller owns the Spark session, and a job releases its own slots."""
+        """Release cached streams and close the web page.
+
+        The caller owns the Spark session, and a job releases its own slots.
+        """
         for cache in self._caches:
             cache.invalidate()
+        self._close_monitor()
+
+    def _close_monitor(self) -> None:
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+
+    def _started_monitor(self) -> MonitorOfProgram | None:
+        """Return the monitor, which is loaded when it is needed for the first time."""
+        page, journal = self._settings.web_page, self._settings.journal
+        if self._monitor is None and (page is not None or journal):
+            self._monitor = load_monitor(page, page is not None if journal is None else journal)
+        return self._monitor
 
     # --- running -------------------------------------------------------------------------------
 
@@ -490,9 +562,10 @@ class StreamExecutionEnvironment(EnvironmentSources):
         endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
         try:
             restore = self._restore_point(plan, storage, name)
-            return Job(
+            observer = self._observer()
+            job = Job(
                 plan,
-                self._job_settings(name, storage is not None),
+                self._job_settings(name, storage is not None, observer),
                 on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
                 lambda secret, events, deployments: ControlServer(
                     endpoint, secret, events, deployments, heartbeat
@@ -501,17 +574,29 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 storage,
                 restore,
             )
+            if observer is not None and self._monitor is not None:
+                self._monitor.attach(observer, job, self._settings.savepoint_directory)
+            return job
         except PyFlinkStateError as error:
             plan.source.source.close(error)  # a streaming query may be waiting for the job
             raise
 
-    def _job_settings(self, name: str, has_checkpoints: bool) -> JobSettings:
+    def _observer(self) -> JobObserver | None:
+        """Return a listener for the monitor, if there is one."""
+        monitor, directory = self._started_monitor(), self._settings.checkpoints.checkpoint_directory()
+        if monitor is None:
+            return None
+        return monitor.observe(None if directory is None else directory.checkpoint_path)
+
+    def _job_settings(
+        self, name: str, has_checkpoints: bool, observer: JobObserver | None = None
+    ) -> JobSettings:
         default = (
             RestartStrategies.fixed_delay_restart(3, 1000)
             if has_checkpoints
             else RestartStrategies.no_restart()
         )
-        listeners = list(self._settings.listeners)
+        listeners = [*self._settings.listeners, *filter(None, [observer])]
         if self._settings.progress or (self._settings.progress is None and sys.stderr.isatty()):
             listeners.append(ProgressLine(sys.stderr, SystemClock()))
         return JobSettings(

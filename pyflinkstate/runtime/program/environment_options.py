@@ -14,6 +14,7 @@ from typing import Any
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
+from pyflinkstate.runtime.job import LOOPBACK, WebPageSettings
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
 from pyflinkstate.runtime.settings import (
     CheckpointingMode,
@@ -76,8 +77,8 @@ class _Reader:
     def real(self, key: str, default: float) -> float:
         return self._configuration.get_float(key, default)
 
-    def switch(self) -> bool:
-        return self._configuration.get_boolean(self.key, False)
+    def switch(self, key: str | None = None, default: bool = False) -> bool:
+        return self._configuration.get_boolean(key or self.key, default)
 
     def milliseconds(self, key: str | None = None, default: int = 0) -> int:
         key = key or self.key
@@ -184,6 +185,29 @@ def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
     )
 
 
+def _set_web_page(settings: EnvironmentSettings, setting: _Reader) -> None:
+    """Take all settings of the page together; a port, which may be a range, switches it on."""
+    ports = setting.text("rest.bind-port") or setting.text("rest.port")
+    settings.web_page = WebPageSettings(
+        _ports(setting.key, ports),
+        setting.text("rest.bind-address", LOOPBACK),
+        setting.text("rest.address") or None,
+        has_actions=setting.switch("web.cancel.enable", True),
+    )
+
+
+def _ports(key: str, text: str) -> tuple[int, ...] | range:
+    """Read a port, several of them, or a range as Flink writes it: ``50100-50200``."""
+    first, dash, last = text.strip().partition("-")
+    parts = [first, last] if dash else text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise ConfigurationError(
+            f"setting {key!r} is {text!r}: a port is needed, such as 8081 or 50100-50200"
+        )
+    numbers = tuple(int(part) for part in parts)
+    return range(numbers[0], numbers[1] + 1) if dash else numbers
+
+
 def _set_job_name(settings: EnvironmentSettings, setting: _Reader) -> None:
     settings.default_job_name = setting.text()
 
@@ -274,6 +298,7 @@ _OPTIONS: dict[str, _Apply] = {
     "heartbeat.timeout": _set_heartbeat,
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
     "state.backend.type": _check_backend,
+    "rest.port": _set_web_page,
     "restart-strategy.type": _set_restart_strategy,
     "python.archives": _add_python_archives,
     "python.files": _add_python_files,
@@ -284,6 +309,7 @@ _OPTIONS: dict[str, _Apply] = {
 _SYNONYMS = {
     "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
     "execution.savepoint.path": "execution.state-recovery.path",
+    "rest.bind-port": "rest.port",
     "restart-strategy": "restart-strategy.type",
     "state.backend": "state.backend.type",
     "state.backend.incremental": "execution.checkpointing.incremental",
@@ -297,6 +323,9 @@ _SYNONYMS = {
 _READ_WITH: dict[str, tuple[str, str | None]] = {
     "execution.checkpointing.data-inline-threshold": ("execution.checkpointing.dir", None),
     "execution.checkpointing.write-buffer-size": ("execution.checkpointing.dir", None),
+    "rest.address": ("rest.port", None),
+    "rest.bind-address": ("rest.port", None),
+    "web.cancel.enable": ("rest.port", None),
     **{
         f"restart-strategy.{kind}.{name}": ("restart-strategy.type", kind)
         for kind, names in {

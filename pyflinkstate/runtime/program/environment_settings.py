@@ -15,7 +15,7 @@ from pyflinkstate.api.values import Setting
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import UPPER_BOUND_MAX_PARALLELISM, check_max_parallelism, check_parallelism
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.job import JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
 from pyflinkstate.runtime.storage import absolute
@@ -62,6 +62,8 @@ class EnvironmentSettings:
         restore_path: what the next job starts from; None for nothing.
         slot_memory_bytes: how many bytes a state slot may have; None for what the host has.
         progress: whether a line of progress is shown; None for: on a terminal.
+        web_page: how the web page is served; None for no page.
+        journal: whether what jobs tell is kept beside their checkpoints; None for: if there is a page.
         configuration: all that ``configure`` was given, known or not.
         job_parameters: what functions are given by name.
         snapshot_compression: whether state files are compressed; None for what the state backend says.
@@ -84,6 +86,8 @@ class EnvironmentSettings:
     heartbeat: HeartbeatSettings = attrs.field(factory=HeartbeatSettings)
     slot_memory_bytes: int | None = None
     progress: bool | None = None
+    web_page: WebPageSettings | None = None
+    journal: bool | None = None
     listeners: list[JobListener] = attrs.field(factory=list)
     default_job_name: str | None = None
     configuration: Configuration = attrs.field(factory=Configuration)

@@ -1,7 +1,7 @@
 """Checkpoint storage: URIs, file systems, the folders of a job, and writes that survive a power cut."""
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, history_of, load_checkpoint
-from pyflinkstate.runtime.storage.durable import flush_file, flush_folder, make_folder
+from pyflinkstate.runtime.storage.durable import OBJECT_STORES, flush_file, flush_folder, make_folder
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.storage.settings import (
     INLINE_THRESHOLD_BYTES,
@@ -22,6 +22,7 @@ from pyflinkstate.runtime.storage.uris import (
 __all__ = [
     "INLINE_THRESHOLD_BYTES",
     "METADATA",
+    "OBJECT_STORES",
     "WRITE_BUFFER_BYTES",
     "CheckpointFolder",
     "CheckpointStorage",

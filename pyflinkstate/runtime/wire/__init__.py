@@ -42,7 +42,7 @@ from pyflinkstate.runtime.wire.messages import (
     TaskReport,
     WakeUp,
 )
-from pyflinkstate.runtime.wire.metrics import MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
 from pyflinkstate.runtime.wire.transport import (
@@ -92,6 +92,7 @@ __all__ = [
     "Heartbeat",
     "HeartbeatSettings",
     "InputFrame",
+    "MetricValue",
     "MetricValues",
     "NotifyCheckpointComplete",
     "OperatorMetrics",

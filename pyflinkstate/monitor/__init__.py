@@ -1,0 +1,5 @@
+"""Shows jobs, live or dead: a page, an API and metrics. Nothing depends on this room."""
+
+from pyflinkstate.monitor.hub import Monitor
+
+__all__ = ["Monitor"]

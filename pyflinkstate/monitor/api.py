@@ -1,0 +1,125 @@
+"""The JSON behind the page, which ``docs/monitoring.md`` describes; later versions may add fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.monitor.story import JobStory
+
+_COUNTS = ("records_in", "records_out", "records_dropped", "records_malformed")
+
+
+def summary(story: JobStory, is_live: bool) -> JsonObject:
+    """Return what a list of jobs says of one."""
+    return {
+        "id": story.job["job_id"],
+        "name": story.job["name"],
+        "status": story.status,
+        "is_live": is_live and not story.is_over,
+        "started_ms": story.started_ms,
+        "ended_ms": story.ended_ms,
+        "heard_ms": story.heard_ms,
+    }
+
+
+def job(story: JobStory, is_live: bool) -> JsonObject:
+    """Return a job: its operators, and the last of everything."""
+    return {
+        **summary(story, is_live),
+        "runs": story.runs,
+        "restarts": story.restarts,
+        "events_left_out": story.left_out,
+        "restored_from": story.job["restored_from"],
+        "directory": story.directory,
+        "epoch": story.epochs[-1]["epoch"] if story.epochs else 0,
+        "committed_epoch": story.committed,
+        "operators": operators(story),
+        "edges": story.job["edges"],
+        "watermarks": story.watermarks,
+        "checkpoint_counts": dict(story.checkpoint_counts),
+        "last_checkpoint": _without_subtasks(story.last_checkpoint()),
+        "last_failure": story.failures[-1] if story.failures else None,
+    }
+
+
+def operators(story: JobStory) -> list[JsonObject]:
+    """Return the operators of a job with their counts, rates and watermarks."""
+    rates = story.rates()
+    return [_operator(story, vertex, rates) for vertex in story.job["vertices"]]
+
+
+def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> JsonObject:
+    name = vertex["name"]
+    received = story.subtasks.get(vertex["id"], [])
+    return {
+        **vertex,
+        **{count: story.totals.get(f"{name}.{count}") for count in _COUNTS},
+        "records_in_per_s": rates.get(f"{name}.records_in"),
+        "records_out_per_s": rates.get(f"{name}.records_out"),
+        "watermark_ms": story.watermarks.get(vertex["id"]),
+        "subtask_records": received,
+        "skew": skew(received),
+    }
+
+
+def skew(parts: list[int]) -> float | None:
+    """Return how much the largest of several parts has, compared with their mean; None for nothing.
+
+    >>> skew([30, 10, 20])
+    1.5
+    """
+    total = sum(parts)
+    return max(parts) * len(parts) / total if total else None
+
+
+def epochs(story: JobStory, _: bool) -> JsonObject:
+    """Return the last epochs, the oldest first."""
+    return {"epochs": list(story.epochs)}
+
+
+def checkpoints(story: JobStory, _: bool) -> JsonObject:
+    """Return the last checkpoints and savepoints, the oldest first."""
+    return {"counts": dict(story.checkpoint_counts), "checkpoints": list(story.checkpoints)}
+
+
+def failures(story: JobStory, _: bool) -> JsonObject:
+    """Return the last failures, the oldest first."""
+    return {"failures": list(story.failures)}
+
+
+def state(story: JobStory, _: bool) -> JsonObject:
+    """Return the sizes in the newest checkpoint of each operator, state, subtask and part of key groups."""
+    last = story.last_checkpoint()
+    sizes: dict[str, dict[int, int]] = {}
+    for operator, number, _sync, _async, size, _written in (last or {}).get("subtasks", []):
+        sizes.setdefault(operator, {})[number] = size
+    return {
+        "checkpoint_id": None if last is None else last["checkpoint_id"],
+        "operators": {
+            operator: {**of_states, "subtasks": [size for _, size in sorted(sizes.get(operator, {}).items())]}
+            for operator, of_states in story.states.items()
+        },
+    }
+
+
+def metrics(story: JobStory, _: bool) -> JsonObject:
+    """Return the metrics of users' functions."""
+    return {"metrics": story.metrics}
+
+
+def _without_subtasks(checkpoint: JsonObject | None) -> JsonObject | None:
+    if checkpoint is None:
+        return None
+    return {name: value for name, value in checkpoint.items() if name != "subtasks"}
+
+
+#: What ``/api/jobs/<id>/<name>`` returns; the empty name is the job itself.
+VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
+    "": job,
+    "epochs": epochs,
+    "checkpoints": checkpoints,
+    "failures": failures,
+    "state": state,
+    "metrics": metrics,
+}

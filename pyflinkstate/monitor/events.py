@@ -1,0 +1,223 @@
+"""What a job tells, as JSON values: one object for each event, which the journal keeps and a story takes in.
+
+Each has ``event``, the kind, and ``at``, the milliseconds since 1970. A reader leaves out kinds and fields
+that it does not know, so later versions may add some.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState
+from pyflinkstate.errors import JobFailedError, PyFlinkStateError
+from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
+from pyflinkstate.runtime.job import EpochReport, JobDescription
+from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.wire import MetricValue
+
+#: Longer texts of failures are cut in the middle.
+MOST_TEXT = 8_000
+#: So many values of users' metrics are kept of an epoch.
+MOST_METRICS = 2_000
+#: The key groups of an operator are added up into so many parts, for a picture of skew.
+KEY_GROUP_PARTS = 64
+
+
+def started(at: int, job: JobDescription, directory: str | None) -> JsonObject:
+    """The job begins a run; ``directory`` is that of its checkpoints."""
+    return {
+        "event": "started",
+        "at": at,
+        "job": json.loads(json.dumps(attrs.asdict(job))),
+        "directory": directory,
+    }
+
+
+def epoch_ended(at: int, report: EpochReport) -> JsonObject:
+    """An epoch has run."""
+    stats = report.stats
+    return {
+        "event": "epoch",
+        "at": at,
+        "epoch": stats.epoch,
+        "records": stats.records,
+        "duration_ms": stats.duration_ms,
+        "attempt": stats.restarts,
+        "phases_ms": report.phases_ms,
+        "counts": _by_name(report.counts.values()),
+        "subtasks": _by_subtask(report.counts),
+        "totals": report.totals,
+        "watermarks": report.watermarks,
+        "metrics": _metrics(report),
+    }
+
+
+def _by_name(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: defaultdict[str, int] = defaultdict(int)
+    for own in counts:
+        for name, count in own.items():
+            total[name] += count
+    return dict(total)
+
+
+def _by_subtask(counts: dict[str, dict[str, int]]) -> dict[str, list[int]]:
+    """Return the records that each subtask of each keyed operator has received."""
+    found: dict[str, dict[int, int]] = {}
+    for task, own in counts.items():
+        received = [count for name, count in own.items() if name.endswith(".records_in")]
+        place = _slot(task)
+        if received and place is not None:
+            found.setdefault(place[0], {})[place[1]] = sum(received)
+    return {
+        operator: [own.get(number, 0) for number in range(max(own) + 1)] for operator, own in found.items()
+    }
+
+
+def _slot(task: str) -> tuple[str, int] | None:
+    """Return the operator and the number of the subtask that a task's name says."""
+    operator, _, rest = task.rpartition("[")
+    number = rest.removesuffix("]")
+    return (operator, int(number)) if operator and number.isdecimal() else None
+
+
+def _metrics(report: EpochReport) -> list[JsonObject]:
+    all_of_them = [
+        {"task": task, "name": name, **_value(value)}
+        for task, values in sorted(report.metrics.items())
+        for name, value in sorted(values.items())
+    ]
+    return all_of_them[:MOST_METRICS]
+
+
+def _value(value: MetricValue) -> JsonObject:
+    """Return a metric without what is zero or no finite number, which JSON has no word for."""
+    told = {name: number for name, number in attrs.asdict(value).items() if number and name != "kind"}
+    finite = {name: number for name, number in told.items() if math.isfinite(number)}
+    return {"kind": value.kind, **finite}
+
+
+def committed(at: int, epoch: int, duration_ms: int) -> JsonObject:
+    """The output up to an epoch is visible."""
+    return {"event": "committed", "at": at, "epoch": epoch, "duration_ms": duration_ms}
+
+
+def checkpoint_ended(at: int, stats: CheckpointStats, parts: tuple[CheckpointPart, ...] = ()) -> JsonObject:
+    """A checkpoint or savepoint has completed or failed."""
+    told = attrs.asdict(stats)
+    if stats.failure is not None:
+        told["failure"] = cut(stats.failure)
+    subtasks = [
+        [
+            part.slot.operator_id,
+            part.slot.subtask,
+            part.sync_ms,
+            part.async_ms,
+            part.state.size_bytes,
+            part.checkpointed_bytes,
+        ]
+        for part in sorted(parts, key=lambda part: (part.slot.operator_id, part.slot.subtask))
+    ]
+    return {
+        "event": "checkpoint",
+        "at": at,
+        "stats": told,
+        "subtasks": subtasks,
+        "states": state_sizes((part.slot.operator_id, part.state) for part in parts),
+    }
+
+
+def state_sizes(states: Iterable[tuple[str, OperatorSubtaskState]]) -> JsonObject:
+    """Return the bytes of each state of each operator, and of its key groups, in order and in equal parts."""
+    sizes: dict[str, defaultdict[str, int]] = {}
+    groups: dict[str, defaultdict[int, int]] = {}
+    for operator, state in states:
+        of_states = sizes.setdefault(operator, defaultdict(int))
+        of_groups = groups.setdefault(operator, defaultdict(int))
+        for name, group, size in _sections(state):
+            of_states[name] += size
+            if group is not None:
+                of_groups[group] += size
+    return {
+        operator: {"bytes": dict(own), "key_groups": _parts(groups[operator])}
+        for operator, own in sizes.items()
+    }
+
+
+def _sections(state: OperatorSubtaskState) -> Iterator[tuple[str, int | None, int]]:
+    """Yield the name, the key group (if any) and the bytes of all that a subtask has stored."""
+    for handle in (state.managed_keyed, state.raw_keyed):
+        if handle is not None:
+            yield from _keyed_sections(handle)
+    if state.managed_operator is not None:
+        for name, entry in state.managed_operator.states.items():
+            yield name, None, entry.section.length
+    if state.raw_operator is not None:
+        for section in state.raw_operator.partitions:
+            yield "raw operator state", None, section.length
+
+
+def _keyed_sections(handle: KeyGroupsStateHandle) -> Iterator[tuple[str, int, int]]:
+    for one in (handle, *handle.increments):
+        for name, sections in one.sections.items():
+            for group, section in sections.items():
+                yield name, group, section.length
+
+
+def _parts(sizes: dict[int, int]) -> list[int]:
+    """Add up neighbours, so that at most ``KEY_GROUP_PARTS`` numbers are left."""
+    if not sizes:
+        return []
+    count = max(sizes) + 1
+    width = -(-count // KEY_GROUP_PARTS)
+    return [
+        sum(sizes.get(group, 0) for group in range(begin, min(begin + width, count)))
+        for begin in range(0, count, width)
+    ]
+
+
+def restarted(at: int, attempt: int, error: BaseException) -> JsonObject:
+    """The job goes back to its last checkpoint."""
+    return {"event": "restarted", "at": at, "attempt": attempt, "failure": failure(error)}
+
+
+def failed(at: int, error: BaseException) -> JsonObject:
+    """The job has failed for good."""
+    return {"event": "failed", "at": at, "failure": failure(error)}
+
+
+def ended(at: int, status: JobStatus) -> JsonObject:
+    """The job has ended."""
+    return {"event": "ended", "at": at, "status": status.name}
+
+
+def left_out(at: int, count: int) -> JsonObject:
+    """So many events were not kept, because they came faster than they could be written."""
+    return {"event": "left out", "at": at, "count": count}
+
+
+def failure(error: BaseException) -> JsonObject:
+    """Return what is known of a failure: where it happened, and the message with the user's traceback."""
+    cause = error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
+    context = cause.context if isinstance(cause, PyFlinkStateError) else {}
+    known = {name: cut(str(context[name])) for name in ("operator", "key", "record") if name in context}
+    return {
+        "type": str(context.get("cause_type", type(cause).__name__)),
+        "message": cut(str(cause)),
+        "operator": known.get("operator"),
+        "key": known.get("key"),
+        "record": known.get("record"),
+    }
+
+
+def cut(text: str) -> str:
+    """Return a text, without its middle if it is long: a traceback says the most at both ends."""
+    if len(text) <= MOST_TEXT:
+        return text
+    half = MOST_TEXT // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"

@@ -1,0 +1,74 @@
+"""The monitor of a program: records its jobs, and shows them on one page if that was asked for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from pyflinkstate.monitor.access import Access
+from pyflinkstate.monitor.jobs import Jobs, Shown
+from pyflinkstate.monitor.pages import Pages
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.server import PageServer
+from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
+from pyflinkstate.runtime.wire import Clock, SystemClock
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+
+class Monitor:
+    """Records the jobs of one program, and shows them.
+
+    Args:
+        page: how the page is served; None for no page.
+        keeps_journal: whether what jobs tell is kept beside their checkpoints.
+        clock: the time.
+
+    Raises:
+        ConfigurationError: the page cannot listen where it should.
+    """
+
+    def __init__(self, page: WebPageSettings | None, keeps_journal: bool, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._keeps_journal = keeps_journal
+        self._jobs = Jobs()
+        self._server: PageServer | None = None
+        #: Where the page is, with its token; None if there is none.
+        self.address: str | None = None
+        if page is not None:
+            self._open(page)
+
+    def _open(self, page: WebPageSettings) -> None:
+        names = [name for name in (page.address, page.host) if name]
+        access = Access(names, page.metrics_without_token)
+        pages = Pages(self._jobs, access, page.has_actions, self._clock)
+        self._server = PageServer(page.host, page.ports, pages.answer)
+        host = page.address or page.host
+        name = f"[{host}]" if ":" in host else host
+        self.address = f"http://{name}:{self._server.port}/?token={access.token}"
+        _log.warning("the web page is at %s", self.address)
+
+    def observe(self, directory: str | None) -> JobObserver:
+        """Return a new listener, for one job; ``directory`` is that of its checkpoints."""
+        recorder = Recorder(self._clock, directory if self._keeps_journal else None, self._changed)
+        self._jobs.add(Shown(recorder.story, recorder.lock, recorder))
+        return recorder
+
+    def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
+        """Let the page steer the job of an observer."""
+        self._jobs.attach(observer, job, savepoints)
+
+    def show(self, story: JobStory) -> None:
+        """Show a job that does not run here."""
+        self._jobs.add(Shown(story, threading.Lock()))
+
+    def close(self) -> None:
+        """Close the page; jobs go on, and so do their journals."""
+        if self._server is not None:
+            self._server.close()
+
+    def _changed(self) -> None:
+        self._jobs.changed()
+        if self._server is not None:
+            self._server.changed(self._jobs.news())

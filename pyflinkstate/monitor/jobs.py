@@ -1,0 +1,122 @@
+"""The jobs that a page shows, and what can be done to them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.checkpoints import SavepointRequest
+from pyflinkstate.runtime.job import Job, JobObserver
+from pyflinkstate.runtime.storage import absolute
+
+#: So many jobs of one program are kept; those that have ended are forgotten first, the oldest first.
+MOST_JOBS = 50
+#: What can be done to a job.
+ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain"})
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+
+@attrs.define(eq=False)
+class Shown:
+    """A job on a page.
+
+    Attributes:
+        story: what is known of it.
+        lock: held while the story is read or changed.
+        recorder: records it; None if it is only read from its folder.
+        job: steers it; None if it cannot be steered.
+        savepoints: the directory for its savepoints; None if there is none.
+    """
+
+    story: JobStory
+    lock: threading.Lock
+    recorder: Recorder | None = None
+    job: Job | None = None
+    savepoints: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is recorded in this process."""
+        return self.recorder is not None
+
+
+class Jobs:
+    """The jobs of one page; each has a lock of its own, so that a viewer of one never delays another."""
+
+    def __init__(self) -> None:
+        self._shown: list[Shown] = []
+        self._lock = threading.Lock()
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """A number that grows with whatever any job tells."""
+        return self._version
+
+    def news(self) -> bytes:
+        """Return what viewers are told when something has changed."""
+        return json.dumps({"version": self._version}).encode("ascii")
+
+    def changed(self) -> None:
+        """A job has told something."""
+        with self._lock:
+            self._version += 1
+
+    def add(self, shown: Shown) -> None:
+        """Show a job from now on."""
+        with self._lock:
+            over = [one for one in self._shown if one.story.is_over]
+            for one in over[: max(0, len(self._shown) - MOST_JOBS + 1)]:
+                self._shown.remove(one)
+            self._shown.append(shown)
+            self._version += 1
+
+    def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
+        """Let the page steer the job of an observer."""
+        for shown in self._shown:
+            if shown.recorder is observer:
+                shown.job, shown.savepoints = job, savepoints
+
+    def begun(self) -> list[Shown]:
+        """Return the jobs that have begun, the oldest first."""
+        with self._lock:
+            return [shown for shown in self._shown if shown.story.started_ms is not None]
+
+    @contextmanager
+    def locked(self, job_id: str) -> Iterator[Shown | None]:
+        """Return the newest job with an id, which does not change meanwhile; None if there is none."""
+        found = next((shown for shown in self.begun()[::-1] if shown.story.job["job_id"] == job_id), None)
+        if found is None:
+            yield None
+            return
+        with found.lock:
+            yield found
+
+    def act(self, job_id: str, action: str) -> tuple[bool, str]:
+        """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
+        with self.locked(job_id) as shown:
+            if shown is None or shown.job is None or shown.story.is_over:
+                return False, "The job does not run any more."
+            job, directory = shown.job, shown.savepoints
+        if action == "cancel":
+            _log.warning("job %s is cancelled from its page", job_id)
+            job.cancel()
+            return True, "The job is being cancelled."
+        if directory is None:
+            return False, "The job has no directory for savepoints: call set_default_savepoint_directory()."
+        return True, _ask_for_savepoint(job, action, directory)
+
+
+def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:
+    stops = action in ("stop", "drain")
+    _log.warning("job %s: a savepoint is asked for from the page (%s)", job.job_id, action)
+    job.request_savepoint(SavepointRequest(absolute(directory), stops, drains=action == "drain"))
+    return "A savepoint is taken at the next barrier" + (", and the job stops with it." if stops else ".")

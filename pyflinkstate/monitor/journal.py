@@ -1,0 +1,163 @@
+"""The journal of a job: what it told, in files beside its checkpoints.
+
+A line is an event as JSON behind the CRC-32 of its bytes, in eight hexadecimal digits and a space. A line
+that was cut off, or damaged otherwise, does not match its sum, and is read as if it were not there; those
+before and after it are read.
+
+The files are ``<job's folder>/journal/<time>-<run>-<number>.jsonl``. Every run of a job writes files of its
+own, so two drivers of a job never write to the same one, and their names sort by age. When a file has
+``SEGMENT_BYTES``, the next one begins, and the oldest files are deleted until at most ``MOST_SEGMENTS`` are
+left. On an object store nothing can be appended to a file, so the last file is written anew; there it is
+short.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.runtime.storage import OBJECT_STORES, child_uri, flush_file, make_folder, open_file_system
+
+JOURNAL = "journal"
+SEGMENT_BYTES = 1 << 20
+#: Those of an object store, which are written anew with each addition.
+OBJECT_BYTES = 1 << 17
+MOST_SEGMENTS = 8
+#: A longer line was not written by a journal.
+MOST_LINE_BYTES = 1 << 22
+_SUM_CHARS = 8
+#: What the storage of a journal may raise.
+STORAGE_ERRORS = (OSError, pa.ArrowException)
+
+
+def encode(event: JsonObject) -> bytes:
+    """Return an event as a line.
+
+    >>> encode({"event": "ended"})
+    b'1e3b4db5 {"event":"ended"}\\n'
+    """
+    data = json.dumps(event, separators=(",", ":"), default=str).encode("ascii")
+    return b"%08x %b\n" % (zlib.crc32(data), data)
+
+
+def decode(line: bytes) -> JsonObject | None:
+    """Return the event of a line, or None if the line is not whole."""
+    data = line[_SUM_CHARS + 1 :]
+    if len(line) > MOST_LINE_BYTES or line[: _SUM_CHARS + 1] != b"%08x " % zlib.crc32(data):
+        return None
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def decode_all(data: bytes) -> Iterator[JsonObject]:
+    """Yield the events of all whole lines."""
+    for line in data.split(b"\n"):
+        event = decode(line)
+        if event is not None:
+            yield event
+
+
+class Journal:
+    """Writes the journal of one run of a job.
+
+    Args:
+        job_folder: the URI or path of the folder of the job's checkpoints.
+        now_ms: when the run began, in ms since 1970; the names of its files begin with it.
+        segment_bytes: how long a file becomes.
+        most_segments: how many files of all runs are kept.
+    """
+
+    def __init__(
+        self,
+        job_folder: str,
+        now_ms: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        most_segments: int = MOST_SEGMENTS,
+    ) -> None:
+        self._fs, self._folder = open_file_system(child_uri(job_folder, JOURNAL))
+        self._appends = self._fs.type_name not in OBJECT_STORES
+        self._segment_bytes = segment_bytes if self._appends else min(segment_bytes, OBJECT_BYTES)
+        self._most_segments = most_segments
+        self._name = f"{now_ms:015d}-{secrets.token_hex(4)}"
+        self._number = 0
+        self._size = 0
+        #: What an object store has of the last file.
+        self._kept = b""
+        self._is_new = True
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Add lines; they survive the end of this process from now on, and on a local disk a power cut.
+
+        Raises:
+            OSError, pa.ArrowException: the storage failed; a part of the lines may have been written.
+        """
+        data = b"".join(lines)
+        if self._size and self._size + len(data) > self._segment_bytes:
+            self._begin_segment()
+        try:
+            self._write(data)
+        except STORAGE_ERRORS:
+            self._begin_segment()  # the file may end with a part of a line
+            raise
+        self._size += len(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._is_new:
+            make_folder(self._fs, self._folder)
+            self._forget_oldest()
+            self._is_new = False
+        self._add(data)
+
+    def _begin_segment(self) -> None:
+        self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
+
+    def _add(self, data: bytes) -> None:
+        path = f"{self._folder}/{self._name}-{self._number:06d}.jsonl"
+        if self._appends:
+            with self._fs.open_append_stream(path) as stream:
+                stream.write(data)
+            flush_file(self._fs, path)
+        else:
+            self._kept += data
+            with self._fs.open_output_stream(path) as stream:
+                stream.write(self._kept)
+
+    def _forget_oldest(self) -> None:
+        """Delete the oldest files, so that there is room for one more."""
+        found = _segments(self._fs, self._folder)
+        for path in found[: max(0, len(found) - self._most_segments + 1)]:
+            self._fs.delete_file(path)
+
+
+def read_journal(job_folder: str) -> list[JsonObject]:
+    """Return all that a job told and that is still there, in order; nothing if it has no journal.
+
+    Raises:
+        OSError, pa.ArrowException: the storage cannot be read.
+    """
+    file_system, folder = open_file_system(child_uri(job_folder, JOURNAL))
+    events: list[JsonObject] = []
+    for path in _segments(file_system, folder):
+        try:
+            with file_system.open_input_stream(path) as stream:
+                events.extend(decode_all(bytes(stream.read(MOST_LINE_BYTES * 2))))
+        except FileNotFoundError:  # the job has just forgotten it
+            continue
+    return events
+
+
+def _segments(file_system: fs.FileSystem, folder: str) -> list[str]:
+    """Return the files of a journal, the oldest first."""
+    infos = file_system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted(
+        info.path for info in infos if info.type == fs.FileType.File and info.base_name.endswith(".jsonl")
+    )

@@ -1,0 +1,138 @@
+"""What is at which address, and for whom: the page, the JSON behind it, metrics, events and actions.
+
+The order of the checks matters: a request for another host, or without the token, learns nothing, not even
+which jobs or pages there are.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from importlib.resources import files
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.monitor import api, prometheus
+from pyflinkstate.monitor.access import Access
+from pyflinkstate.monitor.http import Request, Response
+from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
+from pyflinkstate.runtime.wire import Clock
+
+_JSON = "application/json"
+#: The files of the page, which lie in ``page/`` beside this file.
+_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+}
+#: A browser sends a strict cookie only if a page of the same site leads there, so this one does.
+_ENTRY = b"<!doctype html><meta http-equiv=refresh content='0;url=./'><title>pyflinkstate</title>"
+
+
+class Pages:
+    """Answers the requests for one page.
+
+    Args:
+        jobs: what it shows.
+        access: decides who may see them.
+        has_actions: whether jobs can be steered from the page.
+        clock: the time.
+    """
+
+    def __init__(self, jobs: Jobs, access: Access, has_actions: bool, clock: Clock) -> None:
+        self._jobs = jobs
+        self._access = access
+        self._has_actions = has_actions
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: By path: the version and the bytes of the last answer, so that many viewers cost little.
+        self._cache: dict[str, tuple[int, bytes]] = {}
+        self._files = {path: _file(name) for path, (name, _) in _FILES.items()}
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request."""
+        if not self._access.knows_host(request):
+            return Response(421)
+        if request.path == "/" and self._access.has_token(request) and request.method != "POST":
+            headers = {"Set-Cookie": self._access.set_cookie()}
+            return Response(200, _ENTRY, "text/html; charset=utf-8", headers)
+        if not self._access.lets_in(request):
+            return Response(401)
+        return self._act(request) if request.method == "POST" else self._get(request)
+
+    # --- to look at --------------------------------------------------------------------------------
+
+    def _get(self, request: Request) -> Response:
+        path = request.path
+        if path in _FILES:
+            return Response(200, self._files[path], _FILES[path][1])
+        if path == "/metrics":
+            return self._metrics()
+        if path == "/api/events":
+            first = b"retry: 2000\n\ndata: " + self._jobs.news() + b"\n\n"
+            return Response(200, first, "text/event-stream", is_stream=True)
+        if path == "/api/session":
+            token = self._access.action_token if self._has_actions else None
+            return _json(200, {"has_actions": self._has_actions, "action_token": token})
+        return self._view(path)
+
+    def _metrics(self) -> Response:
+        found: list[prometheus.Sample] = []
+        for shown in self._jobs.begun():
+            with shown.lock:
+                found += prometheus.samples(shown.story, self._clock.now_ms())
+        body = prometheus.text(found)
+        return Response(200, body.encode("utf-8", "backslashreplace"), prometheus.CONTENT_TYPE)
+
+    def _view(self, path: str) -> Response:
+        version = self._jobs.version
+        with self._lock:
+            known = self._cache.get(path)
+        if known is not None and known[0] == version:
+            return Response(200, known[1], _JSON)
+        made = self._made(path)
+        if made is None:
+            return Response(404)
+        with self._lock:
+            self._cache[path] = (version, made)
+        return Response(200, made, _JSON)
+
+    def _made(self, path: str) -> bytes | None:
+        """Return the JSON at a path, or None if there is none."""
+        if path == "/api/jobs":
+            return _encoded({"jobs": [_summary(shown) for shown in self._jobs.begun()]})
+        parts = path.removeprefix("/api/jobs/").split("/")
+        view = api.VIEWS.get(parts[1] if len(parts) > 1 else "")
+        if not path.startswith("/api/jobs/") or view is None or len(parts) > 2:
+            return None
+        with self._jobs.locked(parts[0]) as shown:
+            return None if shown is None else _encoded(view(shown.story, shown.is_live))
+
+    # --- to change ---------------------------------------------------------------------------------
+
+    def _act(self, request: Request) -> Response:
+        parts = request.path.removeprefix("/api/jobs/").split("/")
+        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in ACTIONS:
+            return Response(405 if request.path in _FILES else 404)
+        if not self._has_actions or not self._access.lets_act(request):
+            return Response(403)
+        done, text = self._jobs.act(parts[0], parts[1])
+        return _json(202 if done else 409, {"message": text})
+
+
+def _summary(shown: Shown) -> JsonObject:
+    with shown.lock:
+        return api.summary(shown.story, shown.is_live)
+
+
+def _json(status: int, value: JsonObject) -> Response:
+    return Response(status, _encoded(value), _JSON)
+
+
+def _encoded(value: JsonObject) -> bytes:
+    """Return a value as JSON that may stand anywhere, even where somebody takes it for HTML."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
+
+
+def _file(name: str) -> bytes:
+    return (files("pyflinkstate.monitor") / "page" / name).read_bytes()

@@ -1,0 +1,160 @@
+"""Records what a job tells: a listener that only puts things in a queue, and a thread that does the rest.
+
+The job waits for nothing here but its own end: there the last events are written, for which it waits a few
+seconds at most. If the storage is slow, events wait in the queue; if the queue is full, further ones are
+counted and left out, and the journal says so. A storage that fails costs the journal, not the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.monitor import events
+from pyflinkstate.monitor.journal import STORAGE_ERRORS, Journal, encode
+from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
+from pyflinkstate.runtime.job import EpochReport, JobDescription, JobObserver
+from pyflinkstate.runtime.settings import JobStatus
+from pyflinkstate.runtime.storage import child_uri
+from pyflinkstate.runtime.wire import Clock
+
+#: How many events may wait.
+QUEUE_LENGTH = 10_000
+#: How long an event waits before it is written.
+WRITE_EVERY_S = 1.0
+#: How long a job waits at its end for its last events to be written.
+END_TIMEOUT_S = 5.0
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+_MakeEvent = Callable[[], JsonObject]
+
+
+class Recorder(JobObserver):
+    """Keeps the story of one job, and its journal if there is a directory for it.
+
+    Args:
+        clock: tells when something happened.
+        directory: the URI or path of the checkpoint directory; None for no journal.
+        changed: called after the story has changed, on the recorder's thread.
+        queue_length: how many events may wait.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        directory: str | None = None,
+        changed: Callable[[], None] = lambda: None,
+        queue_length: int = QUEUE_LENGTH,
+    ) -> None:
+        #: Held while the story changes.
+        self.lock = threading.Lock()
+        self.story = JobStory()
+        self._clock = clock
+        self._directory = directory
+        self._changed = changed
+        self._queue: queue.Queue[_MakeEvent | None] = queue.Queue(queue_length)
+        self._left_out = 0
+        self._is_left_out_told = 0
+        self._parts: tuple[CheckpointPart, ...] = ()
+        self._journal: Journal | None = None
+        self._thread = threading.Thread(target=self._run, name="pyflinkstate monitor", daemon=True)
+
+    # --- called by the job -------------------------------------------------------------------------
+
+    def on_start(self, job: JobDescription) -> None:
+        if self._directory is not None:
+            self._journal = self._open_journal(self._directory, job.job_id)
+        self._put(partial(events.started, self._clock.now_ms(), job, self._directory))
+        self._thread.start()
+
+    def on_epoch_report(self, report: EpochReport) -> None:
+        self._put(partial(events.epoch_ended, self._clock.now_ms(), report))
+
+    def on_commit(self, epoch: int, duration_ms: int) -> None:
+        self._put(partial(events.committed, self._clock.now_ms(), epoch, duration_ms))
+
+    def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
+        self._parts = parts
+
+    def on_checkpoint(self, stats: CheckpointStats) -> None:
+        parts, self._parts = self._parts, ()
+        self._put(partial(events.checkpoint_ended, self._clock.now_ms(), stats, parts))
+
+    def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
+        self._put(partial(events.checkpoint_ended, self._clock.now_ms(), stats))
+
+    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
+        self._put(partial(events.restarted, self._clock.now_ms(), attempt, error))
+
+    def on_failure(self, error: BaseException) -> None:
+        self._put(partial(events.failed, self._clock.now_ms(), error))
+
+    def on_end(self, status: JobStatus) -> None:
+        self._put(partial(events.ended, self._clock.now_ms(), status))
+        if self._thread.is_alive():
+            try:
+                self._queue.put(None, timeout=END_TIMEOUT_S)
+            except queue.Full:
+                return
+            self._thread.join(END_TIMEOUT_S)
+
+    def _open_journal(self, directory: str, job_id: str) -> Journal | None:
+        try:
+            return Journal(child_uri(directory, job_id), self._clock.now_ms())
+        except (*STORAGE_ERRORS, PyFlinkStateError) as error:
+            _log.warning("no journal is kept: %s", error)
+            return None
+
+    def _put(self, make: _MakeEvent) -> None:
+        try:
+            self._queue.put_nowait(make)
+        except queue.Full:
+            self._left_out += 1
+
+    # --- on the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._take_batch():
+            pass
+
+    def _take_batch(self) -> bool:
+        """Take in an event and those of the next moment, and write them; return whether more may come."""
+        lines: list[bytes] = []
+        until_s = time.monotonic() + WRITE_EVERY_S
+        make = self._queue.get()
+        while make is not None:
+            lines += self._lines(make)
+            try:
+                make = self._queue.get(timeout=max(0.0, until_s - time.monotonic()))
+            except queue.Empty:
+                break
+        self._write(lines)
+        return make is not None
+
+    def _lines(self, make: _MakeEvent) -> list[bytes]:
+        made = [make()]
+        if self._left_out > self._is_left_out_told:
+            count = self._left_out - self._is_left_out_told
+            self._is_left_out_told += count
+            made.append(events.left_out(self._clock.now_ms(), count))
+        with self.lock:
+            for event in made:
+                self.story.take(event)
+        self._changed()
+        return [encode(event) for event in made] if self._journal is not None else []
+
+    def _write(self, lines: list[bytes]) -> None:
+        if self._journal is None or not lines:
+            return
+        try:
+            self._journal.write(lines)
+        except STORAGE_ERRORS as error:
+            _log.warning("%d events are missing in the journal: %s", len(lines), error)

@@ -1,0 +1,173 @@
+"""What is known of a job, from its events: the same whether they come from the job or from its journal.
+
+Everything has a bound. What does not fit is forgotten, the oldest first, and sums go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from pyflinkstate.api.values import JsonObject
+
+MOST_EPOCHS = 500
+MOST_CHECKPOINTS = 500
+MOST_FAILURES = 100
+#: Of so many of the last checkpoints it is known what each subtask did.
+MOST_DETAILS = 20
+#: A rate is that of the epochs that ended in the last so many milliseconds, or of the last one.
+RATE_OVER_MS = 10_000
+
+#: The status of a job that has not told of its end.
+RUNNING, RESTARTING = "RUNNING", "RESTARTING"
+
+
+class JobStory:
+    """One job, as its events tell of it."""
+
+    def __init__(self) -> None:
+        #: Grows with each event.
+        self.version = 0
+        self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
+        self.directory: str | None = None
+        self.status = RUNNING
+        self.started_ms: int | None = None
+        self.ended_ms: int | None = None
+        #: When the job has told something for the last time.
+        self.heard_ms: int | None = None
+        self.runs = 0
+        self.restarts = 0
+        self.left_out = 0
+        self.epochs: deque[JsonObject] = deque(maxlen=MOST_EPOCHS)
+        self.committed = 0
+        self.last_commit: JsonObject | None = None
+        self.checkpoints: deque[JsonObject] = deque(maxlen=MOST_CHECKPOINTS)
+        self.checkpoint_counts: Counter[str] = Counter()
+        self.failures: deque[JsonObject] = deque(maxlen=MOST_FAILURES)
+        self.totals: dict[str, int] = {}
+        self.watermarks: dict[str, int] = {}
+        self.metrics: list[JsonObject] = []
+        self.subtasks: dict[str, list[int]] = {}
+        self.states: JsonObject = {}
+
+    def take(self, event: JsonObject) -> None:
+        """Take in an event.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none of a job's; nothing is said of the story then.
+        """
+        apply = _APPLY.get(event["event"])
+        if apply is None:
+            return
+        apply(self, event)
+        self.heard_ms = int(event["at"])
+        self.version += 1
+
+    def _started(self, event: JsonObject) -> None:
+        self.job = event["job"]
+        self.directory = event.get("directory")
+        self.status, self.started_ms, self.ended_ms = RUNNING, int(event["at"]), None
+        self.runs += 1
+        self.restarts = 0
+
+    def _epoch(self, event: JsonObject) -> None:
+        self.status = RUNNING
+        self.totals = event["totals"]
+        self.watermarks = event["watermarks"]
+        self.metrics = event["metrics"]
+        for operator, received in event["subtasks"].items():
+            self._received(operator, received)
+        kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
+        self.epochs.append({name: event[name] for name in kept} | {"commit_ms": None})
+
+    def _received(self, operator: str, received: list[int]) -> None:
+        before = self.subtasks.get(operator, [])
+        length = max(len(before), len(received))
+        wide = [0] * (length - len(before)), [0] * (length - len(received))
+        self.subtasks[operator] = [
+            a + b for a, b in zip([*before, *wide[0]], [*received, *wide[1]], strict=True)
+        ]
+
+    def _committed(self, event: JsonObject) -> None:
+        self.committed = int(event["epoch"])
+        self.last_commit = event
+        for epoch in reversed(self.epochs):
+            if epoch["epoch"] == event["epoch"]:
+                epoch["commit_ms"] = event["duration_ms"]
+                return
+
+    def _checkpoint(self, event: JsonObject) -> None:
+        stats = event["stats"]
+        self.checkpoints.append({**stats, "subtasks": event["subtasks"], "at": event["at"]})
+        if len(self.checkpoints) > MOST_DETAILS:
+            self.checkpoints[-MOST_DETAILS - 1]["subtasks"] = []
+        self.checkpoint_counts[_kind_of(stats)] += 1
+        if stats["failure"] is None:
+            self.states = event["states"]
+
+    def _restarted(self, event: JsonObject) -> None:
+        self.status = RESTARTING
+        self.restarts = int(event["attempt"])
+        self._failed(event)
+
+    def _failed(self, event: JsonObject) -> None:
+        self.failures.append({**event["failure"], "at": event["at"], "restarts": event.get("attempt")})
+
+    def _ended(self, event: JsonObject) -> None:
+        self.status, self.ended_ms = str(event["status"]), int(event["at"])
+
+    def _left_out(self, event: JsonObject) -> None:
+        self.left_out += int(event["count"])
+
+    # --- what follows from it ----------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has told of its end."""
+        return self.ended_ms is not None
+
+    def rates(self) -> dict[str, float]:
+        """Return the records a second of the last epochs, by the names of the counts."""
+        recent = self._recent()
+        counts: Counter[str] = Counter()
+        for epoch in recent:
+            counts.update(epoch["counts"])
+        if not recent:
+            return {}
+        first = recent[0]
+        lasted_ms = max(1, recent[-1]["at"] - first["at"] + first["duration_ms"])
+        return {name: count * 1000 / lasted_ms for name, count in counts.items()}
+
+    def _recent(self) -> list[JsonObject]:
+        if not self.epochs:
+            return []
+        since = self.epochs[-1]["at"] - RATE_OVER_MS
+        recent: list[JsonObject] = []
+        for epoch in reversed(self.epochs):
+            if recent and epoch["at"] < since:
+                break
+            recent.append(epoch)
+        return recent[::-1]
+
+    def last_checkpoint(self) -> JsonObject | None:
+        """Return the newest checkpoint or savepoint that completed."""
+        done = (checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint["failure"] is None)
+        return next(done, None)
+
+
+def _kind_of(stats: JsonObject) -> str:
+    if stats["failure"] is not None:
+        return "failed"
+    return "savepoints" if stats["is_savepoint"] else "completed"
+
+
+_APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
+    "started": JobStory._started,
+    "epoch": JobStory._epoch,
+    "committed": JobStory._committed,
+    "checkpoint": JobStory._checkpoint,
+    "restarted": JobStory._restarted,
+    "failed": JobStory._failed,
+    "ended": JobStory._ended,
+    "left out": JobStory._left_out,
+}

@@ -1,0 +1,203 @@
+"""What a real job tells its recorder, and what of it is found beside its checkpoints."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from slot_functions import KeyedMeasured
+from support_job import JobRun, numbers
+from support_runtime import PATIENCE_S, PICKLED
+
+from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
+from pyflinkstate.monitor.journal import read_journal
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.job.description import JobEdge, JobVertex
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
+from pyflinkstate.runtime.job.timeline import PHASES
+from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+
+pytestmark = pytest.mark.timeout(60)
+
+EVIL = "<script>alert(1)</script>"
+
+
+def recorded(run: JobRun) -> tuple[Job, Recorder]:
+    """Run a job to its end, with a recorder; failures are recorded too."""
+    recorder = Recorder(run.clock, None if run.storage is None else run.storage.uri)
+    run.listeners = (recorder,)
+    job = run.job()
+    try:
+        for _ in job.run():
+            pass
+    except PyFlinkStateError:
+        pass
+    return job, recorder
+
+
+def retold(storage: CheckpointStorage, job: Job) -> JobStory:
+    """Return the story that the journal tells."""
+    story = JobStory()
+    for event in read_journal(f"{storage.uri}/{job.job_id}"):
+        story.take(event)
+    return story
+
+
+def known(story: JobStory) -> dict[str, Any]:
+    return {name: value for name, value in vars(story).items() if name != "version"}
+
+
+def test_a_job_is_told_whole(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    story = recorder.story
+    assert story.status == "FINISHED"
+    assert [epoch["records"] for epoch in story.epochs] == [3, 3, 3, 1]
+    assert [epoch["epoch"] for epoch in story.epochs] == [1, 2, 3, 4]
+    assert story.committed == 4
+    assert story.totals["numbers.records_out"] == 10
+    assert story.totals["count.records_in"] == 10
+    assert sum(story.subtasks["counts"]) == 10
+    assert story.epochs[-1]["commit_ms"] is not None
+
+
+def test_the_journal_tells_the_same_story(run: JobRun, storage: CheckpointStorage) -> None:
+    job, recorder = recorded(run)
+    assert known(retold(storage, job)) == known(recorder.story)
+
+
+def test_what_the_job_consists_of(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    told = recorder.story.job
+    assert told["name"] == "orders"
+    assert [(one["id"], one["kind"], one["parallelism"]) for one in told["vertices"]] == [
+        ("numbers-0", "source", None),
+        ("counts", "keyed", 2),
+        ("sink-2", "sink", None),
+    ]
+    assert [(edge["source"], edge["target"], list(edge["chain"])) for edge in told["edges"]] == [
+        ("numbers-0", "counts", ["tens"]),
+        ("counts", "sink-2", []),
+    ]
+    assert JobEdge("a", "b").chain == ()
+    assert JobVertex("a", "a", "source").max_parallelism is None
+
+
+def test_checkpoints_with_what_each_subtask_did(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    last = recorder.story.checkpoints[-1]
+    assert last["failure"] is None
+    assert last["epoch"] == 4
+    assert [(operator, number) for operator, number, *_ in last["subtasks"]] == [("counts", 0), ("counts", 1)]
+    assert sum(size for *_, size, _ in last["subtasks"]) == last["size_bytes"]
+    sizes = recorder.story.states["counts"]
+    assert 0 < sizes["bytes"]["count"] <= last["size_bytes"]
+    assert sum(sizes["key_groups"]) == sizes["bytes"]["count"]
+    assert len(sizes["key_groups"]) <= 64
+
+
+def test_the_phases_of_an_epoch_are_its_time(run: JobRun) -> None:
+    run.clock.step_ms = 1
+    _, recorder = recorded(run)
+    for epoch in recorder.story.epochs:
+        assert list(epoch["phases_ms"]) == list(PHASES)
+        assert all(lasted > 0 for lasted in epoch["phases_ms"].values())
+
+
+def test_a_failure_says_where_and_with_which_record(run: JobRun) -> None:
+    bad: Any = ChainNode(numbers(), "map", lambda n: {n: EVIL}[1], EVIL)
+    run.end, run.name = bad, EVIL
+    _, recorder = recorded(run)
+    assert recorder.story.status == "FAILED"
+    (failure,) = recorder.story.failures
+    assert failure["operator"] == EVIL
+    assert failure["record"] == "0"
+    assert failure["type"] == "KeyError"
+    assert "test_recorder.py" in failure["message"]
+
+
+def test_a_restart_is_told_with_its_reason(run: JobRun, storage: CheckpointStorage) -> None:
+    run.restart = FixedDelayRestart(1, 0)
+    failures = iter([UserFunctionError("poison", operator="tens", record=EVIL, key="k")])
+
+    def fail_once(request: Any) -> None:
+        for error in failures:
+            raise error
+
+    run.runner.after = fail_once
+    job, recorder = recorded(run)
+    assert recorder.story.status == "FINISHED"
+    assert recorder.story.restarts == 1
+    assert [(one["record"], one["key"], one["restarts"]) for one in recorder.story.failures] == [
+        (EVIL, "k", 1)
+    ]
+    assert recorder.story.totals["numbers.records_out"] == 10
+    assert known(retold(storage, job)) == known(recorder.story)
+
+
+def test_metrics_of_functions_are_told(run: JobRun) -> None:
+    run.end = StatefulNode(numbers(), lambda n: 0, PICKLED, KeyedMeasured(), "measured", uid="m")
+    _, recorder = recorded(run)
+    told = {(one["name"], one["kind"]) for one in recorder.story.metrics}
+    assert ("measured.seen", "counter") in told
+    assert ("measured.own.answer", "gauge") in told
+
+
+def test_a_job_without_checkpoints_is_told_without_a_journal(run: JobRun) -> None:
+    run.storage = None
+    _, recorder = recorded(run)
+    assert recorder.story.status == "FINISHED"
+    assert [epoch["records"] for epoch in recorder.story.epochs] == [10]
+
+
+def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
+    run: JobRun, blocked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(run.clock, blocked)
+    run.listeners = (recorder,)
+    run.run()
+    assert recorder.story.status == "FINISHED"
+    assert "events are missing in the journal" in caplog.text
+
+
+def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None:
+    """The job does not wait, even if nobody takes the events away."""
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder.on_start(_description())
+    for number in range(50):
+        recorder.on_commit(number, 1)
+    held.set()
+    recorder.on_end(JobStatus.FINISHED)
+    assert recorder.story.left_out >= 40
+
+
+def test_a_job_without_an_observer_is_asked_nothing(run: JobRun) -> None:
+    assert run.job()._timeline is None
+
+
+def test_an_observer_hears_after_the_listener(run: JobRun) -> None:
+    heard: list[Any] = []
+
+    class Both(JobObserver):
+        def on_epoch(self, stats: EpochStats) -> None:
+            heard.append(stats)
+
+        def on_epoch_report(self, report: EpochReport) -> None:
+            heard.append(report.stats)
+
+    run.listeners = (Both(),)
+    run.run()
+    assert heard[0] == heard[1]
+    assert len(heard) == 8
+
+
+def _description() -> Any:
+    from pyflinkstate.runtime.job.description import JobDescription
+
+    return JobDescription("a" * 32, "orders", (), ())
