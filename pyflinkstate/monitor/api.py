@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor.story import JobStory
 
+#: How much of each list is on the page.
+SHOWN = 60
+SHOWN_METRICS = 200
 _COUNTS = ("records_in", "records_out", "records_dropped", "records_malformed")
 
 
@@ -108,6 +111,19 @@ def metrics(story: JobStory, _: bool) -> JsonObject:
     return {"metrics": story.metrics}
 
 
+def page(story: JobStory, is_live: bool) -> JsonObject:
+    """Return all that the page shows, at once: many viewers cost the program one answer each."""
+    of_checkpoints = checkpoints(story, is_live)
+    return {
+        "job": job(story, is_live),
+        "epochs": {"epochs": list(story.epochs)[-SHOWN:]},
+        "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
+        "state": state(story, is_live),
+        "metrics": {"metrics": story.metrics[:SHOWN_METRICS]},
+        "failures": {"failures": list(story.failures)[-SHOWN:]},
+    }
+
+
 def _without_subtasks(checkpoint: JsonObject | None) -> JsonObject | None:
     if checkpoint is None:
         return None
@@ -122,4 +138,5 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "failures": failures,
     "state": state,
     "metrics": metrics,
+    "page": page,
 }

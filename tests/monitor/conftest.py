@@ -18,7 +18,7 @@ from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 @pytest.fixture(autouse=True)
 def _slots(forked_slots: None) -> Iterator[None]:
     """For every test of the room."""
-    yield
+    return
 
 
 @pytest.fixture

@@ -1,0 +1,207 @@
+"""The server under strange and bad requests: it goes on, within its bounds, and ends with its owner."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support_runtime import PATIENCE_S
+from web_support import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
+
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.monitor import server
+from pyflinkstate.monitor.http import Request, Response
+from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.server import PageServer
+from pyflinkstate.runtime.job.monitoring import WebPageSettings
+
+SEED = 20_240_601
+REQUESTS = 2_000
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    made = monitor_with(story())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def browser(monitor: Monitor) -> Browser:
+    return browser_of(monitor).enter()
+
+
+def malformed(dice: random.Random, good: bytes) -> bytes:
+    """Return a request that was changed at some places, or that never was one."""
+    kind = dice.randrange(8)
+    if kind == 0:
+        return dice.randbytes(dice.randrange(300))
+    if kind == 1:
+        return good[: dice.randrange(len(good))]
+    if kind == 2:
+        return b"GET /" + b"A" * dice.randrange(20_000) + b" HTTP/1.1\r\n\r\n"
+    if kind == 3:
+        return good[:-2] + b"X-%d: y\r\n" % dice.randrange(9) * dice.randrange(2_000) + b"\r\n"
+    if kind == 4:
+        length = dice.choice([b"-1", b"9" * 30, b"0x10", b"1, 1", b"\xb2", b"5000"])
+        return b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length + b"\r\n\r\nabc"
+    if kind == 5:
+        return b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n"
+    changed = bytearray(good)
+    for _ in range(dice.randrange(1, 9)):
+        changed[dice.randrange(len(changed))] = dice.randrange(256)
+    return bytes(changed)
+
+
+def test_2000_malformed_requests_change_nothing(monitor: Monitor, browser: Browser) -> None:
+    dice = random.Random(SEED)
+    path = dice.choice(["/", "/metrics", "/api/jobs", f"/api/jobs/{JOB_ID}", "/../../etc/passwd"])
+    good = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\n\r\n".encode()
+    statuses = set()
+    for _ in range(REQUESTS):
+        received = exchange(browser.port, malformed(dice, good))
+        if received:
+            answer = parse(received)
+            statuses.add(answer.status)
+            assert answer.body == b""
+    assert statuses <= {400, 401, 413, 421, 431, 501}
+    assert browser.ask("/api/jobs").json()["jobs"][0]["id"] == JOB_ID
+
+
+def test_a_request_must_come_as_a_whole_in_time() -> None:
+    """A byte now and then does not keep a connection."""
+    made = PageServer("127.0.0.1", [0], lambda _: Response(200), request_s=0.2)
+    with socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"GET / HT")
+        assert parse(connection.recv(65536)).status == 408
+    made.close()
+
+
+def test_there_are_as_many_connections_as_the_bound_allows() -> None:
+    entered = threading.Semaphore(0)
+    leave = threading.Event()
+
+    def wait(_: Request) -> Response:
+        entered.release()
+        leave.wait(PATIENCE_S)
+        return Response(200)
+
+    made = PageServer("127.0.0.1", [0], wait)
+    asked = b"GET / HTTP/1.1\r\n\r\n"
+    held = []
+    for _ in range(server.MOST_CONNECTIONS):
+        connection = socket.create_connection(("127.0.0.1", made.port), timeout=PATIENCE_S)
+        connection.sendall(asked)
+        held.append(connection)
+        assert entered.acquire(timeout=PATIENCE_S)
+    assert parse(exchange(made.port, b"")).status == 503
+    leave.set()
+    for connection in held:
+        assert parse(connection.recv(65536)).status == 200
+        connection.close()
+    made.close()
+
+
+def test_an_error_of_the_server_is_no_error_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    made = PageServer("127.0.0.1", [0], lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
+    assert parse(exchange(made.port, b"GET /secret HTTP/1.1\r\n\r\n")).status == 500
+    assert "/secret" in caplog.text
+    made.close()
+
+
+def stream(browser: Browser) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", browser.port), timeout=PATIENCE_S)
+    head = f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nCookie: {browser.cookie}\r\n\r\n"
+    connection.sendall(head.encode())
+    return connection
+
+
+def receive_until(connection: socket.socket, wanted: bytes) -> bytes:
+    received = b""
+    while wanted not in received:
+        more = connection.recv(4096)
+        assert more, "the stream has ended"
+        received += more
+    return received
+
+
+def test_viewers_hear_of_changes(monitor: Monitor, browser: Browser) -> None:
+    with stream(browser) as connection:
+        first = receive_until(connection, b'data: {"version": ')
+        assert b"text/event-stream" in first
+        monitor._changed()
+        receive_until(connection, b'data: {"version": ')
+
+
+def test_a_viewer_that_reads_nothing_is_let_go_and_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, monitor: Monitor, browser: Browser
+) -> None:
+    monkeypatch.setattr(server, "TELL_EVERY_S", 0.0)
+    dead, alive = stream(browser), stream(browser)
+    for connection in (dead, alive):
+        receive_until(connection, b"version")
+    page = monitor._server
+    assert page is not None
+    for _ in range(400):  # far more than the buffers of a connection hold
+        page.changed(b"x" * 60_000)
+        receive_until(alive, b"x\n\n")
+        if len(page._viewers._connections) == 1:
+            break
+    assert len(page._viewers._connections) == 1
+    for connection in (dead, alive):
+        connection.close()
+
+
+def test_there_are_as_many_viewers_as_the_bound_allows(
+    monkeypatch: pytest.MonkeyPatch, browser: Browser
+) -> None:
+    monkeypatch.setattr(server, "MOST_VIEWERS", 2)
+    held = [stream(browser), stream(browser)]
+    for connection in held:
+        receive_until(connection, b"version")
+    with stream(browser) as third:
+        assert parse(third.recv(65536)).status == 503
+    for connection in held:
+        connection.close()
+
+
+def test_a_closed_page_lets_go_of_viewers_and_of_its_port(monitor: Monitor, browser: Browser) -> None:
+    with stream(browser) as connection:
+        receive_until(connection, b"version")
+        monitor.close()
+        while connection.recv(4096):
+            pass
+    Monitor(WebPageSettings((browser.port,)), False).close()
+
+
+def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match="cannot listen on 127.0.0.1"):
+            Monitor(WebPageSettings((port,)), False)
+        Monitor(WebPageSettings((port, 0)), False).close()
+
+
+@pytest.mark.parametrize("ports", [(), (-1,), (65_536,), ("8081",)])
+def test_a_port_is_checked(ports: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="needs a port"):
+        WebPageSettings(ports)
+
+
+def test_the_page_ends_with_its_program() -> None:
+    program = (
+        "from pyflinkstate.monitor import Monitor\n"
+        "from pyflinkstate.runtime.job import WebPageSettings\n"
+        "print(Monitor(WebPageSettings(), False).address)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    port = int(done.stdout.split(":")[2].partition("/")[0])
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
