@@ -16,6 +16,7 @@ from web_support import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api, prometheus
 from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
@@ -141,18 +142,16 @@ def posted(browser: Browser, job: Job, action: str) -> tuple[int, Any]:
     return answer.status, answer.json()["message"]
 
 
-def in_first_epoch(run: JobRun, monitor: Monitor, do: Any) -> None:
+def in_first_epoch(run: JobRun, do: Any) -> None:
     """Do something while the first epoch runs and the page knows of the job."""
-    done = threading.Event()
+    known, done = threading.Event(), threading.Event()
+    recorder = next(one for one in run.listeners if isinstance(one, Recorder))
+    recorder._changed = known.set
 
     def hook(request: Any) -> None:
         if not done.is_set():
             done.set()
-            shown = monitor._jobs
-            for _ in range(int(PATIENCE_S * 100)):
-                if shown.begun():
-                    break
-                threading.Event().wait(0.01)
+            assert known.wait(PATIENCE_S)
             do()
 
     run.runner.before = hook
@@ -161,7 +160,7 @@ def in_first_epoch(run: JobRun, monitor: Monitor, do: Any) -> None:
 def test_a_job_is_cancelled_from_its_page(run: JobRun) -> None:
     monitor, job, browser = live(run, None)
     told: list[Any] = []
-    in_first_epoch(run, monitor, lambda: told.append(posted(browser, job, "cancel")))
+    in_first_epoch(run, lambda: told.append(posted(browser, job, "cancel")))
     with pytest.raises(JobCancelledError):
         for _ in job.run():
             pass
@@ -173,7 +172,7 @@ def test_a_job_is_cancelled_from_its_page(run: JobRun) -> None:
 
 def test_a_job_is_stopped_with_a_savepoint_from_its_page(run: JobRun, tmp_path: Any) -> None:
     monitor, job, browser = live(run, str(tmp_path / "savepoints"))
-    in_first_epoch(run, monitor, lambda: posted(browser, job, "stop"))
+    in_first_epoch(run, lambda: posted(browser, job, "stop"))
     for _ in job.run():
         pass
     shown = browser.ask(f"/api/jobs/{job.job_id}/checkpoints").json()
@@ -187,7 +186,7 @@ def test_a_job_is_stopped_with_a_savepoint_from_its_page(run: JobRun, tmp_path: 
 def test_a_savepoint_needs_a_directory(run: JobRun) -> None:
     monitor, job, browser = live(run, None)
     told: list[Any] = []
-    in_first_epoch(run, monitor, lambda: told.append(posted(browser, job, "savepoint")))
+    in_first_epoch(run, lambda: told.append(posted(browser, job, "savepoint")))
     for _ in job.run():
         pass
     assert told[0][0] == 409

@@ -60,10 +60,11 @@ def malformed(dice: random.Random, good: bytes) -> bytes:
 
 def test_2000_malformed_requests_change_nothing(monitor: Monitor, browser: Browser) -> None:
     dice = random.Random(SEED)
-    path = dice.choice(["/", "/metrics", "/api/jobs", f"/api/jobs/{JOB_ID}", "/../../etc/passwd"])
-    good = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\r\n\r\n".encode()
+    paths = ["/", "/metrics", "/api/jobs", f"/api/jobs/{JOB_ID}", "/../../etc/passwd"]
     statuses = set()
     for _ in range(REQUESTS):
+        head = f"GET {dice.choice(paths)} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x"
+        good = f"{head}\r\n\r\n".encode()
         received = exchange(browser.port, malformed(dice, good))
         if received:
             answer = parse(received)
@@ -182,7 +183,7 @@ def test_a_closed_page_lets_go_of_viewers_and_of_its_port(monitor: Monitor, brow
 def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match="cannot listen on 127.0.0.1"):
+        with pytest.raises(ConfigurationError, match="cannot listen on"):
             Monitor(WebPageSettings((port,)), False)
         Monitor(WebPageSettings((port, 0)), False).close()
 
