@@ -24,12 +24,19 @@ class Monitor:
         page: how the page is served; None for no page.
         keeps_journal: whether what jobs tell is kept beside their checkpoints.
         clock: the time.
+        is_told: whether the log tells where the page is.
 
     Raises:
         ConfigurationError: the page cannot listen where it should.
     """
 
-    def __init__(self, page: WebPageSettings | None, keeps_journal: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        page: WebPageSettings | None,
+        keeps_journal: bool,
+        clock: Clock | None = None,
+        is_told: bool = True,
+    ) -> None:
         self._clock = clock or SystemClock()
         self._keeps_journal = keeps_journal
         self._jobs = Jobs()
@@ -38,6 +45,8 @@ class Monitor:
         self.address: str | None = None
         if page is not None:
             self._open(page)
+            if is_told:
+                _log.warning("the web page is at %s", self.address)
 
     def _open(self, page: WebPageSettings) -> None:
         names = [name for name in (page.address, page.host) if name]
@@ -47,7 +56,6 @@ class Monitor:
         host = page.address or page.host
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"
-        _log.warning("the web page is at %s", self.address)
 
     def observe(self, directory: str | None) -> JobObserver:
         """Return a new listener, for one job; ``directory`` is that of its checkpoints."""

@@ -235,7 +235,7 @@ function epochs({ epochs: found }) {
     element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Timeline of epochs" },
       element("div", { class: "timeline", role: "img", "aria-label":
         `Time of the last ${found.length} epochs, at most ${duration(most)}; the table below has the same.` }, columns)),
-    element("details", null, element("summary", null, `The last ${Math.min(SHOWN_ROWS, found.length)} epochs as a table`),
+    element("details", null, element("summary", null, `Table of epochs (${Math.min(SHOWN_ROWS, found.length)})`),
       table("Epochs, the newest first", [
         ["Epoch", (e) => number(e.epoch), "number"],
         ["Ended", (e) => time(e.at)],
@@ -323,7 +323,7 @@ async function get(path) {
 const KINDS = { RUNNING: "good", FINISHED: "good", RESTARTING: "wait", CANCELED: "wait", FAILED: "bad" };
 
 function head(job) {
-  const status = !job.is_live && !job.ended_ms ? "NO END TOLD" : job.status;
+  const status = !job.is_live && !job.ended_ms ? "NO END KNOWN" : job.status;
   byId("name").textContent = job.name;
   byId("status").textContent = status;
   byId("status").className = "badge " + (KINDS[status] || "");

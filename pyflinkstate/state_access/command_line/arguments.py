@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _add_history(each)
     _add_export(each)
     _add_verify(each)
+    _add_ui(each)
     return made
 
 
@@ -126,6 +127,13 @@ def _add_export(each: _Commands[argparse.ArgumentParser]) -> None:
 def _add_verify(each: _Commands[argparse.ArgumentParser]) -> None:
     one = _added(each, "verify", "read and check every file, and list files that nobody needs")
     one.add_argument("path", help=_PATH)
+
+
+def _add_ui(each: _Commands[argparse.ArgumentParser]) -> None:
+    one = _added(each, "ui", "show jobs that do not run any more on a web page")
+    one.add_argument("path", help="a checkpoint directory, or the folder of one job in it")
+    one.add_argument("--port", type=_count, default=0, help="the port to listen on (default: any free one)")
+    one.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
 
 
 def _count(text: str) -> int:

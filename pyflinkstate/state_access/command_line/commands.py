@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from argparse import Namespace
 from contextlib import suppress
@@ -24,6 +25,12 @@ from pyflinkstate.state_access.comparison import diff as compare
 from pyflinkstate.state_access.history import history as history_of
 from pyflinkstate.state_access.locations import jobs_at, locate, retained
 from pyflinkstate.state_access.verification import verify as check
+
+
+def ui(chosen: Namespace, _: Printer) -> bool:
+    """Show jobs on a web page; nothing else needs the room that does it, so it is loaded here."""
+    importlib.import_module("pyflinkstate.monitor").show_jobs(chosen.path, chosen.port, chosen.host)
+    return False
 
 
 def ls(chosen: Namespace, printer: Printer) -> bool:

@@ -1,0 +1,28 @@
+"""``pyflinkstate ui``: the page of jobs that do not run here."""
+
+from __future__ import annotations
+
+import threading
+
+from pyflinkstate.monitor.dead_jobs import stories_at
+from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.runtime.job import WebPageSettings
+
+
+def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
+    """Serve the page of the jobs at a path until the user ends it with Ctrl-C.
+
+    Raises:
+        CheckpointNotFoundError: there is no job.
+        CheckpointStorageError: the storage cannot be read.
+        ConfigurationError: the page cannot listen there.
+    """
+    stories = stories_at(path)
+    monitor = Monitor(WebPageSettings((port,), host, has_actions=False), False, is_told=False)
+    for story in stories:
+        monitor.show(story)
+    print(f"{monitor.address}\nThe page is there until you press Ctrl-C.", flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        monitor.close()

@@ -1,0 +1,165 @@
+"""Jobs that do not run here, from their folders: their journals, and what lies beside them.
+
+A job whose program kept no journal has at least ``checkpoints.json``, the statistics of its last checkpoints,
+and the ``_metadata`` of its newest one, with operators, counts, watermarks and the sizes of state. What is
+damaged or unknown there is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+from pyflinkstate.api.values import JsonObject
+from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
+from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CheckpointStorageError
+from pyflinkstate.monitor.events import state_sizes
+from pyflinkstate.monitor.journal import STORAGE_ERRORS, read_journal
+from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.runtime.checkpoints import CheckpointStats
+from pyflinkstate.runtime.storage import (
+    CheckpointStorage,
+    absolute,
+    child_uri,
+    open_file_system,
+    parent_uri,
+)
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+HISTORY = "checkpoints.json"
+#: A longer file of statistics was not written by a job.
+MOST_HISTORY_BYTES = 1 << 24
+
+
+def stories_at(path: str) -> list[JobStory]:
+    """Return the jobs in a checkpoint directory or in a job's folder, the one heard of last at the end.
+
+    Args:
+        path: a checkpoint directory, the folder of a job, or that of one of its checkpoints.
+
+    Raises:
+        CheckpointNotFoundError: there is no job.
+        CheckpointStorageError: the storage cannot be read.
+    """
+    try:
+        found = [_story(CheckpointStorage(directory), job_id) for directory, job_id in _jobs_at(path)]
+    except CheckpointError:
+        raise
+    except STORAGE_ERRORS as error:
+        raise CheckpointStorageError(f"{path} cannot be read: {error}", path=path) from error
+    known = [story for story in found if story.started_ms is not None]
+    if not known:
+        raise CheckpointNotFoundError(
+            f"{path} has no job: name a checkpoint directory, or the folder of a job in it", path=path
+        )
+    return sorted(known, key=lambda story: story.heard_ms or 0)
+
+
+def _jobs_at(path: str) -> list[tuple[str, str]]:
+    """Return the checkpoint directories and ids of the jobs that a path means."""
+    whole = absolute(path)
+    parent, name = parent_uri(whole)
+    if is_job_id(name):
+        return [(parent, name)]
+    above, job_id = parent_uri(parent)
+    if is_job_id(job_id):
+        return [(above, job_id)]
+    return [(whole, job_id) for job_id in CheckpointStorage(whole).job_ids()]
+
+
+def _story(storage: CheckpointStorage, job_id: str) -> JobStory:
+    story = JobStory()
+    folder = child_uri(storage.uri, job_id)
+    _take_all(story, read_journal(folder))
+    metadata = _newest(storage, job_id)
+    if story.started_ms is None and metadata is not None:
+        _take_all(story, _events_without_journal(storage.uri, folder, metadata))
+    if not story.states and metadata is not None:
+        story.states = _states(metadata)
+    return story
+
+
+def _take_all(story: JobStory, events: list[JsonObject]) -> None:
+    for event in events:
+        try:
+            story.take(event)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            _log.warning("an event %r of a journal is left out: %r", event.get("event"), error)
+
+
+def _newest(storage: CheckpointStorage, job_id: str) -> CheckpointMetadata | None:
+    try:
+        return storage.load_newest(job_id, fall_back=True)
+    except CheckpointError as error:
+        _log.warning("the newest checkpoint of %s cannot be read: %s", job_id, error)
+        return None
+
+
+def _events_without_journal(directory: str, folder: str, metadata: CheckpointMetadata) -> list[JsonObject]:
+    """Return what a job would have told, as far as it can be known from its last checkpoints."""
+    checkpoints = list(_history(folder))
+    first = min((one["at"] for one in checkpoints), default=metadata.timestamp_ms)
+    vertices = [
+        {
+            "id": operator.operator_id,
+            "name": operator.operator_id,
+            "kind": "keyed",
+            "parallelism": operator.parallelism,
+            "max_parallelism": operator.max_parallelism,
+        }
+        for operator in metadata.operators
+    ]
+    job = {
+        "job_id": metadata.job_id,
+        "name": metadata.job_name,
+        "vertices": vertices,
+        "edges": [],
+        "restored_from": None,
+    }
+    epoch = {
+        "event": "epoch",
+        "at": metadata.timestamp_ms,
+        "epoch": metadata.epoch,
+        "records": 0,
+        "duration_ms": 0,
+        "attempt": 0,
+        "phases_ms": {},
+        "counts": {},
+        "subtasks": {},
+        "totals": metadata.counters,
+        "watermarks": metadata.watermarks,
+        "metrics": [],
+    }
+    committed = {
+        "event": "committed",
+        "at": metadata.timestamp_ms,
+        "epoch": metadata.epoch,
+        "duration_ms": None,
+    }
+    started = {"event": "started", "at": first, "job": job, "directory": directory}
+    return [started, epoch, committed, *checkpoints]
+
+
+def _history(folder: str) -> Iterator[JsonObject]:
+    """Yield the checkpoints of ``checkpoints.json``, the oldest first."""
+    file_system, path = open_file_system(child_uri(folder, HISTORY))
+    try:
+        with file_system.open_input_stream(path) as stream:
+            history = json.loads(bytes(stream.read(MOST_HISTORY_BYTES)))
+        told = [CheckpointStats(**one) for one in history]
+    except FileNotFoundError:
+        return
+    except (ValueError, TypeError, RecursionError) as error:
+        _log.warning("%s is damaged and is left out: %s", path, error)
+        return
+    for one, stats in zip(history[::-1], told[::-1], strict=True):
+        ended = stats.triggered_ms + stats.duration_ms
+        yield {"event": "checkpoint", "at": ended, "stats": one, "subtasks": [], "states": {}}
+
+
+def _states(metadata: CheckpointMetadata) -> JsonObject:
+    return state_sizes(
+        (operator.operator_id, state) for operator in metadata.operators for state in operator.subtasks
+    )

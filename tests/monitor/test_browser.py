@@ -1,0 +1,266 @@
+"""The page in a real Chromium: what a viewer sees and does, with a mouse, a keyboard or a narrow screen."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_job import JobRun
+from support_runtime import PATIENCE_S
+from web_support import EVIL, monitor_with, story
+
+from pyflinkstate.errors import JobCancelledError, UserFunctionError
+from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="the page is looked at with selenium")
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+]
+
+Look = Callable[[str], Any]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    made = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    made.set_script_timeout(PATIENCE_S)
+    yield made
+    made.quit()
+
+
+def wait(chromium: Any, condition: str) -> None:
+    """Return when a JavaScript expression has become true."""
+    script = (
+        "const done = arguments[0];"
+        f"const look = () => {{ try {{ if ({condition}) return done(true); }} catch (e) {{}} "
+        "requestAnimationFrame(look); }; look();"
+    )
+    assert chromium.execute_async_script(script)
+
+
+def enter(chromium: Any, monitor: Monitor) -> None:
+    chromium.get(monitor.address)
+    wait(chromium, "document.body.dataset.loaded === 'yes'")
+
+
+def text(chromium: Any, selector: str = "body") -> str:
+    return str(chromium.find_element("css selector", selector).text)
+
+
+def errors(chromium: Any) -> list[str]:
+    """Return what the console says: violations of the policy, failed requests and exceptions."""
+    return [entry["message"] for entry in chromium.get_log("browser")]
+
+
+def test_data_is_text_and_never_markup(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    assert EVIL in text(chromium, "h1")
+    for section in ("overview", "checkpoints", "state", "metrics", "failures"):
+        assert EVIL in chromium.find_element("id", section).get_attribute("textContent"), section
+    assert "owned" not in (chromium.title.replace(EVIL, ""))
+    assert len(chromium.find_elements("css selector", "script")) == 1
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_the_token_does_not_stay_in_the_address(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    assert "token" not in chromium.current_url
+    assert chromium.execute_script("return document.cookie") == ""
+    monitor.close()
+
+
+def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    script = "return performance.getEntriesByType('resource').map((one) => one.name)"
+    loaded = chromium.execute_script(script)
+    assert len(loaded) >= 4
+    origin = chromium.execute_script("return location.origin")
+    assert all(address.startswith(f"{origin}/") for address in loaded)
+    page = Path(__file__).parents[2] / "pyflinkstate" / "monitor" / "page"
+    for file in page.iterdir():
+        for marker in ('src="/', 'href="/', 'fetch("/', 'EventSource("/', "http://", "url("):
+            found = [line for line in file.read_text().splitlines() if marker in line]
+            assert [line for line in found if "w3.org" not in line] == [], file
+    monitor.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_can_be_read(chromium: Any, width: int, scheme: str) -> None:
+    """Only tables and graphs scroll sideways, each in its own frame; texts stand out from their ground."""
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    monitor = monitor_with(story(), story("b" * 32, "orders with a rather long name " * 4))
+    enter(chromium, monitor)
+    assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
+    assert chromium.execute_script(CONTRAST) == []
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    monitor.close()
+
+
+#: Returns the texts whose contrast is below 4.5 to 1 (WCAG 2, AA).
+CONTRAST = """
+const light = (color) => {
+  const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const ground = (one) => {
+  while (one) {
+    const color = getComputedStyle(one).backgroundColor;
+    if (color !== "rgba(0, 0, 0, 0)") return color;
+    one = one.parentElement;
+  }
+  return "rgb(255, 255, 255)";
+};
+const bad = [];
+for (const one of document.querySelectorAll("h1,h2,p,a,td,th,dt,dd,summary,pre,button,caption,.badge,li")) {
+  if (!one.offsetParent || !one.textContent.trim()) continue;
+  const [a, b] = [light(getComputedStyle(one).color), light(ground(one))];
+  if ((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5) bad.push(one.tagName + ": " + one.textContent);
+}
+return bad;
+"""
+
+
+def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    tree = chromium.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    named = {"button", "link", "image", "table", "region", "navigation", "main", "columnheader", "combobox"}
+    nameless = [
+        node["role"]["value"]
+        for node in tree
+        if not node.get("ignored")
+        and node["role"]["value"] in named - {"main"}
+        and not node.get("name", {}).get("value")
+    ]
+    assert nameless == []
+    headings = [node["name"]["value"] for node in tree if node["role"]["value"] == "heading"]
+    assert headings[1:] == ["Job", "Epochs", "Checkpoints", "State", "Metrics", "Failures"]
+    monitor.close()
+
+
+def live(run: JobRun, savepoints: str | None = None) -> tuple[Monitor, Any]:
+    monitor = Monitor(WebPageSettings(), True, run.clock)
+    assert run.storage is not None
+    observer = monitor.observe(run.storage.uri)
+    run.listeners = (observer,)
+    job = run.job()
+    monitor.attach(observer, job, savepoints)
+    return monitor, job
+
+
+def in_background(job: Any) -> threading.Thread:
+    def go() -> None:
+        try:
+            for _ in job.run():
+                pass
+        except JobCancelledError:
+            pass
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    return thread
+
+
+def test_a_job_is_watched_while_it_fails_restarts_and_finishes(chromium: Any, run: JobRun) -> None:
+    run.restart = FixedDelayRestart(1, 0)
+    may_go_on = threading.Event()
+    failures = iter([UserFunctionError("ValueError: poison", operator="tens", record=EVIL, key="k")])
+
+    def hook(request: Any) -> None:
+        if request.link.epoch == 3:
+            assert may_go_on.wait(PATIENCE_S)
+            for error in failures:
+                raise error
+
+    run.runner.before = hook
+    monitor, job = live(run)
+    thread = in_background(job)
+    enter(chromium, monitor)
+    wait(chromium, "document.getElementById('status').textContent === 'RUNNING'")
+    wait(chromium, "document.querySelector('#epochs summary').textContent.includes('(2)')")
+    may_go_on.set()
+    wait(chromium, "document.getElementById('status').textContent === 'FINISHED'")
+    thread.join(PATIENCE_S)
+    assert f"operator tens, key k, record {EVIL}" in text(chromium, "#failures")
+    assert "ValueError: poison" in text(chromium, "#failures pre")
+    assert "Restarts\n1" in text(chromium, "#overview")
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_an_action_asks_again_and_takes_no_for_an_answer(chromium: Any, run: JobRun) -> None:
+    may_go_on = threading.Event()
+
+    def hook(request: Any) -> None:
+        if request.link.epoch == 2:
+            may_go_on.wait(PATIENCE_S)
+
+    run.runner.before = hook
+    monitor, job = live(run)
+    thread = in_background(job)
+    enter(chromium, monitor)
+    wait(chromium, "!document.getElementById('actions').hidden")
+    cancel = chromium.find_element("css selector", "[data-action=cancel]")
+    for answer in ("no", "yes"):
+        cancel.send_keys("\ue007")  # Enter, as with a keyboard
+        wait(chromium, "document.getElementById('ask').open")
+        assert "Cancel the job?" in text(chromium, "#ask")
+        assert chromium.switch_to.active_element.get_attribute("value") == "no"
+        chromium.find_element("css selector", f"#ask [value={answer}]").send_keys("\ue007")
+        wait(chromium, "!document.getElementById('ask').open")
+        assert (text(chromium, "#message") == "") or answer == "yes"
+    wait(chromium, "document.getElementById('message').textContent === 'The job is being cancelled.'")
+    may_go_on.set()
+    wait(chromium, "document.getElementById('status').textContent === 'CANCELED'")
+    thread.join(PATIENCE_S)
+    assert not chromium.find_element("id", "actions").is_displayed()
+    monitor.close()
+
+
+def test_a_table_keeps_its_place_when_news_come(chromium: Any) -> None:
+    """Elements stay the same ones, so that focus, open parts and a scrolled table are not lost."""
+    shown = story()
+    monitor = monitor_with(shown)
+    enter(chromium, monitor)
+    chromium.execute_script("document.querySelector('#epochs details').open = true;")
+    chromium.execute_script("document.querySelector('#epochs .wide').focus();")
+    chromium.execute_script("window.kept = document.activeElement;")
+    shown.restarts = 41
+    monitor._changed()
+    wait(chromium, "document.querySelector('#overview').textContent.includes('Restarts41')")
+    assert chromium.execute_script("return document.activeElement === window.kept")
+    assert chromium.execute_script("return document.querySelector('#epochs details').open")
+    monitor.close()
+
+
+def test_the_end_of_the_program_is_said(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    monitor.close()
+    wait(chromium, "document.getElementById('message').textContent.includes('connection')")
+    assert EVIL in text(chromium, "h1")
+    chromium.get("about:blank")
+    errors(chromium)

@@ -1,0 +1,112 @@
+"""Jobs from their folders: with a journal, without one, damaged, and on the page of ``pyflinkstate ui``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_job import JobRun
+from support_runtime import PATIENCE_S
+from web_support import EVIL, JOB_ID, Browser, events
+
+from pyflinkstate.errors import CheckpointError
+from pyflinkstate.monitor import api
+from pyflinkstate.monitor.dead_jobs import stories_at
+from pyflinkstate.monitor.journal import Journal, encode
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.state_access.command_line import main
+
+
+def finished(run: JobRun, has_journal: bool) -> tuple[str, Recorder]:
+    """Run a job to its end; returns its folder and what was recorded."""
+    assert run.storage is not None
+    recorder = Recorder(run.clock, run.storage.uri if has_journal else None)
+    run.listeners = (recorder,)
+    job = run.run()
+    return f"{run.storage.uri}/{job.job_id}", recorder
+
+
+@pytest.mark.parametrize("below", ["", "/chk-4"])
+def test_a_job_is_shown_as_it_was_while_it_ran(run: JobRun, below: str) -> None:
+    folder, recorder = finished(run, has_journal=True)
+    (story,) = stories_at(folder + below)
+    for name, view in api.VIEWS.items():
+        assert view(story, True) == view(recorder.story, True), name
+
+
+def test_all_jobs_of_a_directory_are_shown(run: JobRun, storage: CheckpointStorage) -> None:
+    finished(run, has_journal=True)
+    finished(run, has_journal=False)
+    assert len(stories_at(storage.uri)) == 2
+
+
+def test_a_job_without_a_journal_has_what_lies_on_the_disk(run: JobRun) -> None:
+    folder, recorder = finished(run, has_journal=False)
+    (story,) = stories_at(folder)
+    assert story.job["name"] == "orders"
+    assert story.totals == recorder.story.totals
+    assert story.states == recorder.story.states
+    assert story.checkpoint_counts == recorder.story.checkpoint_counts
+    for view in api.VIEWS.values():
+        view(story, False)
+
+
+def test_damage_costs_what_is_damaged(run: JobRun) -> None:
+    folder, _ = finished(run, has_journal=True)
+    (journal,) = (Path(folder) / "journal").iterdir()
+    journal.write_bytes(journal.read_bytes()[:-20] + b"\xff\n")
+    Path(folder, "checkpoints.json").write_text("[{]")
+    (story,) = stories_at(folder)
+    assert story.status == "RUNNING"
+    assert not story.is_over
+
+
+def test_events_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = [
+        *events(),
+        {"event": "epoch"},
+        {"event": "committed", "at": "x", "epoch": []},
+        {"event": "from a later version", "at": 1},
+    ]
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in told])
+    (story,) = stories_at(str(tmp_path))
+    assert story.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "message"), [(".", "has no job"), ("none", "has no job"), ("file", "cannot list")]
+)
+def test_where_there_is_no_job_it_says_so(
+    tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    path = str(tmp_path / place)
+    with pytest.raises(CheckpointError, match=message):
+        stories_at(path)
+    assert main(["ui", path]) == 3
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in events()])
+    command = [sys.executable, "-m", "pyflinkstate", "ui", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        port, _, token = address.rpartition(":")[2].partition("/?token=")
+        browser = Browser(int(port), token).enter()
+        job = browser.ask(f"/api/jobs/{JOB_ID}").json()
+        assert (job["name"], job["is_live"]) == (EVIL, False)
+        assert browser.ask("/api/session").json()["has_actions"] is False
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
