@@ -27,6 +27,7 @@ FLOORS = [
     ["runtime"],
     ["backends"],
     ["api"],
+    ["notebook"],
     ["errors"],
 ]
 

@@ -29,6 +29,7 @@ ORDER = [
     "runtime",
     "backends",
     "api",
+    "notebook",
     "errors",
 ]
 #: The rooms of the runtime, from the top down: design, section 6.

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
+from pyflinkstate import notebook
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.values import Key
 from pyflinkstate.backends.format import (
@@ -91,6 +92,22 @@ class Checkpoint:
     _keyed: dict[tuple[str, bool], KeyedState] = attrs.field(factory=dict, init=False, repr=False)
 
     # --- what there is -----------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        operators = self.operators()
+        about = notebook.facts(
+            f"checkpoint {self.metadata.checkpoint_id} of {self.metadata.job_name}",
+            [
+                ("folder", self.uri),
+                ("epoch", self.metadata.epoch),
+                ("size", notebook.size(sum(operator.size_bytes for operator in operators))),
+            ],
+        )
+        rows = [
+            (one.uid, one.parallelism, one.max_parallelism, notebook.size(one.size_bytes))
+            for one in operators
+        ]
+        return about + notebook.table("operators", ["uid", "parallelism", "key groups", "size"], rows)
 
     def operators(self) -> list[OperatorInfo]:
         """Return the operators that have state, in the order of the program."""

@@ -14,7 +14,7 @@ from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor.journal import read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.description import JobEdge, JobVertex
+from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
@@ -198,6 +198,4 @@ def test_an_observer_hears_after_the_listener(run: JobRun) -> None:
 
 
 def _description() -> Any:
-    from pyflinkstate.runtime.job.description import JobDescription
-
     return JobDescription("a" * 32, "orders", (), ())

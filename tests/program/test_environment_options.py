@@ -12,6 +12,7 @@ from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend
 from pyflinkstate.api.time import Duration
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import ConfigurationError, ParallelismError, UnsupportedFeatureError
+from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.plan.nodes import SourceNode, UnionNode
 from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
@@ -385,3 +386,38 @@ def test_code_that_cannot_be_shipped_is_named_with_its_setting() -> None:
 def test_code_is_not_shipped_where_everything_runs_in_one_process() -> None:
     with pytest.raises(ConfigurationError, match=r"python\.files.*nowhere to ship code to"):
         told({"python.files": "/a.py"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({"rest.address": "jobs.example", "web.cancel.enable": False}, None),
+        ({"rest.port": 8081}, WebPageSettings((8081,))),
+        ({"rest.bind-port": "0", "rest.port": 8081}, WebPageSettings((0,))),
+        ({"rest.bind-port": "50100-50102"}, WebPageSettings(range(50100, 50103))),
+        ({"rest.port": "8081, 8082"}, WebPageSettings((8081, 8082))),
+        (
+            {
+                "rest.port": 1,
+                "rest.bind-address": "0.0.0.0",
+                "rest.address": "jobs.example",
+                "web.cancel.enable": False,
+            },
+            WebPageSettings((1,), "0.0.0.0", "jobs.example", has_actions=False),
+        ),
+    ],
+)
+def test_the_web_page(settings: dict[str, Any], expected: WebPageSettings | None) -> None:
+    assert told(settings).web_page == expected
+
+
+@pytest.mark.parametrize("port", ["no", "-1", "50-x", "5-4", "65536", "", "1,,2"])
+def test_a_port_of_the_web_page_is_checked(port: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"rest\.port"):
+        told({"rest.port": port})
+
+
+def test_an_address_without_a_port_changes_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    told({"rest.address": "jobs.example"})
+    assert "'rest.address' changes nothing: 'rest.port' is not set" in caplog.text

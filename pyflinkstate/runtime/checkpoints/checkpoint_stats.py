@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from pyflinkstate import notebook
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.runtime.wire import SlotId
 
@@ -39,6 +40,20 @@ class CheckpointStats:
     is_savepoint: bool = False
     uri: str | None = None
     failure: str | None = None
+
+    def _repr_html_(self) -> str:
+        kind = "savepoint" if self.is_savepoint else "checkpoint"
+        return notebook.facts(
+            f"{kind} {self.checkpoint_id}",
+            [
+                ("failure", self.failure),
+                ("epoch", self.epoch),
+                ("size", None if self.failure else notebook.size(self.size_bytes)),
+                ("written", None if self.failure else notebook.size(self.checkpointed_bytes)),
+                ("took", f"{self.duration_ms} ms, records waited {self.sync_ms:.1f} ms"),
+                ("folder", self.uri),
+            ],
+        )
 
 
 @attrs.frozen

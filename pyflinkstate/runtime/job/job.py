@@ -209,6 +209,11 @@ class Job(JobView):
     # --- requests, from any thread ------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The name that the program gave it."""
+        return self._settings.name
+
+    @property
     def status(self) -> JobStatus:
         """What the job is doing."""
         return self._machine.status

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
@@ -127,6 +128,21 @@ class JobExecutionResult:
     metrics: MetricValues = attrs.Factory(dict)
     net_runtime_ms: int = 0
 
+    def _repr_html_(self) -> str:
+        last = self.checkpoints[-1] if self.checkpoints else None
+        about = notebook.facts(
+            f"job {self.job_id}",
+            [
+                ("epochs", self.epochs),
+                ("restarts", self.restarts),
+                ("ran for", f"{self.net_runtime_ms / 1000:.1f} s"),
+                ("checkpoints", f"{len(self.checkpoints)}, {len(self.failed_checkpoints)} failed"),
+                ("last checkpoint", None if last is None else last.uri),
+                ("rejected rows", len(self.rejected) or None),
+            ],
+        )
+        return about + notebook.table("records", ["count", "number"], sorted(self.accumulators.items()))
+
     def get_job_id(self) -> JobID:
         """Return the job's id."""
         return JobID(self.job_id)
@@ -158,7 +174,7 @@ class Accumulators:
 
     def metrics(self) -> MetricValues:
         """Return the metrics summed over all tasks and slots."""
-        return added_up([*self._slot_metrics.values(), *self._task_metrics.values()])
+        return added_up([*self._slot_metrics.values(), *map(dict, list(self._task_metrics.values()))])
 
     def reset(self, epoch: int, counters: dict[str, int]) -> None:
         """Go to the end of ``epoch``, where the counts were ``counters``."""
@@ -209,7 +225,7 @@ class Accumulators:
 
     def _sum(self, epoch: int) -> Counter[str]:
         total = Counter(self._base)
-        for (counted_epoch, _), counts in self._counts.items():
+        for (counted_epoch, _), counts in list(self._counts.items()):  # a client may ask meanwhile
             if self._base_epoch < counted_epoch <= epoch:
                 total.update(counts)
         return total

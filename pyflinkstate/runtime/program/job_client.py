@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
+from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.errors import CheckpointError, ConfigurationError
@@ -38,6 +39,10 @@ class JobClient:
             self._result.set_exception(without_inner_frames(error))
         else:
             self._result.set_result(result)
+
+    def _repr_html_(self) -> str:
+        status = notebook.facts(f"job {self._job.name}", [("status", self._job.status.name)])
+        return status + self._job.result()._repr_html_()
 
     def get_job_id(self) -> JobID:
         """Return the job's id."""

@@ -1,0 +1,86 @@
+"""The web page of a program on Spark: switched on by a method or by Flink's settings, and what it shows."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyflinkstate import Configuration, KeyedProcessFunction, StreamExecutionEnvironment, Types
+from pyflinkstate.monitor.dead_jobs import stories_at
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+class Echo(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.seen = runtime_context.get_metrics_group().counter("seen")
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.seen.inc()
+        yield value
+
+
+def ask(address: str, path: str) -> bytes:
+    base, _, token = address.partition("/?token=")
+    request = urllib.request.Request(f"{base}/{path}", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        read: bytes = answer.read()
+        return read
+
+
+@pytest.mark.quick
+def test_a_job_is_on_the_page_and_in_its_folder(spark: Any, tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(2)
+    env.enable_checkpointing(0, str(tmp_path)).enable_web_page()
+    numbers = env.from_collection(range(100), records_per_epoch=40)
+    numbers.map(lambda n: n + 1).name("plus one").key_by(lambda n: n % 5, key_type=Types.LONG()).process(
+        Echo()
+    ).uid("echo").print()
+    result = env.execute("numbers")
+    address = env.get_web_page_address()
+    assert address is not None
+    job = json.loads(ask(address, f"api/jobs/{result.job_id}"))
+    assert (job["name"], job["status"], job["epoch"]) == ("numbers", "FINISHED", result.epochs)
+    keyed = next(operator for operator in job["operators"] if operator["id"] == "echo")
+    assert (keyed["records_in"], sum(keyed["subtask_records"])) == (100, 100)
+    assert job["edges"][0]["chain"] == ["plus one"]
+    epochs = json.loads(ask(address, f"api/jobs/{result.job_id}/epochs"))["epochs"]
+    assert all(epoch["phases_ms"]["reading"] > 0 for epoch in epochs)
+    metrics = ask(address, "metrics").decode()
+    assert "flink_taskmanager_job_task_operator_seen{" in metrics
+    (story,) = stories_at(str(tmp_path))
+    assert (story.status, story.totals) == ("FINISHED", result.accumulators)
+    env.close()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=10)
+
+
+def test_flinks_settings_switch_the_page_on(spark: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = taken.getsockname()[1]
+        settings = Configuration.from_dict({"rest.bind-port": f"{first},0", "rest.address": "localhost"})
+        env = StreamExecutionEnvironment.get_execution_environment(settings, spark=spark)
+        address = env.get_web_page_address()
+        assert address is not None
+        assert address.startswith("http://localhost:")
+        assert json.loads(ask(address, "api/jobs")) == {"jobs": []}
+        env.close()
+
+
+def test_without_being_asked_for_there_is_no_page_and_no_journal(spark: Any, tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
+    env.enable_checkpointing(0, str(tmp_path))
+    assert env.get_web_page_address() is None
+    env.from_collection([1]).print()
+    env.execute()
+    assert list(tmp_path.glob("*/journal")) == []
+    env.set_journal(True)
+    env.from_collection([1]).print()
+    env.execute()
+    assert env.get_web_page_address() is None
+    assert len(list(tmp_path.glob("*/journal"))) == 1
