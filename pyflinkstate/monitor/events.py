@@ -206,6 +206,8 @@ def failure(error: BaseException) -> JsonObject:
     cause = error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
     context = cause.context if isinstance(cause, PyFlinkStateError) else {}
     known = {name: cut(str(context[name])) for name in ("operator", "key", "record") if name in context}
+    if known.get("key") == "None":  # there was no key, as no key is None
+        del known["key"]
     return {
         "type": str(context.get("cause_type", type(cause).__name__)),
         "message": cut(str(cause)),

@@ -40,7 +40,7 @@ def encode(event: JsonObject) -> bytes:
     """Return an event as a line.
 
     >>> encode({"event": "ended"})
-    b'1e3b4db5 {"event":"ended"}\\n'
+    b'71188e78 {"event":"ended"}\\n'
     """
     data = json.dumps(event, separators=(",", ":"), default=str).encode("ascii")
     return b"%08x %b\n" % (zlib.crc32(data), data)

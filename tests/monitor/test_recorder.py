@@ -116,7 +116,7 @@ def test_a_failure_says_where_and_with_which_record(run: JobRun) -> None:
     assert recorder.story.status == "FAILED"
     (failure,) = recorder.story.failures
     assert failure["operator"] == EVIL
-    assert failure["record"] == "0"
+    assert (failure["record"], failure["key"]) == ("0", None)
     assert failure["type"] == "KeyError"
     assert "test_recorder.py" in failure["message"]
 

@@ -6,6 +6,7 @@ const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
 const SHOWN_ROWS = 50;
+const SHOWN_AT_ONCE = 12;
 const QUESTIONS = {
   savepoint: "Take a savepoint at the next barrier? The job goes on.",
   stop: "Stop the job with a savepoint? It can be started again from there.",
@@ -139,7 +140,7 @@ function columnsOf(job) {
 const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 function graph(job) {
-  const WIDTH = 190, HEIGHT = 56, GAP_X = 90, GAP_Y = 18, EDGE = 8;
+  const WIDTH = 190, HEIGHT = 56, GAP_X = 130, GAP_Y = 18, EDGE = 8;
   const column = columnsOf(job), rows = [], place = new Map();
   for (const operator of job.operators) {
     const x = column.get(operator.id);
@@ -155,7 +156,7 @@ function graph(job) {
     return element("g", null,
       element("path", { d: `M${from} C${middle},${from[1]} ${middle},${to[1]} ${to}` }),
       chain ? element("text", { class: "small", x: middle, y: (from[1] + to[1]) / 2 - 5, "text-anchor": "middle" },
-        short(chain, 14), element("title", null, chain)) : null);
+        short(chain, 20), element("title", null, chain)) : null);
   });
   const boxes = job.operators.map((operator) => {
     const [x, y] = place.get(operator.id);
@@ -250,8 +251,7 @@ function checkpoints({ checkpoints: found }) {
   if (!found.length) { show("checkpoints", nothing("No checkpoint has been taken yet.")); return; }
   const newest = found.slice(-SHOWN_ROWS).reverse();
   const last = newest.find((one) => one.subtasks.length);
-  show("checkpoints",
-    table("Checkpoints, the newest first", [
+  const rows = (caption, shown) => table(caption, [
       ["Id", (c) => number(c.checkpoint_id), "number"],
       ["Kind", (c) => (c.is_savepoint ? "savepoint" : c.is_incremental ? "incremental" : "full")],
       ["Result", (c) => (c.failure === null ? "completed" : element("span", { class: "bad-text" }, "failed"))],
@@ -261,8 +261,13 @@ function checkpoints({ checkpoints: found }) {
       ["Asynchronous", (c) => duration(c.async_ms), "number"],
       ["Written", (c) => bytes(c.checkpointed_bytes), "number"],
       ["Full size", (c) => bytes(c.size_bytes), "number"],
-      ["Where, or why it failed", (c) => c.failure ?? c.uri ?? "–", "name"],
-    ], newest),
+      ["Folder, or why it failed", (c) => element("span", { title: c.failure ?? c.uri }, folder(c)), "name"],
+    ], shown);
+  const older = newest.slice(SHOWN_AT_ONCE);
+  show("checkpoints",
+    rows("Checkpoints, the newest first", newest.slice(0, SHOWN_AT_ONCE)),
+    older.length ? element("details", null, element("summary", null, `Older checkpoints (${older.length})`),
+      rows("Older checkpoints", older)) : null,
     last ? element("details", null,
       element("summary", null, `Each subtask in checkpoint ${last.checkpoint_id}`),
       table(`Subtasks in checkpoint ${last.checkpoint_id}`, [
@@ -274,6 +279,9 @@ function checkpoints({ checkpoints: found }) {
         ["Full size", ([, , , , size]) => bytes(size), "number"],
       ], last.subtasks)) : null);
 }
+
+// The first line of a failure, or the last name of a folder; the pointer shows all of it.
+const folder = (c) => short((c.failure ?? (c.uri ?? "–").split("?")[0].split("/").pop()).split("\n")[0], 120);
 
 function state({ checkpoint_id: id, operators }) {
   const names = Object.keys(operators).sort();

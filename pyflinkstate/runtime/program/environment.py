@@ -110,8 +110,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
-        ``restart-strategy.*``, and ``python.files``, ``python.archives`` and ``python.requirements``, which
-        ship code as :meth:`add_python_file` and its neighbours do.
+        ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
+        ``rest.bind-address``, ``web.cancel.enable``), and ``python.files``, ``python.archives`` and
+        ``python.requirements``, which ship code as :meth:`add_python_file` and its neighbours do.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
