@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 
 import attrs
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject
+from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
 from pyflinkstate.backends.types import RegisteredStateMeta, arrow_type, keys_may_become, sealed, unsealed
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
@@ -19,7 +21,7 @@ from pyflinkstate.state_access.equality import equal_rows
 from pyflinkstate.state_access.expiry import Expiry, user_type, user_values
 from pyflinkstate.state_access.identity import row_codes
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, together
-from pyflinkstate.state_access.tables import Column, StateTable
+from pyflinkstate.state_access.tables import Column, Read, StateTable
 from pyflinkstate.state_access.views import namespace_name
 
 #: The kinds of change, by whether the key is in the old and in the new checkpoint.
@@ -106,11 +108,11 @@ class _Side:
     def user_type(self) -> TypeInformation | None:
         return None if self.meta is None else user_type(self.meta.stored_type)
 
-    def groups(self, as_one: bool) -> Iterator[Group]:
-        """Yield the key groups, or all of them as one."""
+    def groups(self, as_one: bool, wanted: KeyGroupRange | None) -> Iterator[Group]:
+        """Yield the wanted key groups, or all of them as one."""
         if self.state is None or self.meta is None:
             return
-        groups = self.state.groups(self.meta.name)
+        groups = self.state.groups(self.meta.name, wanted)
         if not as_one:
             yield from groups
             return
@@ -145,7 +147,19 @@ class Pair:
             for name, side in (("old", self.old), ("new", self.new))
         ]
         columns = (*head, Column("change", pa.string()), *values)
-        return StateTable(columns, lambda: self._batches(columns), self.allow_pickle)
+        read = partial(Pair._batches, self, columns)
+        return StateTable(columns, partial(read, None), self.allow_pickle, partial(self._split, read))
+
+    def _split(
+        self, read: Callable[[KeyGroupRange | None], Iterator[pa.RecordBatch]], number: int | None
+    ) -> list[Read]:
+        """Return what reads a range of key groups each; one for all of them if a range needs all files."""
+        states = [side.state for side in (self.old, self.new) if side.state is not None]
+        most, *others = {state.operator.max_parallelism for state in states}
+        if others or any(state.is_spread_anew for state in states):
+            return [partial(read, None)]
+        count = min(number or max(len(state.operator.subtasks) for state in states), most)
+        return [partial(read, key_group_range(most, count, index)) for index in range(count)]
 
     def _column(self, name: str, type_info: TypeInformation) -> Column:
         return Column(name, arrow_type(sealed(type_info)), unsealed(type_info))
@@ -176,9 +190,11 @@ class Pair:
             state=self._declared.name,
         )
 
-    def _batches(self, columns: tuple[Column, ...]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, columns: tuple[Column, ...], wanted: KeyGroupRange | None = None
+    ) -> Iterator[pa.RecordBatch]:
         most = {side.state.operator.max_parallelism for side in (self.old, self.new) if side.state}
-        sides = [side.groups(as_one=len(most) > 1) for side in (self.old, self.new)]
+        sides = [side.groups(len(most) > 1, wanted) for side in (self.old, self.new)]
         for key_group, present in together(sides):
             made = self._compared(key_group, present.get(0), present.get(1), columns)
             if made.num_rows:

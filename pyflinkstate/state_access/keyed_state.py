@@ -201,7 +201,7 @@ class KeyedState:
             CorruptCheckpointError: a file is missing, truncated or altered.
             PickledStateError: pickled keys must be loaded to put increments together.
         """
-        if self._is_spread_anew:
+        if self.is_spread_anew:
             return self._spread_anew(name, wanted)
         return (group for chain in self.chains for group in self._of_chain(chain, name, wanted))
 
@@ -270,7 +270,7 @@ class KeyedState:
     # --- keys whose hash has changed -----------------------------------------------------------------
 
     @cached_property
-    def _is_spread_anew(self) -> bool:
+    def is_spread_anew(self) -> bool:
         """Whether keys may have been in other key groups when a file was written."""
         return any(hash_has_changed(self.key_type, file.handle.key_hash_version) for file in self.files)
 
