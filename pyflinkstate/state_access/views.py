@@ -14,7 +14,7 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
-from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
@@ -40,8 +40,6 @@ from pyflinkstate.state_access.tables import Column, Read, StateTable
 
 #: The kind of time of a timer, by how the name of its queue begins.
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
-#: A part of a table is about so large in the checkpoint, unless its reader says how many parts there are.
-_PART_BYTES = 32 << 20
 
 
 @attrs.frozen
@@ -270,17 +268,11 @@ class View:
 
     def _ranges(self, number: int | None) -> list[KeyGroupRange]:
         """Return the ranges of key groups that are read apart; at least one."""
-        operator = self.state.operator
-        most, count = operator.max_parallelism, number or self._part_count()
-        ranges = [key_group_range(most, min(count, most), index) for index in range(min(count, most))]
+        ranges = self.state.ranges(number)
         if self.key_filter is None:
             return ranges
         wanted = self.key_filter.key_groups
         return [one for one in ranges if not wanted.isdisjoint(one)] or ranges[:1]
-
-    def _part_count(self) -> int:
-        subtasks = self.state.operator.subtasks
-        return max(len(subtasks), -(-sum(subtask.size_bytes for subtask in subtasks) // _PART_BYTES), 1)
 
 
 #: Reads the batches of a table from a view.

@@ -11,6 +11,7 @@ import pytest
     [
         "pyflinkstate.state_access",
         "pyflinkstate.state_access.command_line",
+        "pyflinkstate.state_access.flink_names",
         "pyflinkstate.__main__",
     ],
 )
