@@ -154,9 +154,13 @@ class StateTable:
         Pickles are bytes unless they may be loaded.
         """
         for batch in self.read():
-            values = [self._decoded(column, batch.column(column.name)) for column in self.columns]
-            names = [column.name for column in self.columns]
-            yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
+            yield from self.rows_of(batch)
+
+    def rows_of(self, batch: pa.RecordBatch) -> Iterator[JsonObject]:
+        """Yield the rows of a batch that :attr:`read` gave, as :meth:`rows` does."""
+        values = [self._decoded(column, batch.column(column.name)) for column in self.columns]
+        names = [column.name for column in self.columns]
+        yield from (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
 
     def _decoded(self, column: Column, array: pa.Array) -> ArrowObject:
         if column.type_info is None:
