@@ -28,7 +28,10 @@ SAMPLE_S = 1.0
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments, "--", *MEASURED]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(f"figures belong to a commit, and there is none here: {error}") from None
 
 
 def commit() -> str:
@@ -90,7 +93,7 @@ def load_average() -> float:
 
 
 def busy_share() -> float | None:
-    """Return which share of all cores is used at this moment, watched for a second; None where this is unknown.
+    """Return which share of all cores is in use, watched for a second, or None where this is unknown.
 
     A load average still counts the run before, and so says little between two runs.
     """

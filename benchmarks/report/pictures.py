@@ -13,6 +13,8 @@ import attrs
 
 WIDTH, LEFT, PLOT, RIGHT = 760, 290, 350, 745
 TOP, ROW, THICK, GAP, FOOT = 46, 24, 14, 12, 44
+#: More would not fit, in any usual font.
+MOST_LETTERS = 34
 
 _LIGHT = {"back": "#ffffff", "edge": "#d0d7de", "text": "#1f2328", "quiet": "#57606a"}
 _LIGHT |= {"ours": "#3f7fb5", "peer": "#a8b1ba", "mark": "#b3400a"}
@@ -65,13 +67,14 @@ def chart(title: str, unit: str, groups: Iterable[Group], line: tuple[float, str
     groups = [group for group in groups if group.bars]
     bars = [bar for group in groups for bar in group.bars]
     most = max([bar.high for bar in bars] + [bar.mark or 0 for bar in bars] + [line[0] if line else 0])
-    height = TOP + sum(group.height() for group in groups) + FOOT
+    top = TOP + (ROW if line else 0)
+    height = top + sum(group.height() for group in groups) + FOOT
     parts = [*_head(title, height), _text(RIGHT, 26, unit, "end", "quiet")]
     if line:
         x = _x(line[0], most)
-        parts.append(f'<path class="line" d="M{x:.1f} {TOP - 8}V{height - FOOT - GAP / 2:.1f}"/>')
-        parts.append(_text(x, TOP - 12, line[1], "middle", "quiet"))
-    y = TOP
+        parts.append(f'<path class="line" d="M{x:.1f} {top - 8}V{height - FOOT - GAP / 2:.1f}"/>')
+        parts.append(_text(x, top - 12, line[1], "middle", "quiet"))
+    y = top
     for group in groups:
         parts += _group(group, y, most)
         y += group.height()

@@ -7,7 +7,7 @@ import operator
 import attrs
 
 _TIME_AND_MEMORY = ("ms", "s", "mb", "gib")
-#: Shares and ratios of a cost; all other ratios are those of a speed.
+#: What costs something without a unit at the end of its name; all other ratios are those of a speed.
 _COSTS = {
     "bytes_per_entry",
     "epoch_ratio",
@@ -17,6 +17,8 @@ _COSTS = {
     "rmw_map_pure_ratio",
     "rmw_map_ratio",
     "rmw_value_state_ratio",
+    "sync_ms_1m",
+    "sync_ms_4m",
 }
 
 

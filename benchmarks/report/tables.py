@@ -164,7 +164,7 @@ def keyed_count(results: Results) -> list[str]:
     lines = figures("keyed_count")(results)
     if "keyed_count" in results:
         lines = [*picture("keyed_count", "Count per key, compared with a dict"), *lines]
-    return [*lines, "", "With all processes on one core:", "", *figures("keyed_count_one_core")(results)]
+    return [*lines, "With all processes on one core:", *figures("keyed_count_one_core")(results)]
 
 
 def operators(results: Results) -> list[str]:
@@ -175,7 +175,7 @@ def operators(results: Results) -> list[str]:
     rows = [_operator_row(name, seen) for name in names]
     head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "spread", "asked"]
     return [
-        *picture("operators", "What operators cost, compared with a ValueState count"),
+        *picture("operators", "Rates of operators, compared with a ValueState count"),
         *table(head, rows),
     ]
 
@@ -245,8 +245,8 @@ def faster_peers(results: Results) -> list[str]:
         return [NOT_YET]
     seen = results["peers"].figures()
     lines = [
-        f"- {ENGINES[engine]} was faster at {title}: pyflinkstate reached {shown(times.worst)} times its rate "
-        f"in the worst run, and {shown(times.median)} times in the median."
+        f"- {ENGINES[engine]} was faster at {title}: pyflinkstate reached {shown(times.worst)} times its "
+        f"rate in the worst run, and {shown(times.median)} times in the median."
         for workload, title in WORKLOADS.items()
         for engine in ENGINES
         if (times := seen.get(f"{workload}_times_{engine}")) is not None and times.worst < 1
@@ -340,6 +340,10 @@ _SHORT: list[tuple[str, Callable[[Results], str]]] = [
     (
         "read-modify-write through `ValueState`, compared with a plain dict in the same loop",
         _one("state_map", "rmw_value_state_ratio", "{} times its time"),
+    ),
+    (
+        "memory of an entry in addition to its key and value",
+        _one("state_map", "bytes_per_entry", "{} bytes"),
     ),
     (
         "pause for a snapshot of 1 million / 4 million entries",
