@@ -23,6 +23,7 @@ PAGES = (Path("docs", "benchmarks.md"), Path("README.md"))
 IMAGES = Path("docs", "images")
 CHARTS = "benchmark-*.svg"
 
+_BLANK_LINES, _ONE = re.compile(r"\n{3,}"), "\n\n"
 _PART = re.compile(
     r"(?P<begin><!-- drawn by benchmarks/draw\.py: (?P<name>[\w ]+) -->\n).*?(?P<end><!-- drawn: end -->)",
     re.DOTALL,
@@ -34,7 +35,7 @@ def filled(text: str, results: Results) -> str:
 
     def part(found: re.Match[str]) -> str:
         lines = "\n".join(PARTS[found["name"]](results)).strip("\n")
-        return f"{found['begin']}\n{lines}\n\n{found['end']}"
+        return f"{found['begin']}\n{_BLANK_LINES.sub(_ONE, lines)}\n\n{found['end']}"
 
     return _PART.sub(part, text)
 

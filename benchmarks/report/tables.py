@@ -164,7 +164,7 @@ def keyed_count(results: Results) -> list[str]:
     lines = figures("keyed_count")(results)
     if "keyed_count" in results:
         lines = [*picture("keyed_count", "Count per key, compared with a dict"), *lines]
-    return [*lines, "With all processes on one core:", *figures("keyed_count_one_core")(results)]
+    return [*lines, "", "With all processes on one core:", "", *figures("keyed_count_one_core")(results)]
 
 
 def operators(results: Results) -> list[str]:
