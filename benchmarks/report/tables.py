@@ -70,7 +70,7 @@ def _condition(result: Result) -> list[str]:
         f"`{result.benchmark}`",
         " ".join(filter(None, [*result.arguments, "on one core" if result.is_on_one_core else ""])) or "-",
         str(len(result.runs)),
-        f"`{result.commit[:10]}`",
+        f"`{result.commit[:7]}`",
         f"{result.runs[0].load_before:g}, {result.runs[-1].load_after:g}",
         f"{max(busy):.0%}".replace("%", " %") if busy else "unknown",
     ]
@@ -110,7 +110,7 @@ def marks(results: Results) -> list[str]:
     met = len(found) - len(missed(results))
     return [
         f"{met} of {len(found)} marks are met by the worst run.",
-        *table(["benchmark", "figure", "asked", "worst", "median", "spread", ""], rows),
+        *table(["benchmark", "figure", "asked", "worst", ""], rows),
     ]
 
 
@@ -120,8 +120,6 @@ def _mark_row(mark: Mark, figure: Figure) -> list[str]:
         f"`{mark.key}`",
         _bound(mark),
         shown(figure.worst),
-        shown(figure.median),
-        percent(figure.spread),
         "met" if mark.is_met_by(figure.worst) else "**missed**",
     ]
 
@@ -264,7 +262,7 @@ def readme(results: Results) -> list[str]:
         return [NOT_YET]
     machines = "; ".join(where(results[names[0]]) for names in _machines(results).values())
     runs = " or ".join(str(n) for n in sorted({len(result.runs) for result in results.values()}))
-    commits = ", ".join(sorted({f"`{result.commit[:10]}`" for result in results.values()}))
+    commits = ", ".join(sorted({f"`{result.commit[:7]}`" for result in results.values()}))
     return [
         *table(["", "worst run"], rows),
         f"Conditions: {machines}; commit {commits}; {runs} runs of each benchmark, the worst counts.",
