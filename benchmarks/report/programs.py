@@ -62,8 +62,10 @@ BENCHMARKS = {
         Benchmark("keyed_count_one_core", "keyed_count", _FEW_KEYED, is_on_one_core=True),
         Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
         Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
-        Benchmark("operators", "operators", ("--records", "60000", "--rounds", "1")),
-        Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1")),
+        Benchmark(
+            "operators", "operators", ("--records", "60000", "--rounds", "1", "--only", "ttl", "session")
+        ),
+        Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
         Benchmark("peers", "peers", (*_FEW_FOR_PEERS, "--engine", "pyflinkstate", "dict")),
     )
 }
