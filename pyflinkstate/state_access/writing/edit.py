@@ -353,6 +353,10 @@ class CheckpointEdit:
         reader = None if self.source is None else self.source.reader
         return tried(self.metadata, self._operators, reader, program, job_name)
 
+    def key_type(self, uid: str) -> TypeInformation:
+        """Return the declared type of an operator's keys; raise ``UnknownOperatorError`` if there is none."""
+        return self._operator(uid).keys.key_type
+
     # --- parts ---------------------------------------------------------------------------------------------
 
     def _operator(self, uid: str) -> Operator:
