@@ -1,5 +1,6 @@
 """The job master, in the driver: attempts and epochs, the deployment of slots, events for listeners."""
 
+from pyflinkstate.runtime.job.deployment import Deployments, fit
 from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.job_settings import JobSettings
@@ -15,6 +16,7 @@ from pyflinkstate.runtime.job.progress import ProgressLine
 
 __all__ = [
     "LOOPBACK",
+    "Deployments",
     "EpochReport",
     "EpochStats",
     "Job",
@@ -28,5 +30,6 @@ __all__ = [
     "MonitorOfProgram",
     "ProgressLine",
     "WebPageSettings",
+    "fit",
     "load_monitor",
 ]

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
+from pyflinkstate.state_access.command_line.editing import add_options
+from pyflinkstate.state_access.command_line.editing import edit as _edit
 from pyflinkstate.state_access.command_line.printing import Printer
+from pyflinkstate.state_access.command_line.progress import Progress
 
 #: How the command line ends; see the text above.
 FINE, FOUND, FAILED = 0, 1, 3
@@ -31,14 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name. Default: those of the process.
     """
     chosen = parser().parse_args(arguments)
+    progress = Progress(is_wanted=not chosen.json)
     try:
-        found = chosen.command(chosen, Printer(as_json=chosen.json))
+        found = chosen.command(chosen, Printer(as_json=chosen.json, progress=progress))
     except PyFlinkStateError as error:
+        progress.hide()
         print(f"pyflinkstate: {error.message}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return FINE
+    finally:
+        progress.hide()
     return FOUND if found else FINE
 
 
@@ -54,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     _add_export(each)
     _add_verify(each)
     _add_ui(each)
+    _add_edit(each)
     return made
 
 
@@ -134,6 +142,22 @@ def _add_ui(each: _Commands[argparse.ArgumentParser]) -> None:
     one.add_argument("path", help="a checkpoint directory, or the folder of one job in it")
     one.add_argument("--port", type=_count, default=0, help="the port to listen on (default: any free one)")
     one.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
+
+
+def _add_edit(each: _Commands[argparse.ArgumentParser]) -> None:
+    one = each.add_parser(
+        "edit",
+        help="write a changed checkpoint as a new savepoint",
+        description="Write a changed checkpoint as a new savepoint; the checkpoint stays as it is. Changes "
+        "are made in the order of the options.",
+        epilog=_CODES,
+    )
+    one.set_defaults(command=_edit)
+    one.add_argument("--json", action="store_true", help="print JSON, for programs")
+    one.add_argument("path", help=_PATH)
+    one.add_argument("--to", required=True, help="the folder of the savepoint, which must not exist yet")
+    add_options(one)
+    _allow_pickle(one)
 
 
 def _count(text: str) -> int:
