@@ -78,10 +78,19 @@ class PageServer:
                 if not self._is_closed:
                     time.sleep(0.1)  # out of file descriptors, which others will give back
                 continue
-            if self._free.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            else:
+            if not self._free.acquire(blocking=False):
                 _refuse(connection)
+            elif not self._begin(connection):
+                self._free.release()
+                _refuse(connection)
+
+    def _begin(self, connection: socket.socket) -> bool:
+        """Serve a connection on a thread of its own; return False if the system has none left."""
+        try:
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
 
     def _serve(self, connection: socket.socket) -> None:
         try:

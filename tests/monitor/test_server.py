@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, raising
 from web_support import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
 
 from pyflinkstate.errors import ConfigurationError
@@ -105,6 +105,16 @@ def test_there_are_as_many_connections_as_the_bound_allows() -> None:
     for connection in held:
         assert parse(connection.recv(65536)).status == 200
         connection.close()
+    made.close()
+
+
+def test_a_system_without_threads_refuses_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = PageServer("127.0.0.1", [0], lambda _: Response(200))
+    for is_there, status in ((False, 503), (True, 200)) * (server.MOST_CONNECTIONS + 1):
+        with monkeypatch.context() as patch:
+            if not is_there:
+                patch.setattr(server.threading, "Thread", raising(RuntimeError("can't start new thread")))
+            assert parse(exchange(made.port, b"GET / HTTP/1.1\r\n\r\n")).status == status
     made.close()
 
 
