@@ -142,9 +142,12 @@ if TYPE_CHECKING:
     from pyflinkstate.datastream.async_data_stream import AsyncDataStream as AsyncDataStream
     from pyflinkstate.errors import PyFlinkStateError as PyFlinkStateError
     from pyflinkstate.runtime.checkpoints import CheckpointStats as CheckpointStats
+    from pyflinkstate.runtime.job import EpochReport as EpochReport
     from pyflinkstate.runtime.job import EpochStats as EpochStats
+    from pyflinkstate.runtime.job import JobDescription as JobDescription
     from pyflinkstate.runtime.job import JobExecutionResult as JobExecutionResult
     from pyflinkstate.runtime.job import JobListener as JobListener
+    from pyflinkstate.runtime.job import JobObserver as JobObserver
     from pyflinkstate.runtime.program import AllWindowedStream as AllWindowedStream
     from pyflinkstate.runtime.program import BroadcastConnectedStream as BroadcastConnectedStream
     from pyflinkstate.runtime.program import BroadcastStream as BroadcastStream
@@ -356,9 +359,12 @@ _ROOMS: dict[str, tuple[str, ...]] = {
     "errors": ("PyFlinkStateError",),
     "runtime.checkpoints": ("CheckpointStats",),
     "runtime.job": (
+        "EpochReport",
         "EpochStats",
+        "JobDescription",
         "JobExecutionResult",
         "JobListener",
+        "JobObserver",
     ),
     "runtime.program": (
         "AllWindowedStream",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from web_support import JOB_ID, Answer, Browser, browser_of, monitor_with, story
+from support_web import JOB_ID, Answer, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.monitor.hub import Monitor
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from web_support import EVIL, monitor_with, story
+from support_web import EVIL, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError, UserFunctionError
 from pyflinkstate.monitor.hub import Monitor

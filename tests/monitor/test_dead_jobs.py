@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from web_support import EVIL, JOB_ID, Browser, events
+from support_web import EVIL, JOB_ID, Browser, events
 
 from pyflinkstate.errors import CheckpointError
 from pyflinkstate.monitor import api

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from support_job import JobRun
-from web_support import EVIL
+from support_web import EVIL
 
 from pyflinkstate import notebook
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from web_support import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
+from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api, prometheus

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from support_runtime import PATIENCE_S, raising
-from web_support import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
+from support_web import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
 
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.monitor import server
