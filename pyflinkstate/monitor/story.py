@@ -69,6 +69,7 @@ class JobStory:
         self.status, self.started_ms, self.ended_ms = RUNNING, int(event["at"]), None
         self.runs += 1
         self.restarts = 0
+        self.subtasks = {}
 
     def _epoch(self, event: JsonObject) -> None:
         self.status = RUNNING

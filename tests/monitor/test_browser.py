@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from support_web import EVIL, monitor_with, story
+from support_web import EVIL, events, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError, UserFunctionError
+from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
@@ -264,3 +268,57 @@ def test_the_end_of_the_program_is_said(chromium: Any) -> None:
     assert EVIL in text(chromium, "h1")
     chromium.get("about:blank")
     errors(chromium)
+
+
+def test_a_dead_job_is_shown_from_its_folder(chromium: Any, run: JobRun) -> None:
+    """Its journal is cut off, as it is if the program is killed."""
+    assert run.storage is not None
+    recorder = Recorder(run.clock, run.storage.uri)
+    run.listeners = (recorder,)
+    job = run.run()
+    (journal,) = Path(run.storage.uri, job.job_id, "journal").iterdir()
+    journal.write_bytes(journal.read_bytes()[:-30])
+    monitor = monitor_with(*stories_at(run.storage.uri))
+    enter(chromium, monitor)
+    assert text(chromium, "#status") == "NO END KNOWN"
+    assert text(chromium, "h1") == "orders"
+    assert "Committed epoch\n4" in text(chromium, "#overview")
+    assert "Last heard of" in text(chromium, "#overview")
+    assert "counts" in text(chromium, "#state")
+    assert not chromium.find_element("id", "actions").is_displayed()
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_200_operators_and_1000_subtasks_are_shown(chromium: Any) -> None:
+    shown = JobStory()
+    for event in large_events(operators=200, subtasks=5):
+        shown.take(event)
+    monitor = monitor_with(shown)
+    enter(chromium, monitor)
+    rows = "document.querySelectorAll('#overview tbody tr').length"
+    assert chromium.execute_script(f"return {rows}") == 200
+    assert len(chromium.find_elements("css selector", "svg.graph rect")) == 200
+    assert chromium.execute_script(
+        "return document.querySelectorAll('#checkpoints details:last-of-type tbody tr').length"
+    ) == (1000)
+    width = chromium.execute_script("return document.documentElement.clientWidth")
+    assert chromium.execute_script("return document.documentElement.scrollWidth") <= width
+    monitor.close()
+
+
+def large_events(operators: int, subtasks: int) -> list[dict[str, Any]]:
+    """Return what a job of many operators tells, each of which reads the one before it."""
+    started, epoch, checkpoint, *_ = events(name="large")
+    names = [f"operator {number}" for number in range(operators)]
+    vertices = [
+        {"id": name, "name": name, "kind": "keyed", "parallelism": subtasks, "max_parallelism": 128}
+        for name in names
+    ]
+    edges = [{"source": a, "target": b, "chain": [], "side_output": None} for a, b in pairwise(names)]
+    parts = [[name, number, 1.0, 2.0, 100, 10] for name in names for number in range(subtasks)]
+    return [
+        {**started, "job": {**started["job"], "vertices": vertices, "edges": edges}},
+        {**epoch, "subtasks": {name: [10] * subtasks for name in names}},
+        {**checkpoint, "subtasks": parts},
+    ]
