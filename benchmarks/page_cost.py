@@ -103,10 +103,12 @@ class Audience:
     def view(self) -> None:
         """Read all that the page shows whenever there is news."""
         stream = self._asked("/api/events")
+        jobs: list[Any] = []
         while line := stream.readline():
-            jobs = json.loads(self._read("/api/jobs"))["jobs"] if line.startswith(b"data:") else []
-            if jobs:
-                self._read(f"/api/jobs/{jobs[-1]['id']}/page")
+            if line.startswith(b"data:"):
+                jobs = jobs or json.loads(self._read("/api/jobs"))["jobs"]
+                if jobs:
+                    self._read(f"/api/jobs/{jobs[-1]['id']}/page")
 
     def scrape(self) -> None:
         """Read the metrics each second."""

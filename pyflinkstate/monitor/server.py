@@ -2,7 +2,7 @@
 
 Each connection has a thread for one request, which must be there within ``REQUEST_S`` as a whole and not byte
 by byte, and be answered within ``ANSWER_S``. If too many connections are open, a further one is told so and
-closed. A viewer of the events needs no thread: one thread tells all of them, at most once a second, that
+closed. A viewer of the events needs no thread: one thread tells all of them, now and then, that
 something has changed, and lets go of those that do not take it at once. So neither a slow viewer nor a dead
 one costs the job anything.
 
@@ -25,8 +25,8 @@ MOST_CONNECTIONS = 64
 MOST_VIEWERS = 128
 REQUEST_S = 10.0
 ANSWER_S = 20.0
-#: The least time between two messages to viewers.
-TELL_EVERY_S = 1.0
+#: The least time between two messages to viewers (Flink: the default of ``web.refresh-interval``).
+TELL_EVERY_S = 3.0
 #: A viewer hears of nothing at least this often, so that proxies keep the connection.
 SIGN_OF_LIFE_S = 15.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page is looked at with selenium")
+exceptions = pytest.importorskip("selenium.common.exceptions")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.timeout(120),
@@ -57,7 +59,10 @@ def wait(chromium: Any, condition: str) -> None:
 
 def enter(chromium: Any, monitor: Monitor) -> None:
     chromium.get(monitor.address)
-    wait(chromium, "document.body.dataset.loaded === 'yes'")
+    for _ in range(3):  # the first page leads to the second, and a script ends with its page
+        with suppress(exceptions.JavascriptException, exceptions.TimeoutException):
+            return wait(chromium, "document.body.dataset.loaded === 'yes'")
+    raise AssertionError("the page has not been loaded")
 
 
 def text(chromium: Any, selector: str = "body") -> str:
@@ -65,8 +70,9 @@ def text(chromium: Any, selector: str = "body") -> str:
 
 
 def errors(chromium: Any) -> list[str]:
-    """Return what the console says: violations of the policy, failed requests and exceptions."""
-    return [entry["message"] for entry in chromium.get_log("browser")]
+    """Return what the console says of this page: violations of the policy, failed requests, exceptions."""
+    origin = chromium.execute_script("return location.origin")
+    return [entry["message"] for entry in chromium.get_log("browser") if origin in entry["message"]]
 
 
 def test_data_is_text_and_never_markup(chromium: Any) -> None:
