@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from backend_support import make_backend, state_of, take_snapshot
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
-from read_support import JOB_ID, UID, write
+from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
-from pyflinkstate import Types
+from pyflinkstate import Duration, StateTtlConfig, Types, ValueStateDescriptor
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     ConfigurationError,
@@ -48,6 +50,23 @@ class TestOptions:
         assert len(list(made.table().rows())) == 20
         assert made.checkpoint.clock() == made.checkpoint.clock()
         assert asked(folder, now_ms="7").checkpoint.clock() == 7
+
+    def test_what_has_expired(self, tmp_path):
+        backend = make_backend(Types.STRING(), clock=lambda: 1_000)
+        descriptor = ValueStateDescriptor("count", Types.LONG())
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_millis(100)).build())
+        state_of(backend, descriptor, "a").update(1)
+        states = [OperatorSubtaskState(take_snapshot(backend))]
+        folder = write_checkpoint(tmp_path, [operator_of(states)])
+
+        def count(**options):
+            return sum(1 for _ in asked(folder, state="count", **options).table().rows())
+
+        assert count(now_ms="1099") == 1
+        assert count(now_ms="1100") == 0
+        assert count() == 0
+        assert count(with_expired="true") == 1
+        assert count(now_ms="1100", time_to_live='{"count": 101}') == 1
 
     @pytest.mark.parametrize(
         ("options", "message"),
