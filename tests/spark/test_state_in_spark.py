@@ -240,6 +240,36 @@ class TestDataSource:
         assert [(row.key, row["count"]) for row in found.collect()] == [("k8", 8)]
         assert found.rdd.getNumPartitions() <= 2
 
+    @pytest.mark.parametrize(
+        ("key_type", "keys", "literal"),
+        [
+            (Types.INT(), range(50), "7"),
+            (Types.DOUBLE(), [n / 2 for n in range(50)], "3.5D"),
+            (Types.BOOLEAN(), [True, False], "true"),
+            (Types.BIG_DEC(), [Decimal(n) for n in range(50)], "'7'"),
+            (Types.PRIMITIVE_ARRAY(Types.BYTE()), [bytes([n]) for n in range(50)], "X'07'"),
+            (
+                Types.SQL_DATE(),
+                [datetime.date(2026, 1, 1) + datetime.timedelta(n) for n in range(50)],
+                "DATE'2026-01-08'",
+            ),
+            (
+                Types.SQL_TIMESTAMP(),
+                [datetime.datetime(2026, 1, 1, n % 24, n) for n in range(50)],
+                "TIMESTAMP_NTZ'2026-01-01 07:07:00'",
+            ),
+        ],
+        ids=lambda value: str(value) if isinstance(value, str) else "",
+    )
+    def test_filters_on_keys_of_each_type(
+        self, reader: Any, tmp_path: Path, key_type: Any, keys: Any, literal: str
+    ) -> None:
+        numbers = {key: n for n, key in enumerate(keys)}
+        folder = write(tmp_path, numbers, key_type=key_type)
+        found = reader.option("partitions", 128).load(folder).where(f"key = {literal}")
+        assert [row["count"] for row in found.collect()] == [0 if key_type == Types.BOOLEAN() else 7]
+        assert found.rdd.getNumPartitions() == 1
+
     def test_filters_on_the_fields_of_a_key(self, reader: Any, tmp_path: Path) -> None:
         key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
         folder = write(tmp_path, {(f"a{n % 3}", n): n for n in range(50)}, key_type=key_type)

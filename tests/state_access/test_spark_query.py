@@ -5,6 +5,7 @@ import json
 import pytest
 from backend_support import make_backend, state_of, take_snapshot
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
 from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
 from pyflinkstate import Duration, StateTtlConfig, Types, ValueStateDescriptor
@@ -15,10 +16,12 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.state_access.spark import CheckpointDataSource
 from pyflinkstate.state_access.spark.push_down import narrowed
 from pyflinkstate.state_access.spark.query import query_of
 
 KEY = ("key",)
+TYPES = {"double": DoubleType(), "float": FloatType(), "int": IntegerType()}
 
 
 @pytest.fixture
@@ -140,6 +143,17 @@ class TestFilters:
         fields = [EqualTo(("key", "f0"), "a"), EqualTo(("key", "f1"), 1)]
         assert narrowed(asked(folder), fields).keys == (("a", 1),)
         assert narrowed(asked(folder), fields[:1]).keys is None
+
+    @pytest.mark.parametrize(
+        ("schema", "keys"), [("key double", (0.5,)), ("key float", None), ("count int", None)]
+    )
+    def test_on_a_column_that_the_user_has_given_another_type(self, tmp_path, schema, keys):
+        folder = write(tmp_path, {0.5: 1}, key_type=Types.DOUBLE())
+        source = CheckpointDataSource({"path": folder})
+        columns = [part.split() for part in schema.split(",")]
+        reader = source.reader(StructType([StructField(name, TYPES[kind]) for name, kind in columns]))
+        assert list(reader.pushFilters(half := [EqualTo(KEY, 0.5)])) == half
+        assert reader.query.keys == keys
 
     def test_on_pickled_keys_only_where_these_are_loaded(self, tmp_path):
         folder = write(tmp_path, {"a": 1}, key_type=Types.PICKLED_BYTE_ARRAY())
