@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap import wall_clock_ms
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
     ConfigurationError,
     IncompatibleCheckpointError,
