@@ -131,12 +131,8 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: ``func`` is a KeyedProcessFunction, which needs ``key_by`` first.
         """
-        if not isinstance(func, (ProcessFunction, type)):
-            raise ConfigurationError(
-                f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
-                f"KeyedProcessFunction needs key_by() first"
-            )
-        check_function("process()", func, (ProcessFunction,))
+        remedy = "a KeyedProcessFunction needs key_by() first"
+        check_function("process() on a stream without keys", func, (ProcessFunction,), remedy=remedy)
         return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
