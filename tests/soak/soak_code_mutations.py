@@ -137,9 +137,7 @@ class Workshop:
         run = self._run(stage.folders, stage)
         if not run.is_green:
             self._leave_out(run.red)
-        lines = [json.loads(line) for line in self._notes.read_text().splitlines()]
-        seconds = {test: number for number, test in lines if isinstance(number, float)}
-        reached = {(number, test) for number, test in lines if test in seconds}
+        seconds, reached = read_notes(self._notes)
         return {
             mutation: _in_turn({test: seconds[test] for test in seconds if (number, test) in reached})
             if _can_be_noted(mutation, self._originals[mutation.file])
@@ -210,6 +208,18 @@ class Workshop:
             for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
                 compiled.unlink()
         self._changed = set(changed)
+
+
+def read_notes(notes: Path) -> tuple[dict[str, float], set[tuple[int, str]]]:
+    """Return for how long each test ran, and which mutations, by their numbers, were reached by which."""
+    lines = [json.loads(line) for line in notes.read_text().splitlines()]
+    ended = {line["test"]: line for line in lines if "name" in line}
+    reached = {
+        (line["mutation"], ended[line["test"]]["name"])
+        for line in lines
+        if "mutation" in line and line["test"] in ended
+    }
+    return {line["name"]: line["seconds"] for line in ended.values()}, reached
 
 
 def _files_of(mutations: list[CodeMutation]) -> set[str]:
