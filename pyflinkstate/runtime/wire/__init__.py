@@ -2,7 +2,7 @@
 
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
-from pyflinkstate.runtime.wire.failures import shorten, user_failure
+from pyflinkstate.runtime.wire.failures import user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
     FrameKey,
@@ -125,7 +125,6 @@ __all__ = [
     "listen_on_unix",
     "loads",
     "pickled",
-    "shorten",
     "spark_cause",
     "steady",
     "told_by_spark",
