@@ -17,11 +17,11 @@ from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescrip
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY, AsyncRetryStrategy
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.time import Time
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, UserFunctionError
 from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
 from pyflinkstate.runtime.tasks import async_wait
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 
 MODES = AsyncFunctionDescriptor.OutputMode

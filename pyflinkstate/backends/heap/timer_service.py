@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
@@ -20,9 +21,9 @@ from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 
-#: The bounds of a timestamp, which a checkpoint keeps in 64 bits; the least one is also no watermark.
-_LEAST: Final = -(2**63)
-_GREATEST: Final = 2**63 - 1
+#: The bounds of a timestamp. Compiled code has them at hand here, and would look up what is imported.
+_LEAST: Final = NO_WATERMARK
+_GREATEST: Final = MAX_WATERMARK
 
 
 class SubtaskTime:

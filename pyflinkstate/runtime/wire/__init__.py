@@ -1,5 +1,6 @@
 """Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
 from pyflinkstate.runtime.wire.failures import user_failure
@@ -55,8 +56,6 @@ from pyflinkstate.runtime.wire.transport import (
     listen_on_unix,
 )
 from pyflinkstate.runtime.wire.watermarks import (
-    MAX_WATERMARK,
-    NO_WATERMARK,
     ChannelEvent,
     EventTimeProgress,
     FrameTime,
