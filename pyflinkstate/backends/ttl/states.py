@@ -318,6 +318,8 @@ class TtlMapState(TtlState):
         self._begin_access()
         return bool(self._inner.is_empty())
 
+    # The same as in HeapMapState: mypyc gives a class no special methods of a trait.
+
     def __getitem__(self, key: StateValue) -> StateValue:
         return self.get(key)
 
