@@ -17,7 +17,7 @@ JOBS := tests/job tests/simulation tests/slots
 # Tests start many short processes: without its bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench docs clean
+.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs clean
 
 help:
 	@echo "make demo       run the main job, kill it, restore it, compare"
@@ -26,6 +26,7 @@ help:
 	@echo "                modes, state tests with the interpreted core; most of an hour"
 	@echo "make soak       ten million operations on the state map, long simulations, faults put in, kill rounds, two hosts"
 	@echo "make bench      state and records/s against a dict, snapshots, epochs over much state, recovery"
+	@echo "make record     all benchmarks three times, for docs/benchmarks.md; hours, can be interrupted"
 	@echo "make docs       build the documentation into build/site"
 	@echo "make clean      remove the virtual environment and caches"
 
@@ -91,6 +92,9 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/epoch_cost.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/state_access.py
+
+record: $(SETUP)
+	$(BIN)/python benchmarks/record.py
 
 docs: $(SETUP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta
 from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.expiry import expires
-from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo
+from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo, nearest
 from pyflinkstate.state_access.key_filter import key_filter
 from pyflinkstate.state_access.keyed_state import KeyedState
 from pyflinkstate.state_access.locations import locate
@@ -251,7 +250,7 @@ class Checkpoint:
         if found is None:
             known = [state.operator_id for state in self.metadata.operators]
             raise UnknownOperatorError(
-                f"{self.uri} has no operator {uid!r}; it has {_nearest(uid, known)}", uid=uid
+                f"{self.uri} has no operator {uid!r}; it has {nearest(uid, known)}", uid=uid
             )
         return found
 
@@ -296,21 +295,10 @@ class Checkpoint:
         return View(state, key_filter(state, keys), self.clock(), lengths, with_expired)
 
 
-def _nearest(name: str | None, known: list[str]) -> str:
-    """Return the names that there are, those most like ``name`` first."""
-    likeness = difflib.SequenceMatcher(b=name or "")
-
-    def unlikeness(other: str) -> float:
-        likeness.set_seq1(other)
-        return -likeness.ratio()
-
-    return ", ".join(map(repr, sorted(known, key=unlikeness))) or "none"
-
-
 def _unknown_state(uid: str, kind: str, name: str | None, known: list[str]) -> UnknownStateError:
     wanted = "several, so one must be named" if name is None and known else f"no {kind} {name!r}"
     return UnknownStateError(
-        f"operator {uid!r} has {wanted}; it has {_nearest(name, known)}", uid=uid, state=name
+        f"operator {uid!r} has {wanted}; it has {nearest(name, known)}", uid=uid, state=name
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import attrs
 
 from pyflinkstate.api.values import Offset
@@ -81,3 +83,18 @@ class CheckpointOffsets:
     @property
     def size_bytes(self) -> int:
         return sum(operator.size_bytes for operator in self.operators)
+
+
+def nearest(name: str | None, known: list[str]) -> str:
+    """Return the names that there are, those most like ``name`` first.
+
+    >>> nearest("cuont", ["total", "count"])
+    "'count', 'total'"
+    """
+    likeness = difflib.SequenceMatcher(b=name or "")
+
+    def unlikeness(other: str) -> float:
+        likeness.set_seq1(other)
+        return -likeness.ratio()
+
+    return ", ".join(map(repr, sorted(known, key=unlikeness))) or "none"

@@ -131,7 +131,7 @@ class View:
         return self._table(columns, lambda: self._entry_batches(meta, columns))
 
     def _entry_columns(self, meta: RegisteredStateMeta) -> Iterator[Column]:
-        stored, declared = _element_type(meta), _element_type(self._declared(meta))
+        stored, declared = element_type(meta), element_type(self._declared(meta))
         if meta.kind is StateKind.LIST:
             yield Column("position", pa.int64())
         if meta.kind is StateKind.MAP:
@@ -149,7 +149,7 @@ class View:
         schema = pa.schema([(column.name, column.arrow) for column in columns])
         for _, batch in self._groups(meta):
             heads = [batch.column(n) for n in range(batch.num_columns - 1)]
-            rows, arrays = _exploded(meta.kind, batch.column("value"))
+            rows, arrays = exploded(meta.kind, batch.column("value"))
             if rows is not None:
                 heads = [head.take(rows) for head in heads]
             alive, values = self._expiring(meta, arrays[-1])
@@ -162,7 +162,7 @@ class View:
         self, meta: RegisteredStateMeta, values: pa.Array
     ) -> tuple[pa.Array | None, list[pa.Array]]:
         """Return the columns of values, their timestamps and expiry, and which of them still live."""
-        if not isinstance(_element_type(meta), TtlTypeInfo):
+        if not isinstance(element_type(meta), TtlTypeInfo):
             return None, [values]
         timestamps, values = values.flatten()
         length = self.ttl_ms.get(meta.name)
@@ -267,7 +267,7 @@ def _column(name: str, stored: TypeInformation, declared: TypeInformation) -> Co
     return Column(name, arrow_type(sealed(stored)), declared)
 
 
-def _element_type(meta: RegisteredStateMeta) -> TypeInformation:
+def element_type(meta: RegisteredStateMeta) -> TypeInformation:
     """Return the type of what has a row of its own among the entries."""
     if meta.kind is StateKind.LIST:
         assert isinstance(meta.stored_type, ListTypeInfo)
@@ -278,7 +278,7 @@ def _element_type(meta: RegisteredStateMeta) -> TypeInformation:
     return meta.stored_type
 
 
-def _exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]]:
+def exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa.Array]]:
     """Return the row that each element comes from, None for as many, and the columns of elements."""
     if kind not in (StateKind.LIST, StateKind.MAP):
         return None, [array]

@@ -128,3 +128,53 @@ def test_wrong_arguments_end_with_2(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
+
+
+def test_edit_makes_the_changes_in_their_order(job, run, tmp_path):
+    changes = [
+        "--rename-uid",
+        UID,
+        "other",
+        "--delete",
+        "other",
+        "a",
+        "none",
+        "--max-parallelism",
+        "other",
+        64,
+    ]
+    code, (told,), _ = run("edit", job, "--to", tmp_path / "new", *changes)
+    assert (code, told["rows"][0]["uid"], told["rows"][0]["max_parallelism"]) == (0, "other", 64)
+    _, (rows,), _ = run("show", tmp_path / "new", "other", "--state", "count")
+    assert rows["rows"] == [{"key": "b", "value": 3}]
+    _, (facts,), _ = run("show", job)
+    assert facts["operators"][0]["uid"] == UID
+
+
+def test_edit_drops_operators_and_states(job, run, tmp_path):
+    assert run("edit", job, "--to", tmp_path / "a", "--drop-state", UID, "count")[0] == 0
+    assert run("show", tmp_path / "a", UID)[1][0]["rows"] == []
+    assert run("edit", job, "--to", tmp_path / "b", "--drop", UID)[1][0]["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (["--drop", "none"], "no operator 'none'; it has 'op'"),
+        (["--drop-state", UID, "none"], "no state 'none'; it has 'count'"),
+        (["--max-parallelism", UID, "many"], "'many' is not a number of key groups"),
+        (["--max-parallelism", UID, "0"], "0"),
+    ],
+)
+def test_edit_writes_nothing_if_a_change_cannot_be_made(job, run, tmp_path, changes, told):
+    code, _, complaint = run("edit", job, "--to", tmp_path / "new", *changes)
+    assert code == 3
+    assert told in complaint
+    assert not (tmp_path / "new").exists()
+
+
+def test_edit_needs_words(job, run, capsys):
+    for words in (["--delete", UID], ["--rename-uid", UID], []):
+        with pytest.raises(SystemExit):
+            run("edit", job, *words)
+    capsys.readouterr()

@@ -178,6 +178,8 @@ class KillRound:
     #: The savepoint that the job is to go back to, and how many epochs after it was taken.
     _savepoint: str | None = None
     _epochs_to_return: int = 0
+    #: The savepoint that it has gone back to: all that there is until the next checkpoint is complete.
+    _went_back_to: str | None = None
     _thaws: str = ""
     #: When the job said something last, and how many seconds it took at most until it said what.
     _heard_s: float = attrs.field(factory=time.monotonic)
@@ -288,7 +290,7 @@ class KillRound:
         self._check_end(program)
         if program.process.returncode == 0 and self._savepoint in (None, ""):
             return True
-        self._begin(self._savepoint or ("latest" if self.has_checkpoint() else None))
+        self._begin(self._savepoint or ("latest" if self.has_checkpoint() else self._went_back_to))
         return False
 
     def _check_end(self, program: Program) -> None:
@@ -315,7 +317,7 @@ class KillRound:
         if len(self._programs) == MAX_RUNS:
             raise Hang(f"{MAX_RUNS} programs were not enough")
         if restore is not None and restore == self._savepoint:
-            self._savepoint = ""  # once
+            self._went_back_to, self._savepoint = restore, ""  # once
         parallelism = self._rng.choice([1, 2, 3]) if restore else 2
         options = self.plan.options() if not self._programs else self.plan_of_later().options()
         process = self.start(parallelism, restore, options)

@@ -376,10 +376,10 @@ class Job(JobView):
     def _begin_from(self, attempt: int, restore: RestorePoint | None) -> int:
         metadata = None if restore is None else restore.metadata
         epoch = 0 if metadata is None else metadata.epoch
-        if metadata is not None:
-            position = metadata.source_position
+        position = None if metadata is None else metadata.source_position
+        if position is not None:
             self._source.commit(position)
-        else:
+        else:  # a savepoint that was seeded has read nothing
             if self._initial is None:
                 self._initial = self._source.initial_offset()
             position = self._initial

@@ -474,8 +474,21 @@ class StreamExecutionEnvironment(EnvironmentSources):
         records = on_spark.rdd_source(on_spark.values_of(self._context, kept), None, is_fresh=True)
         return CachedRecords(records, release)
 
+    def preview(self, job_name: str | None = None) -> tuple[JobPlan, str]:
+        """Return the plan and the name of the job that :meth:`execute` would run; nothing is started.
+
+        Raises:
+            ConfigurationError, ParallelismError: the program cannot be executed.
+        """
+        plan = make_plan(self._sinks, self.get_parallelism(), self._settings.max_parallelism)
+        self._check_uids(plan)
+        return plan, self._name_of(job_name)
+
+    def _name_of(self, job_name: str | None) -> str:
+        return job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
+
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
-        name = job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
+        name = self._name_of(job_name)
         plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
         self._check_backend()
         self._check_uids(plan)

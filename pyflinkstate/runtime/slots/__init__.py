@@ -2,5 +2,15 @@
 
 from pyflinkstate.runtime.slots.control import Control, ControlServer, Endpoint, SlotLost, SlotRegistry
 from pyflinkstate.runtime.slots.slot import SlotBootstrap
+from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 
-__all__ = ["Control", "ControlServer", "Endpoint", "SlotBootstrap", "SlotLost", "SlotRegistry"]
+__all__ = [
+    "Control",
+    "ControlServer",
+    "Endpoint",
+    "SlotBootstrap",
+    "SlotHost",
+    "SlotLost",
+    "SlotRegistry",
+    "SlotService",
+]

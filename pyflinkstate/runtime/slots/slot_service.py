@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from pyflinkstate.backends.format import CheckpointStreamFactory
+from pyflinkstate.backends.format import CheckpointStreamFactory, StateReader
 from pyflinkstate.errors import (
     BadRecordError,
     PyFlinkStateError,
@@ -34,7 +34,7 @@ from pyflinkstate.runtime.operators import (
     SubtaskSnapshot,
 )
 from pyflinkstate.runtime.slots.memory import MemoryGuard
-from pyflinkstate.runtime.storage import CheckpointFolder, CheckpointStorage, open_checkpoint
+from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
@@ -83,7 +83,7 @@ class SlotHost:
     spawn: Spawn
     now_ms: Callable[[], int]
     open_storage: Callable[..., CheckpointStorage] = CheckpointStorage
-    open_checkpoint: Callable[[str], CheckpointFolder] = open_checkpoint
+    open_checkpoint: Callable[[str], StateReader] = open_checkpoint
     perf_s: Callable[[], float] = time.perf_counter
 
 

@@ -337,6 +337,8 @@ def checkpoint_before(
     batches: list[int] = []
     for metadata in retained:
         position = metadata.source_position
+        if position is None and number == 0:
+            return metadata  # it was seeded, and has read nothing
         if not isinstance(position, dict) or "batch" not in position or position.get("query") != query_id:
             raise IncompatibleCheckpointError(
                 f"checkpoint {metadata.checkpoint_id} belongs to another streaming query "

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
+from pyflinkstate.state_access.command_line.editing import add_options
+from pyflinkstate.state_access.command_line.editing import edit as _edit
 from pyflinkstate.state_access.command_line.printing import Printer
 
 #: How the command line ends; see the text above.
@@ -53,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     _add_history(each)
     _add_export(each)
     _add_verify(each)
+    _add_edit(each)
     return made
 
 
@@ -126,6 +129,22 @@ def _add_export(each: _Commands[argparse.ArgumentParser]) -> None:
 def _add_verify(each: _Commands[argparse.ArgumentParser]) -> None:
     one = _added(each, "verify", "read and check every file, and list files that nobody needs")
     one.add_argument("path", help=_PATH)
+
+
+def _add_edit(each: _Commands[argparse.ArgumentParser]) -> None:
+    one = each.add_parser(
+        "edit",
+        help="write a changed checkpoint as a new savepoint",
+        description="Write a changed checkpoint as a new savepoint; the checkpoint stays as it is. Changes "
+        "are made in the order of the options.",
+        epilog=_CODES,
+    )
+    one.set_defaults(command=_edit)
+    one.add_argument("--json", action="store_true", help="print JSON, for programs")
+    one.add_argument("path", help=_PATH)
+    one.add_argument("--to", required=True, help="the folder of the savepoint, which must not exist yet")
+    add_options(one)
+    _allow_pickle(one)
 
 
 def _count(text: str) -> int:

@@ -1,0 +1,227 @@
+"""Which benchmarks are recorded, what is asked of their figures, and what each figure means."""
+
+from __future__ import annotations
+
+import operator
+
+import attrs
+
+_TIME_AND_MEMORY = ("ms", "s", "mb", "gib")
+#: What costs something without a unit at the end of its name; all other ratios are those of a speed.
+_COSTS = {
+    "bytes_per_entry",
+    "epoch_ratio",
+    "incremental_share",
+    "one_key_read_share",
+    "rescale_read_ratio",
+    "rmw_map_pure_ratio",
+    "rmw_map_ratio",
+    "rmw_value_state_ratio",
+    "sync_ms_1m",
+    "sync_ms_4m",
+}
+
+
+def lower_is_better(key: str) -> bool:
+    """Return whether a figure of this name is the better the smaller it is."""
+    unit = key.rpartition("_")[2]
+    return key in _COSTS or (unit in _TIME_AND_MEMORY and "_per_" not in key)
+
+
+@attrs.frozen
+class Benchmark:
+    """A program and how it is called.
+
+    Attributes:
+        name: of the result.
+        program: the file, without its suffix.
+        small: arguments that make it do little, to try it.
+        has_rounds: whether it takes ``--rounds``.
+        is_on_one_core: whether it and all its processes share one core.
+    """
+
+    name: str
+    program: str
+    small: tuple[str, ...]
+    has_rounds: bool = True
+    is_on_one_core: bool = False
+
+
+_FEW_KEYED = ("--records", "20000", "--keys", "1000", "--rounds", "1")
+_FEW_ENTRIES = ("--entries", "20000", "--rounds", "1")
+_FEW_FOR_PEERS = ("--records", "50000", "--rounds", "1", "--workload", "keyed_count", "timers")
+
+#: All that are recorded; the short ones first.
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("state_map", "state_map", _FEW_ENTRIES),
+        Benchmark("snapshot", "snapshot", _FEW_ENTRIES),
+        Benchmark("state_access", "state_access", ("--entries", "20000"), has_rounds=False),
+        Benchmark("keyed_count", "keyed_count", _FEW_KEYED),
+        Benchmark("keyed_count_one_core", "keyed_count", _FEW_KEYED, is_on_one_core=True),
+        Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
+        Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
+        Benchmark(
+            "operators", "operators", ("--records", "60000", "--rounds", "1", "--only", "ttl", "session")
+        ),
+        Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
+        Benchmark("peers", "peers", (*_FEW_FOR_PEERS, "--engine", "pyflinkstate", "dict")),
+    )
+}
+
+
+@attrs.frozen
+class Mark:
+    """What is asked of a figure; it is missed if the worst of all runs misses it."""
+
+    benchmark: str
+    key: str
+    asked: float
+
+    def is_met_by(self, worst: float) -> bool:
+        """Return whether the worst of all runs is as good as was asked."""
+        compare = operator.le if lower_is_better(self.key) else operator.ge
+        return bool(compare(worst, self.asked))
+
+
+_MARKS: dict[str, dict[str, float]] = {
+    "keyed_count": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
+    "keyed_count_one_core": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
+    "operators": {
+        "ratio_ttl": 0.7,
+        "ratio_timers": 0.5,
+        "ratio_tumbling": 0.55,
+        "ratio_process_window": 0.45,
+        "ratio_session": 0.3,
+        "ratio_sliding": 0.25,
+        "ratio_chain2": 0.55,
+    },
+    "nexmark": {"all_right": True},
+    "peers": {
+        "keyed_count_times_pyflink_process": 20,
+        "keyed_count_times_pyflink_thread": 20,
+        "tumbling_times_pyflink_process": 15,
+        "tumbling_times_pyflink_thread": 15,
+        "session_times_pyflink_process": 15,
+        "session_times_pyflink_thread": 15,
+        "keyed_count_times_transform_with_state": 30,
+        "timers_times_transform_with_state": 30,
+        "keyed_count_times_bytewax": 1.5,
+        "tumbling_times_bytewax": 1.5,
+        "session_times_bytewax": 1.5,
+    },
+    "state_map": {
+        "rmw_value_state_ratio": 1.8,
+        "rmw_map_ratio": 1.3,
+        "rmw_map_pure_ratio": 2.5,
+        "gc_full_ms": 100,
+        "bytes_per_entry": 64,
+    },
+    "snapshot": {
+        "sync_ms_1m": 3,
+        "sync_ms_4m": 8,
+        "write_entries_per_s": 3_000_000,
+        "write_beside_owner_entries_per_s": 1_500_000,
+        "owner_share": 0.6,
+        "longest_op_ms": 25,
+        "restore_entries_per_s": 2_500_000,
+    },
+    "epoch_cost": {"epoch_p50_ms": 150, "epoch_ratio": 1.25, "incremental_share": 0.03},
+    "recovery": {"rescale_read_ratio": 1.1},
+    "state_access": {
+        "one_key_s": 0.5,
+        "one_key_read_share": 0.02,
+        "to_arrow_entries_per_s": 2_000_000,
+        "diff_s": 15,
+        "diff_peak_mb": 600,
+    },
+}
+MARKS = [Mark(name, key, asked) for name, marks in _MARKS.items() for key, asked in marks.items()]
+
+
+def mark_of(benchmark: str, key: str) -> Mark | None:
+    """Return what is asked of a figure, if anything is."""
+    return next((mark for mark in MARKS if (mark.benchmark, mark.key) == (benchmark, key)), None)
+
+
+#: What a figure of the tables means.
+MEANINGS: dict[str, str] = {
+    "dict_records_per_s": "dict in `mapPartitions`, records/s",
+    "state_records_per_s": "`ValueState` without checkpoints, records/s",
+    "ratio_no_checkpoint": "`ValueState` without checkpoints, rate compared with the dict",
+    "ratio_with_checkpoint": "an incremental checkpoint every second, rate compared with the dict",
+    "rmw_value_state_ratio": "read-modify-write through `ValueState`, time compared with a plain dict",
+    "rmw_map_ratio": "`get` and `put` of the state map alone, time compared with a plain dict",
+    "rmw_map_pure_ratio": "the same, interpreted instead of compiled",
+    "gc_full_ms": "a full garbage collection while the state is alive, ms",
+    "bytes_per_entry": "memory of an entry in addition to its key and value, bytes",
+    "sync_ms_1m": "pause for a snapshot of 1 million entries, ms",
+    "sync_ms_4m": "pause for a snapshot of 4 million entries, ms",
+    "write_entries_per_s": "written (zstd, local file) while the owner is idle, entries/s",
+    "write_beside_owner_entries_per_s": "written while the owner never rests, entries/s",
+    "owner_share": "the owner's rate meanwhile, compared with its rate alone",
+    "longest_op_ms": "the owner's longest read-modify-write meanwhile, ms",
+    "restore_entries_per_s": "restored from local files, entries/s",
+    "epoch_p50_ms": "an epoch of 1,000 records over 2 million keys, with its checkpoint, ms",
+    "epoch_ratio": "the same, compared with an epoch over 1,000 keys",
+    "incremental_share": "bytes of its incremental checkpoint, compared with a full one",
+    "first_output_s": "from `SIGKILL` of a state slot with 2 million keys to the next committed output, s",
+    "rescale_read_ratio": "bytes read to restore 4 subtasks as 3, compared with the bytes of their state",
+    "one_key_s": "open the checkpoint and read one key, s",
+    "one_key_cpu_s": "the same, processor time, s",
+    "one_key_read_share": "share of the state file that is read for it",
+    "to_arrow_entries_per_s": "all entries as an Arrow table, entries/s",
+    "to_arrow_entries_per_cpu_s": "the same, entries for each second of processor time",
+    "diff_s": "all differences from a second checkpoint in which 100 keys differ, s",
+    "diff_cpu_s": "the same, processor time, s",
+    "diff_peak_mb": "the most memory of that process, MB",
+    "diff_rows": "differences found",
+}
+OPERATORS: dict[str, str] = {
+    "value": "`ValueState` count (the yardstick)",
+    "stateless": "source, map, filter, map: no state",
+    "map": "count in a `MapState`",
+    "reducing": "count in a `ReducingState`",
+    "list": "`ListState`, ten elements at a time",
+    "chain2": "two counts in a row, each after its own shuffle",
+    "ttl": "count with time to live",
+    "timers": "count, and an event-time timer for each record",
+    "tumbling": "tumbling window, `aggregate`",
+    "process_window": "tumbling window, `ProcessWindowFunction`",
+    "session": "session window, `aggregate`",
+    "sliding": "sliding window, each record in three, `aggregate`",
+}
+WORKLOADS: dict[str, str] = {
+    "keyed_count": "count per key",
+    "timers": "event-time timers",
+    "tumbling": "tumbling windows",
+    "session": "session windows",
+}
+OURS = "pyflinkstate"
+ENGINES: dict[str, str] = {
+    OURS: "pyflinkstate",
+    "dict": "dict in mapPartitions",
+    "bytewax": "bytewax",
+    "pyflink_process": "PyFlink, process mode",
+    "pyflink_thread": "PyFlink, thread mode",
+    "transform_with_state": "transformWithState",
+}
+#: The names of the published benchmark.
+QUERIES: dict[int, str] = {
+    3: "Local Item Suggestion",
+    4: "Average Price for a Category",
+    5: "Hot Items",
+    6: "Average Selling Price by Seller",
+    7: "Highest Bid",
+    8: "Monitor New Users",
+    9: "Winning Bids",
+    11: "User Sessions",
+    12: "Processing Time Windows",
+    15: "Bidding Statistics Report",
+    16: "Channel Statistics Report",
+    17: "Auction Statistics Report",
+    18: "Find Last Bid",
+    19: "Auction TOP-10 Price",
+    20: "Expand Bid with Auction",
+}

@@ -1,0 +1,369 @@
+"""The tables of the documents, by the name that their place in a page has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from report.charts import Results, file_of
+from report.numbers import asked, percent, shown
+from report.programs import (
+    BENCHMARKS,
+    ENGINES,
+    MARKS,
+    MEANINGS,
+    OPERATORS,
+    QUERIES,
+    WORKLOADS,
+    Mark,
+    lower_is_better,
+    mark_of,
+)
+from report.results import Figure, Result
+
+NOT_YET = "Not recorded yet: `make record` does."
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return ["", *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)), ""]
+
+
+def picture(name: str, alt: str) -> list[str]:
+    return ["", f"![{alt}](images/{file_of(name)})"]
+
+
+def missed(results: Results) -> list[tuple[Mark, Figure]]:
+    """Return the marks that the worst run misses, and what was seen."""
+    seen = ((mark, results[mark.benchmark].figures()[mark.key]) for mark in marks_of(results))
+    return [(mark, figure) for mark, figure in seen if not mark.is_met_by(figure.worst)]
+
+
+def marks_of(results: Results) -> list[Mark]:
+    """Return the marks of what is recorded; a run over a part of the work has some of them only."""
+    return [
+        mark
+        for mark in MARKS
+        if mark.benchmark in results and mark.key in results[mark.benchmark].runs[0].figures
+    ]
+
+
+# --- conditions --------------------------------------------------------------------------------------------
+
+
+def conditions(results: Results) -> list[str]:
+    """Return where, with what and how often each benchmark ran."""
+    if not results:
+        return [NOT_YET]
+    lines = []
+    for where, names in _machines(results).items():
+        lines.append(f"- {where}: {_listed(names, results)}.")
+    head = ["benchmark", "arguments", "runs", "commit", "load average before and after", "others' use before"]
+    rows = [_condition(results[name]) for name in BENCHMARKS if name in results]
+    missing = [f"`{name}`" for name in BENCHMARKS if name not in results]
+    notes = [f"Not recorded yet: {', '.join(missing)}."] if missing else []
+    return [*lines, *table(head, rows), *notes]
+
+
+def _condition(result: Result) -> list[str]:
+    busy = [run.busy_before for run in result.runs if run.busy_before is not None]
+    return [
+        f"`{result.benchmark}`",
+        " ".join(filter(None, [*result.arguments, "on one core" if result.is_on_one_core else ""])) or "-",
+        str(len(result.runs)),
+        f"`{result.commit[:7]}`",
+        f"{result.runs[0].load_before:g}, {result.runs[-1].load_after:g}",
+        f"{max(busy):.0%}".replace("%", " %") if busy else "unknown",
+    ]
+
+
+def _machines(results: Results) -> dict[str, list[str]]:
+    """Return the benchmarks that ran on each machine with each set of versions."""
+    found: dict[str, list[str]] = {}
+    for name, result in results.items():
+        found.setdefault(where(result), []).append(name)
+    return found
+
+
+def _listed(names: list[str], results: Results) -> str:
+    return "all benchmarks" if len(names) == len(results) else ", ".join(f"`{name}`" for name in names)
+
+
+def where(result: Result) -> str:
+    """Return the machine and the versions in one line."""
+    seen, versions = result.machine, result.versions
+    cores = f"{seen['cores']} core{'s' if seen['cores'] != 1 else ''}"
+    machine = f"{seen['cpu']} ({seen['architecture']}), {cores}, {seen['memory_gib']} GiB, {seen['os']}"
+    software = f"Python {versions['python']}, Java {versions['java']}, PySpark {versions['pyspark']}, "
+    return machine + "; " + software + f"PyArrow {versions['pyarrow']}, NumPy {versions['numpy']}"
+
+
+# --- marks -------------------------------------------------------------------------------------------------
+
+
+def marks(results: Results) -> list[str]:
+    """Return all marks, and whether the worst runs meet them."""
+    found = marks_of(results)
+    if not found:
+        return [NOT_YET]
+    figures = {name: result.figures() for name, result in results.items()}
+    rows = [_mark_row(mark, figures[mark.benchmark][mark.key]) for mark in found]
+    met = len(found) - len(missed(results))
+    return [
+        f"{met} of {len(found)} marks are met by the worst run.",
+        *table(["benchmark", "figure", "asked", "worst", ""], rows),
+    ]
+
+
+def _mark_row(mark: Mark, figure: Figure) -> list[str]:
+    return [
+        f"`{mark.benchmark}`",
+        f"`{mark.key}`",
+        _bound(mark),
+        shown(figure.worst),
+        "met" if mark.is_met_by(figure.worst) else "**missed**",
+    ]
+
+
+def _bound(mark: Mark) -> str:
+    if isinstance(mark.asked, bool):
+        return asked(mark.asked)
+    return f"{'at most' if lower_is_better(mark.key) else 'at least'} {asked(mark.asked)}"
+
+
+# --- one benchmark -----------------------------------------------------------------------------------------
+
+
+def figures(name: str) -> Callable[[Results], list[str]]:
+    """Return what makes the table of all figures of a benchmark."""
+
+    def draw(results: Results) -> list[str]:
+        if name not in results:
+            return [NOT_YET]
+        head = ["what", "figure", "worst", "median", "spread", "asked"]
+        return table(head, _figure_rows(results[name]))
+
+    return draw
+
+
+def _figure_rows(result: Result) -> Iterator[list[str]]:
+    for key, figure in result.figures().items():
+        mark = mark_of(result.benchmark, key)
+        yield [
+            MEANINGS.get(key, ""),
+            f"`{key}`",
+            shown(figure.worst),
+            shown(figure.median),
+            percent(figure.spread),
+            _bound(mark) if mark else "",
+        ]
+
+
+def keyed_count(results: Results) -> list[str]:
+    lines = figures("keyed_count")(results)
+    if "keyed_count" in results:
+        lines = [*picture("keyed_count", "Count per key, compared with a dict"), *lines]
+    return [*lines, "", "With all processes on one core:", "", *figures("keyed_count_one_core")(results)]
+
+
+def operators(results: Results) -> list[str]:
+    if "operators" not in results:
+        return [NOT_YET]
+    seen = results["operators"].figures()
+    names = [name for name in OPERATORS if f"{name}_records_per_s" in seen]
+    rows = [_operator_row(name, seen) for name in names]
+    head = ["operator", "records/s (median)", "of the yardstick, worst", "median", "spread", "asked"]
+    return [
+        *picture("operators", "Rates of operators, compared with a ValueState count"),
+        *table(head, rows),
+    ]
+
+
+def _operator_row(name: str, seen: dict[str, Figure]) -> list[str]:
+    rate, ratio = seen[f"{name}_records_per_s"], seen.get(f"ratio_{name}")
+    cells = [OPERATORS[name], shown(rate.median)]
+    if ratio is None:
+        return [*cells, "1", "1", "", ""]
+    mark = mark_of("operators", f"ratio_{name}")
+    asked_for = _bound(mark) if mark else ""
+    return [*cells, shown(ratio.worst), shown(ratio.median), percent(ratio.spread), asked_for]
+
+
+def nexmark(results: Results) -> list[str]:
+    if "nexmark" not in results:
+        return [NOT_YET]
+    seen = results["nexmark"].figures()
+    rows = [_query_row(number, seen) for number in QUERIES if f"q{number}_right" in seen]
+    head = ["query", "", "result", "records/s per core, worst", "median", "spread"]
+    return [*picture("nexmark", "Nexmark, records/s per core"), *table(head, rows)]
+
+
+def _query_row(number: int, seen: dict[str, Figure]) -> list[str]:
+    rate = seen[f"q{number}_records_per_s_per_core"]
+    right = "right" if seen[f"q{number}_right"].worst else "**wrong**"
+    cells = [shown(rate.worst), shown(rate.median), percent(rate.spread)]
+    return [str(number), QUERIES[number], right, *cells]
+
+
+# --- peers -------------------------------------------------------------------------------------------------
+
+
+def peers(results: Results) -> list[str]:
+    if "peers" not in results:
+        return [NOT_YET]
+    result = results["peers"]
+    seen = result.figures()
+    rows = [row for workload in WORKLOADS for row in _workload_rows(workload, seen)]
+    head = ["work", "engine", "records/s (median)", "pyflinkstate is times as fast, worst", "median", "asked"]
+    versions = result.runs[-1].figures["engines"]
+    return [
+        *picture("peers", "The same work by several engines, records/s"),
+        *table(head, rows),
+        f"Versions: {'; '.join(versions.values())}.",
+    ]
+
+
+def _workload_rows(workload: str, seen: dict[str, Figure]) -> Iterator[list[str]]:
+    for engine, name in ENGINES.items():
+        rate = seen.get(f"{workload}_{engine}_records_per_s")
+        if rate is not None:
+            key = f"{workload}_times_{engine}"
+            yield [WORKLOADS[workload], name, shown(rate.median), *_times_cells(key, seen.get(key))]
+
+
+def _times_cells(key: str, times: Figure | None) -> list[str]:
+    mark = mark_of("peers", key)
+    if times is None:
+        return ["", "", ""]
+    return [shown(times.worst), shown(times.median), _bound(mark) if mark else ""]
+
+
+def faster_peers(results: Results) -> list[str]:
+    """Say which engine was faster, at what."""
+    if "peers" not in results:
+        return [NOT_YET]
+    seen = results["peers"].figures()
+    lines = [
+        f"- {ENGINES[engine]} was faster at {title}: pyflinkstate reached {shown(times.worst)} times its "
+        f"rate in the worst run, and {shown(times.median)} times in the median."
+        for workload, title in WORKLOADS.items()
+        for engine in ENGINES
+        if (times := seen.get(f"{workload}_times_{engine}")) is not None and times.worst < 1
+    ]
+    return lines or ["No engine was faster in any of these runs."]
+
+
+# --- README ------------------------------------------------------------------------------------------------
+
+
+def readme(results: Results) -> list[str]:
+    """Return the short table, with its conditions."""
+    rows = [[text, cell] for text, make in _SHORT if (cell := make(results))]
+    if not rows:
+        return [NOT_YET]
+    machines = "; ".join(where(results[names[0]]) for names in _machines(results).values())
+    runs = " or ".join(str(n) for n in sorted({len(result.runs) for result in results.values()}))
+    commits = ", ".join(sorted({f"`{result.commit[:7]}`" for result in results.values()}))
+    return [
+        *table(["", "worst run"], rows),
+        f"Conditions: {machines}; commit {commits}; {runs} runs of each benchmark, the worst counts.",
+    ]
+
+
+def _cell(results: Results, benchmark: str, key: str) -> str:
+    """Return the worst of a figure, or nothing."""
+    result = results.get(benchmark)
+    figure = result.figures().get(key) if result else None
+    return shown(figure.worst) if figure else ""
+
+
+def _one(benchmark: str, key: str, unit: str = "{}") -> Callable[[Results], str]:
+    def make(results: Results) -> str:
+        cell = _cell(results, benchmark, key)
+        return cell and unit.format(cell)
+
+    return make
+
+
+def _several(benchmark: str, keys: dict[str, str]) -> Callable[[Results], str]:
+    """Return what makes a cell of several figures, each with a word before it."""
+
+    def make(results: Results) -> str:
+        cells = {text: _cell(results, benchmark, key) for text, key in keys.items()}
+        return ", ".join(f"{text} {cell}" for text, cell in cells.items() if cell)
+
+    return make
+
+
+def _against(engine: str) -> Callable[[Results], str]:
+    return _several("peers", {text: f"{work}_times_{engine}" for work, text in WORKLOADS.items()})
+
+
+def _queries(results: Results) -> str:
+    result = results.get("nexmark")
+    if result is None:
+        return ""
+    rates = [f.worst for key, f in result.figures().items() if key.endswith("_per_core")]
+    return f"{shown(min(rates))} to {shown(max(rates))}" if rates else ""
+
+
+def _pauses(results: Results) -> str:
+    pauses = [_cell(results, "snapshot", key) for key in ("sync_ms_1m", "sync_ms_4m")]
+    return f"{' / '.join(pauses)} ms" if all(pauses) else ""
+
+
+_SHORT: list[tuple[str, Callable[[Results], str]]] = [
+    (
+        "count per key with a `ValueState`, no checkpoints, compared with a dict in `mapPartitions`",
+        _one("keyed_count", "ratio_no_checkpoint", "{} times its rate"),
+    ),
+    (
+        "the same with an incremental checkpoint every second",
+        _one("keyed_count", "ratio_with_checkpoint", "{} times its rate"),
+    ),
+    *((f"times as fast as {ENGINES[engine]}", _against(engine)) for engine in ENGINES if "flink_" in engine),
+    *((f"times as fast as {ENGINES[name]}", _against(name)) for name in ("transform_with_state", "bytewax")),
+    (
+        "rate of other operators, compared with that count",
+        _several(
+            "operators",
+            {
+                "time to live": "ratio_ttl",
+                "a timer for each record": "ratio_timers",
+                "tumbling windows": "ratio_tumbling",
+                "sessions": "ratio_session",
+            },
+        ),
+    ),
+    ("15 Nexmark queries, records/s per core", _queries),
+    (
+        "read-modify-write through `ValueState`, compared with a plain dict in the same loop",
+        _one("state_map", "rmw_value_state_ratio", "{} times its time"),
+    ),
+    (
+        "memory of an entry in addition to its key and value",
+        _one("state_map", "bytes_per_entry", "{} bytes"),
+    ),
+    (
+        "pause for a snapshot of 1 million / 4 million entries",
+        _pauses,
+    ),
+    ("snapshot written, entries/s", _one("snapshot", "write_entries_per_s")),
+    ("snapshot restored, entries/s", _one("snapshot", "restore_entries_per_s")),
+    (
+        "an epoch of 1,000 records over 2 million keys, with its checkpoint",
+        _one("epoch_cost", "epoch_p50_ms", "{} ms"),
+    ),
+]
+
+#: What makes each drawn part of the documents.
+PARTS: dict[str, Callable[[Results], list[str]]] = {
+    "readme": readme,
+    "conditions": conditions,
+    "marks": marks,
+    "keyed_count": keyed_count,
+    "operators": operators,
+    "nexmark": nexmark,
+    "peers": peers,
+    "faster peers": faster_peers,
+    **{name: figures(name) for name in ("state_map", "snapshot", "epoch_cost", "recovery", "state_access")},
+}

@@ -1,0 +1,165 @@
+"""Operators whose state is made of rows when their savepoint is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.values import ArrowObject, Record, SparkObject, UserFunction
+from pyflinkstate.backends.format import (
+    OperatorState,
+    OperatorSubtaskState,
+    StateFileHead,
+)
+from pyflinkstate.backends.values import isolated
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.storage import CheckpointFolder
+from pyflinkstate.runtime.wire import pickled
+from pyflinkstate.state_access.writing.bootstrap_functions import StateBootstrapFunction, column_states
+from pyflinkstate.state_access.writing.fitted_tables import arrow_table
+from pyflinkstate.state_access.writing.key_space import KeySpace
+from pyflinkstate.state_access.writing.seeding import Field, Seeder, SeedSettings
+from pyflinkstate.state_access.writing.spark_bootstrapping import arrow_types, seed_on_spark
+
+#: The name of a column, or a function of a row.
+KeyOf: TypeAlias = "str | Callable[[Any], Any] | None"
+TimestampOf: TypeAlias = "str | Callable[[Any], int]"
+
+
+@attrs.frozen
+class Bootstrap:
+    """An operator that is seeded when its savepoint is written.
+
+    Attributes:
+        settings: the operator and how rows become its records.
+        rows: its rows, read once; a Spark ``DataFrame`` is read in parallel.
+    """
+
+    settings: SeedSettings
+    rows: Iterable[Record] | SparkObject = attrs.field(repr=False)
+
+    @property
+    def keys(self) -> KeySpace:
+        """The keys of the operator."""
+        return self.settings.keys
+
+    def renamed(self, uid: str) -> Bootstrap:
+        """Return the same with another uid."""
+        keys = attrs.evolve(self.keys, uid=uid)
+        return attrs.evolve(self, settings=attrs.evolve(self.settings, keys=keys))
+
+    def write(self, folder: CheckpointFolder, uri: str) -> OperatorState:
+        """Write the operator's state and return its handles."""
+        if is_spark_dataframe(self.rows):
+            subtasks = seed_on_spark(self.rows, self.settings, uri)
+        else:
+            subtasks = [self._seed(folder, uri)]
+        parallelism, most = self.settings.parallelism, self.keys.max_parallelism
+        return OperatorState(self.keys.uid, parallelism, most, tuple(subtasks))
+
+    def _seed(self, folder: CheckpointFolder, uri: str) -> OperatorSubtaskState:
+        seeder = Seeder(self.settings)
+        for _, frame in self.settings.frames(0, self.rows):
+            seeder.feed(frame)
+        return seeder.write(folder, uri)
+
+    def head(self) -> StateFileHead:
+        """Return the head of a file with the operator's state, without making any."""
+        seeder = Seeder(self.settings)
+        try:
+            return seeder.head()
+        finally:
+            seeder.close()
+
+
+def is_spark_dataframe(data: Any) -> bool:
+    """Return whether this is a Spark ``DataFrame``, without importing PySpark."""
+    return type(data).__module__.startswith("pyspark.") and hasattr(data, "rdd")
+
+
+def bootstrap_of(
+    data: ArrowObject | SparkObject | Iterable[Any],
+    function: UserFunction,
+    key: KeyOf,
+    timestamp: TimestampOf | None,
+    keys: KeySpace,
+    parallelism: int | None,
+    clock: Callable[[], int],
+) -> Bootstrap:
+    """Return the operator that a function makes of rows; see ``CheckpointEdit.bootstrap``.
+
+    Raises:
+        ConfigurationError: the function, the key or a column does not fit.
+    """
+    what = f"operator {keys.uid!r}"
+    rows, types = _rows(data, what)
+    if isinstance(function, Mapping):
+        function = column_states(function, types)
+    _check_function(function, key, what)
+    settings = SeedSettings(
+        keys,
+        pickled(keys.uid, function),
+        _selector(key, types, f"{what}: key"),
+        _selector(timestamp, types, f"{what}: timestamp"),
+        _parallelism(data, parallelism, keys),
+        clock,
+    )
+    return Bootstrap(settings, rows)
+
+
+def _rows(data: Any, what: str) -> tuple[Any, dict[str, pa.DataType]]:
+    """Return the rows, and the types of their columns as far as they are known."""
+    if is_spark_dataframe(data):
+        return data, arrow_types(data)
+    if isinstance(data, (list, tuple)) or (isinstance(data, Iterable) and not _is_table(data)):
+        return map(isolated, data), {}
+    table = arrow_table(data, what)
+    return _named_rows(table), {field.name: field.type for field in table.schema}
+
+
+def _is_table(data: Any) -> bool:
+    return isinstance(data, Mapping) or any(
+        hasattr(data, name) for name in ("to_arrow", "read_all", "to_batches", "schema", "iloc")
+    )
+
+
+def _named_rows(table: pa.Table) -> Iterator[Row]:
+    make = Row(*table.column_names)
+    for batch in table.to_batches():
+        columns = [column.to_pylist() for column in batch.columns]
+        yield from (make(*values) for values in zip(*columns, strict=True))
+
+
+def _check_function(function: UserFunction, key: KeyOf, what: str) -> None:
+    wanted = StateBootstrapFunction if key is None else KeyedProcessFunction
+    if not isinstance(function, wanted):
+        kind = "StateBootstrapFunction" if key is None else "KeyedStateBootstrapFunction, or {state: column}"
+        raise ConfigurationError(f"{what}: the function must be a {kind}, not {function!r}")
+
+
+def _selector(
+    given: str | Callable[[Any], Any] | None, types: Mapping[str, pa.DataType], what: str
+) -> Callable[[Any], Any] | None:
+    if given is None or callable(given):
+        return given
+    if types and given not in types:
+        raise ConfigurationError(
+            f"{what}: there is no column {given!r}; the columns are {', '.join(map(repr, types))}"
+        )
+    return Field(given)
+
+
+def _parallelism(data: Any, given: int | None, keys: KeySpace) -> int:
+    if not is_spark_dataframe(data):
+        if given not in (None, 1):
+            raise ConfigurationError(
+                f"operator {keys.uid!r}: rows that are not a Spark DataFrame are read in this process, so "
+                f"the parallelism is 1, not {given}"
+            )
+        return 1
+    return min(data.rdd.getNumPartitions(), keys.max_parallelism) if given is None else given

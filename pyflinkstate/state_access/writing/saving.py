@@ -1,0 +1,203 @@
+"""Writes a savepoint: its state files first, and ``_metadata`` last, which makes it one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from pyflinkstate.backends.format import (
+    END_OF_STREAM,
+    CheckpointMetadata,
+    FileStateHandle,
+    KeyGroupsStateHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    Section,
+    SectionWriter,
+    StateCodec,
+    StateFileHead,
+    StateReader,
+    StreamStateHandle,
+    is_file_name,
+    write_file,
+)
+from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
+from pyflinkstate.runtime.storage import (
+    CheckpointFolder,
+    CheckpointStorage,
+    absolute,
+    make_folder,
+    open_file_system,
+)
+from pyflinkstate.state_access.writing.changes import in_columns_of
+from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft
+
+#: The bytes of a file that are copied at once.
+COPY_BYTES = 8 << 20
+
+
+@contextmanager
+def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
+    """Make the folder of a savepoint; if what follows fails, what was written there is deleted.
+
+    Yields:
+        the folder, and its URI or absolute path.
+
+    Raises:
+        ConfigurationError: there is something at that path already.
+        CheckpointStorageError: the folder cannot be created.
+    """
+    uri = absolute(str(path)).rstrip("/")
+    try:
+        file_system, folder = open_file_system(uri)
+        existed = _check_free(file_system, folder, uri)
+        make_folder(file_system, folder)
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointStorageError(f"the savepoint {uri} cannot be created: {error}", path=uri) from error
+    try:
+        yield CheckpointFolder(file_system, folder), uri
+    except (OSError, pa.ArrowException) as error:
+        _clear(file_system, folder, existed)
+        if isinstance(error, CheckpointStorageError):
+            raise
+        raise CheckpointStorageError(f"the savepoint {uri} cannot be written: {error}", path=uri) from error
+    except BaseException:
+        _clear(file_system, folder, existed)
+        raise
+
+
+def _check_free(file_system: fs.FileSystem, folder: str, uri: str) -> bool:
+    """Return whether the folder exists and is empty; refuse anything else."""
+    info = file_system.get_file_info(folder)
+    if info.type == fs.FileType.NotFound:
+        return False
+    if info.type != fs.FileType.Directory or file_system.get_file_info(fs.FileSelector(folder)):
+        raise ConfigurationError(
+            f"{uri} exists already, and a savepoint is never written over anything: choose another path, or "
+            f"delete that yourself",
+            path=uri,
+        )
+    return True
+
+
+def _clear(file_system: fs.FileSystem, folder: str, existed: bool) -> None:
+    with suppress(OSError, pa.ArrowException):
+        if existed:
+            file_system.delete_dir_contents(folder)
+        else:
+            file_system.delete_dir(folder)
+
+
+def publish(metadata: CheckpointMetadata, folder: CheckpointFolder, uri: str) -> None:
+    """Make a folder of state files a savepoint, also after a power cut; delete the files of failed tasks."""
+    needed = {handle.path for state in metadata.operators for handle in _files(state)}
+    for info in folder.file_system.get_file_info(fs.FileSelector(folder.folder)):
+        if is_file_name(info.base_name) and info.base_name not in needed:
+            folder.file_system.delete_file(info.path)
+    CheckpointStorage(uri).complete(metadata, uri)
+
+
+def _files(state: OperatorState) -> Iterator[FileStateHandle]:
+    for sub in state.subtasks:
+        handles = (sub.managed_keyed, sub.raw_keyed, sub.managed_operator, sub.raw_operator)
+        streams = (handle.stream for handle in handles if handle is not None)
+        yield from (stream for stream in streams if isinstance(stream, FileStateHandle))
+
+
+@attrs.frozen
+class DraftWriter:
+    """Writes operators that come from a checkpoint.
+
+    Attributes:
+        source: reads the files of the checkpoint.
+        target: makes those of the savepoint.
+    """
+
+    source: StateReader
+    target: CheckpointFolder
+    _copies: dict[StreamStateHandle, StreamStateHandle] = attrs.field(factory=dict, init=False)
+
+    def write(self, draft: OperatorDraft) -> OperatorState:
+        """Write the state of an operator and return its handles."""
+        written = draft.origin.subtasks or (OperatorSubtaskState(),)
+        subtasks = [self._copied(subtask, draft) for subtask in written]
+        if draft.is_rewritten:
+            subtasks[0] = attrs.evolve(subtasks[0], managed_keyed=self._keyed(draft))
+        return OperatorState(draft.uid, draft.origin.parallelism, draft.keys.max_parallelism, tuple(subtasks))
+
+    def _copied(self, subtask: OperatorSubtaskState, draft: OperatorDraft) -> OperatorSubtaskState:
+        """Return a subtask's state with its files copied, without keyed state if that is written anew."""
+        keyed, raw_keyed, raw = subtask.managed_keyed, subtask.raw_keyed, subtask.raw_operator
+        return OperatorSubtaskState(
+            None if keyed is None or draft.is_rewritten else self._keyed_copy(keyed),
+            None if raw_keyed is None else self._keyed_copy(raw_keyed),
+            self._operator_copy(subtask.managed_operator, draft),
+            None if raw is None else attrs.evolve(raw, stream=self._copy(raw.stream)),
+        )
+
+    def _keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
+        return attrs.evolve(handle, stream=self._copy(handle.stream), checkpoint_id=None)
+
+    def _operator_copy(
+        self, handle: OperatorStateHandle | None, draft: OperatorDraft
+    ) -> OperatorStateHandle | None:
+        if handle is None:
+            return None
+        kept = {name: entry for name, entry in handle.states.items() if name not in draft.dropped}
+        return OperatorStateHandle(self._copy(handle.stream), kept) if kept else None
+
+    def _copy(self, handle: StreamStateHandle) -> StreamStateHandle:
+        if handle not in self._copies:
+            self._copies[handle] = (
+                self._copy_of_file(handle) if isinstance(handle, FileStateHandle) else handle
+            )
+        return self._copies[handle]
+
+    def _copy_of_file(self, handle: FileStateHandle) -> StreamStateHandle:
+        def write(writer: SectionWriter) -> StreamStateHandle:
+            for offset in range(0, handle.size_bytes, COPY_BYTES):
+                length = min(COPY_BYTES, handle.size_bytes - offset)
+                writer.append(self.source.read(handle, offset, length))
+            return writer.close()
+
+        return write_file(self.target, threading.Event(), write)
+
+    def _keyed(self, draft: OperatorDraft) -> KeyGroupsStateHandle | None:
+        """Write all keyed state of an operator to one file, from which every subtask restores its part."""
+        if not draft.states:
+            return None
+        return write_file(self.target, threading.Event(), lambda writer: _write_states(writer, draft))
+
+
+def head_of(draft: OperatorDraft) -> StateFileHead:
+    """Return the head of a file with all keyed state of an operator."""
+    metas = tuple(state.meta for state in draft.states.values())
+    most = draft.keys.max_parallelism
+    return StateFileHead(draft.keys.key_type, KeyGroupRange(0, most - 1), most, metas)
+
+
+def _write_states(writer: SectionWriter, draft: OperatorDraft) -> KeyGroupsStateHandle:
+    head = head_of(draft)
+    writer.append(head.encode())
+    sections = {name: _write_state(writer, state, draft) for name, state in draft.states.items()}
+    return KeyGroupsStateHandle(head.key_group_range, writer.close(), sections)
+
+
+def _write_state(writer: SectionWriter, state: DraftState, draft: OperatorDraft) -> dict[int, Section]:
+    codec = StateCodec(draft.keys.key_type, state.meta)
+    writer.append(codec.schema_message)
+    sections = {}
+    for key_group, batch in state.read():
+        if batch.num_rows:
+            columns = in_columns_of(state.meta, draft.keys, batch).columns
+            message = codec.message(pa.record_batch(columns, schema=codec.schema))
+            sections[key_group] = writer.append_section(message)
+    writer.append(END_OF_STREAM)
+    return sections
