@@ -49,8 +49,9 @@ FILES = [
     "backends/ttl/cleanup.py",
     "backends/ttl/states.py",
 ]
-#: A test that runs for so long hangs; a run of tests that does not end at all, too.
+#: A test that runs for so long hangs, one on Spark after more; a run of tests that does not end at all, too.
 TEST_LIMIT_S = 60
+SPARK_LIMIT_S = 300
 RUN_LIMIT_S = 3600
 #: A loop that a fault has made endless may fill the memory.
 MEMORY_LIMIT_BYTES = 6 * 2**30
@@ -71,6 +72,7 @@ class Stage:
     marked: str
     folders: Tests = ("tests",)
     without: Tests = ()
+    limit_s: int = TEST_LIMIT_S
 
 
 def own_room(file: str) -> Stage:
@@ -82,9 +84,9 @@ def own_room(file: str) -> Stage:
 STAGES = (
     Stage("jobs", QUICK, ALL_QUICK, JOBS),
     Stage("quick", QUICK, ALL_QUICK, without=JOBS),
-    Stage("spark", QUICK, "spark and not full and not slow"),
+    Stage("spark", QUICK, "spark and not full and not slow", limit_s=SPARK_LIMIT_S),
     Stage("full", FULL, "not spark and full and not slow"),
-    Stage("full-spark", FULL, "spark and full and not slow"),
+    Stage("full-spark", FULL, "spark and full and not slow", limit_s=SPARK_LIMIT_S),
 )
 
 
@@ -186,7 +188,7 @@ class Workshop:
             self._checkout,
             *("-o", "addopts=", "-o", f"cache_dir={self._cache}", "-q", "--tb=no", "-m", stage.marked),
             *("-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "reached"),
-            *(f"--timeout={TEST_LIMIT_S}", *options),
+            *(f"--timeout={stage.limit_s}", *options),
             *(f"--ignore={folder}" for folder in stage.without),
             *tests,
         )
