@@ -219,6 +219,10 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/environment_sources.py",
         "runtime/program/stream_environment.py",
         "runtime/program/dataframes.py",
+        "state_access/spark/data_source.py",
+        "state_access/spark/frames.py",
+        "state_access/spark/push_down.py",
+        "state_access/spark/schemas.py",
     }
 
 

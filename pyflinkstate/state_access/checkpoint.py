@@ -33,6 +33,8 @@ from pyflinkstate.state_access.views import View, timer_service
 
 #: A length of time.
 Length: TypeAlias = Time | Duration | datetime.timedelta
+#: Is called with the number of bytes that were read.
+OnRead: TypeAlias = Callable[[int], None]
 
 
 def open_checkpoint(path: str, clock: Callable[[], int] = wall_clock_ms) -> Checkpoint:
@@ -60,11 +62,15 @@ class CountingReader:
 
     inner: StateReader
     bytes_read: int = 0
+    #: Called with the number of bytes of each read.
+    on_read: OnRead | None = None
 
     def read(self, handle: StreamStateHandle, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset``."""
         data = self.inner.read(handle, offset, length)
         self.bytes_read += len(data)
+        if self.on_read is not None:
+            self.on_read(len(data))
         return data
 
     def describe(self, handle: StreamStateHandle) -> str:

@@ -32,7 +32,13 @@ from pyflinkstate.backends.format import (
     read_head,
     read_sections,
 )
-from pyflinkstate.backends.keys import KeyHasher, hash_has_changed, key_group_of_hash
+from pyflinkstate.backends.keys import (
+    KeyGroupRange,
+    KeyHasher,
+    hash_has_changed,
+    key_group_of_hash,
+    key_group_range,
+)
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
@@ -56,6 +62,9 @@ from pyflinkstate.state_access.identity import last_of_each, row_codes
 from pyflinkstate.state_access.pickles import Load, has_pickles, loader
 
 T = TypeVar("T")
+
+#: Ranges of key groups have about so many bytes in the checkpoint, unless it is said how many there are.
+_RANGE_BYTES = 32 << 20
 
 #: The key group, and its rows: ``key``, ``namespace`` if there is one, and ``value``.
 Group = tuple[int, pa.RecordBatch]
@@ -190,6 +199,18 @@ class KeyedState:
 
     # --- key groups ------------------------------------------------------------------------------
 
+    def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
+        """Return the key groups in ranges, to be read one by one or side by side.
+
+        Args:
+            number: how many, at most one for each key group. Default: one for each subtask, or one for each
+                32 MiB if these are more.
+        """
+        most, subtasks = self.operator.max_parallelism, self.operator.subtasks
+        by_size = -(-sum(subtask.size_bytes for subtask in subtasks) // _RANGE_BYTES)
+        count = min(number or max(len(subtasks), by_size, 1), most)
+        return [key_group_range(most, count, index) for index in range(count)]
+
     def groups(self, name: str, wanted: Collection[int] | None = None) -> Iterator[Group]:
         """Yield the key groups of a state in order; only those that have entries.
 
@@ -201,7 +222,7 @@ class KeyedState:
             CorruptCheckpointError: a file is missing, truncated or altered.
             PickledStateError: pickled keys must be loaded to put increments together.
         """
-        if self._is_spread_anew:
+        if self.is_spread_anew:
             return self._spread_anew(name, wanted)
         return (group for chain in self.chains for group in self._of_chain(chain, name, wanted))
 
@@ -270,7 +291,7 @@ class KeyedState:
     # --- keys whose hash has changed -----------------------------------------------------------------
 
     @cached_property
-    def _is_spread_anew(self) -> bool:
+    def is_spread_anew(self) -> bool:
         """Whether keys may have been in other key groups when a file was written."""
         return any(hash_has_changed(self.key_type, file.handle.key_hash_version) for file in self.files)
 

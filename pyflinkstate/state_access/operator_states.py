@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -30,7 +32,7 @@ from pyflinkstate.backends.types import (
     type_migration,
 )
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError
-from pyflinkstate.state_access.tables import Column, StateTable
+from pyflinkstate.state_access.tables import Column, Read, StateTable
 
 
 @attrs.frozen
@@ -41,6 +43,10 @@ class WrittenState:
     handle: OperatorStateHandle
     meta: RegisteredOperatorStateMeta
     codec: OperatorStateCodec
+
+
+#: Reads what some subtasks wrote.
+ReadParts: TypeAlias = Callable[[list[WrittenState]], Iterator[pa.RecordBatch]]
 
 
 @attrs.define(slots=False)
@@ -86,7 +92,8 @@ class OperatorStates:
             Column(column, arrow_type(sealed(type_info)), type_info) for column, type_info in types.items()
         ]
         columns = (Column("subtask", pa.int32()), Column("position", pa.int64()), *values)
-        return StateTable(columns, lambda: self._batches(parts, columns), self.allow_pickle)
+        read = partial(OperatorStates._batches, self, columns=columns)
+        return StateTable(columns, partial(read, parts), self.allow_pickle, partial(_split, read, parts))
 
     def _common(self, name: str, column: int) -> TypeInformation:
         """Return the type that holds the values of all subtasks."""
@@ -117,6 +124,13 @@ class OperatorStates:
         what = f"{self.reader.describe(part.handle.stream)}, operator state {part.meta.name!r}"
         data = self.reader.read(part.handle.stream, section.offset, section.length)
         return part.codec.read(data, section.checksum, what)
+
+
+def _split(read: ReadParts, parts: list[WrittenState], number: int | None) -> list[Read]:
+    """Return what reads the state of some subtasks each."""
+    count = min(number or len(parts), len(parts))
+    ends = [len(parts) * n // count for n in range(count + 1)]
+    return [partial(read, parts[begin:end]) for begin, end in pairwise(ends)]
 
 
 def _as(part: WrittenState, column: Column, batch: pa.RecordBatch) -> pa.Array:

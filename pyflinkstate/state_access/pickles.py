@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 import pyarrow as pa
 
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import load_pickle, sealed
-from pyflinkstate.errors import PickledStateError
+from pyflinkstate.errors import PickledStateError, StateTableError
 
 #: Returns the value of a pickle.
 Load = Callable[[bytes], TypedValue]
@@ -95,3 +95,23 @@ def _loaded_struct(parts: tuple[TypeInformation, ...], array: pa.StructArray) ->
     extra = len(fields) - len(parts)
     made = fields[:extra] + [loaded(part, field) for part, field in zip(parts, fields[extra:], strict=True)]
     return pa.StructArray.from_arrays(made, names, mask=array.is_null())
+
+
+def common_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """Return the schema that holds loaded values of all batches.
+
+    Raises:
+        StateTableError: the values of a column have no Arrow type in common.
+    """
+    try:
+        return pa.unify_schemas(list(dict.fromkeys(schemas)), promote_options="permissive")
+    except pa.ArrowException as error:
+        raise no_common_type(error) from error
+
+
+def no_common_type(error: Exception) -> StateTableError:
+    """Return the error for pickled values that make no column."""
+    return StateTableError(
+        f"the pickled values have no Arrow type in common ({error}): read them with rows(), or leave them "
+        f"pickled"
+    )

@@ -22,7 +22,7 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError
 from pyflinkstate.runtime.storage import METADATA, CheckpointFolder, CheckpointStorage, child_uri
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
-from pyflinkstate.state_access.checkpoint import CountingReader
+from pyflinkstate.state_access.checkpoint import CountingReader, OnRead
 from pyflinkstate.state_access.keyed_state import opened_file
 from pyflinkstate.state_access.locations import Located, jobs_at, locate
 from pyflinkstate.state_access.operator_states import OperatorStates
@@ -54,8 +54,12 @@ class Verification:
         return not self.problems
 
 
-def verify(path: str) -> Verification:
+def verify(path: str, on_read: OnRead | None = None) -> Verification:
     """Read every byte of a checkpoint, or of all checkpoints in a job's folder, and check it.
+
+    Args:
+        path: the folder of a checkpoint, a savepoint or a job, or a checkpoint directory.
+        on_read: called with the number of bytes of each read.
 
     Raises:
         CheckpointNotFoundError: there is no completed checkpoint.
@@ -66,23 +70,25 @@ def verify(path: str) -> Verification:
     except CheckpointError:
         job_ids = []
     if not job_ids:
-        _check(locate(str(path)), result)
+        _check(locate(str(path)), result, on_read)
         return result
     for job_id in job_ids:
-        _verify_job(storage, job_id, result)
+        _verify_job(storage, job_id, result, on_read)
     if not result.checkpoints and not result.problems:
         raise CheckpointNotFoundError(f"{path} has no completed checkpoint", path=path)
     return result
 
 
-def _verify_job(storage: CheckpointStorage, job_id: str, result: Verification) -> None:
+def _verify_job(
+    storage: CheckpointStorage, job_id: str, result: Verification, on_read: OnRead | None
+) -> None:
     needed: set[str] = set()
     completed = storage.completed(job_id)
     for checkpoint_id in completed:
         uri = storage.uri_of(job_id, checkpoint_id)
-        needed |= _checked(storage, uri, result)
+        needed |= _checked(storage, uri, result, on_read)
     for uri in storage.superseded(job_id):
-        needed |= _checked(storage, uri, result)
+        needed |= _checked(storage, uri, result, on_read)
     if not result.problems:  # a damaged checkpoint does not say what it needs
         shared = [name.removeprefix(SHARED_PREFIX) for name in sorted(storage.shared_paths(job_id) - needed)]
         result.unneeded += [child_uri(storage.uri, job_id, "shared", name) for name in shared]
@@ -91,10 +97,10 @@ def _verify_job(storage: CheckpointStorage, job_id: str, result: Verification) -
             result.unneeded.append(storage.uri_of(job_id, checkpoint_id))
 
 
-def _checked(storage: CheckpointStorage, uri: str, result: Verification) -> set[str]:
+def _checked(storage: CheckpointStorage, uri: str, result: Verification, on_read: OnRead | None) -> set[str]:
     """Check a checkpoint of a job; return the paths of its files."""
     try:
-        return _check((storage.load(uri), uri), result)
+        return _check((storage.load(uri), uri), result, on_read)
     except CheckpointNotFoundError:
         result.unneeded.append(uri)  # one that was set aside before it was complete
     except CheckpointError as error:
@@ -102,10 +108,10 @@ def _checked(storage: CheckpointStorage, uri: str, result: Verification) -> set[
     return set()
 
 
-def _check(located: Located, result: Verification) -> set[str]:
+def _check(located: Located, result: Verification, on_read: OnRead | None) -> set[str]:
     metadata, uri = located
     folder = open_folder(uri)
-    reader = CountingReader(folder)
+    reader = CountingReader(folder, on_read=on_read)
     result.checkpoints.append(uri)
     files: dict[str, FileStateHandle] = {}
     for operator in metadata.operators:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -12,6 +14,7 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, TypeInformation
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX
+from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import (
     RegisteredQueueMeta,
     RegisteredStateMeta,
@@ -33,7 +36,7 @@ from pyflinkstate.state_access.expiry import (
 from pyflinkstate.state_access.identity import row_codes
 from pyflinkstate.state_access.key_filter import KeyFilter
 from pyflinkstate.state_access.keyed_state import Group, KeyedState, together
-from pyflinkstate.state_access.tables import Column, StateTable
+from pyflinkstate.state_access.tables import Column, Read, StateTable
 
 #: The kind of time of a timer, by how the name of its queue begins.
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
@@ -49,6 +52,7 @@ class View:
         now_ms: the time by which values expire, in ms since 1970.
         ttl_ms: by state, how long its values live. States that are not named never expire.
         with_expired: whether values that have expired are read as well.
+        key_groups: the key groups to read; None for all.
     """
 
     state: KeyedState
@@ -56,6 +60,7 @@ class View:
     now_ms: int
     ttl_ms: Mapping[str, int]
     with_expired: bool = False
+    key_groups: KeyGroupRange | None = None
 
     # --- a row a key -----------------------------------------------------------------------------------
 
@@ -80,7 +85,7 @@ class View:
             taken.add(column)
             values.append(_column(column, user_type(meta.stored_type), self._user_type(meta)))
         columns = (*head, *values)
-        return self._table(columns, lambda: self._keyed_batches(metas, columns))
+        return self._table(columns, partial(View._keyed_batches, metas=metas, columns=columns))
 
     def _keyed_batches(
         self, metas: list[RegisteredStateMeta], columns: tuple[Column, ...]
@@ -128,7 +133,7 @@ class View:
         """Return a row for each entry of a state, and for each element of a list and each entry of a map."""
         meta = self._meta(name)
         columns = (*self._key_columns([meta]), *self._entry_columns(meta))
-        return self._table(columns, lambda: self._entry_batches(meta, columns))
+        return self._table(columns, partial(View._entry_batches, meta=meta, columns=columns))
 
     def _entry_columns(self, meta: RegisteredStateMeta) -> Iterator[Column]:
         stored, declared = element_type(meta), element_type(self._declared(meta))
@@ -192,7 +197,7 @@ class View:
             Column("time_domain", pa.string()),
             Column("timer_service", pa.string()),
         )
-        return self._table(columns, lambda: self._timer_batches(metas, columns))
+        return self._table(columns, partial(View._timer_batches, metas=metas, columns=columns))
 
     def _timer_batches(
         self, metas: list[RegisteredQueueMeta], columns: tuple[Column, ...]
@@ -217,11 +222,15 @@ class View:
     def _groups(self, meta: StateMeta) -> Iterator[Group]:
         """Yield the key groups of a state with the rows of the wanted keys."""
         wanted = self.key_filter
-        if wanted is None:
-            yield from self.state.groups(meta.name)
-            return
-        for key_group, batch in self.state.groups(meta.name, wanted.key_groups):
-            yield key_group, batch.filter(pa.array(wanted.mask(batch.column("key"))))
+        for key_group, batch in self.state.groups(meta.name, self._wanted_groups()):
+            if wanted is not None:
+                batch = batch.filter(pa.array(wanted.mask(batch.column("key"))))
+            yield key_group, batch
+
+    def _wanted_groups(self) -> Collection[int] | None:
+        if self.key_filter is None or self.key_groups is None:
+            return self.key_groups if self.key_filter is None else self.key_filter.key_groups
+        return self.key_filter.key_groups.intersection(self.key_groups)
 
     def _expiry(self, meta: RegisteredStateMeta) -> Expiry:
         return Expiry(self.now_ms, None if self.with_expired else self.ttl_ms.get(meta.name))
@@ -245,8 +254,29 @@ class View:
                 columns.append(_column(namespace_name(meta), meta.namespace_type, meta.namespace_type))
         return columns
 
-    def _table(self, columns: Iterable[Column], read: Callable[[], Iterator[pa.RecordBatch]]) -> StateTable:
-        return StateTable(tuple(columns), read, self.state.allow_pickle)
+    def _table(self, columns: Iterable[Column], read: ReadView) -> StateTable:
+        return StateTable(
+            tuple(columns), partial(read, self), self.state.allow_pickle, partial(View._split, self, read)
+        )
+
+    # --- parts -----------------------------------------------------------------------------------------
+
+    def _split(self, read: ReadView, number: int | None) -> list[Read]:
+        if self.state.is_spread_anew:  # each part would read all of it
+            return [partial(read, self)]
+        return [partial(read, attrs.evolve(self, key_groups=part)) for part in self._ranges(number)]
+
+    def _ranges(self, number: int | None) -> list[KeyGroupRange]:
+        """Return the ranges of key groups that are read apart; at least one."""
+        ranges = self.state.ranges(number)
+        if self.key_filter is None:
+            return ranges
+        wanted = self.key_filter.key_groups
+        return [one for one in ranges if not wanted.isdisjoint(one)] or ranges[:1]
+
+
+#: Reads the batches of a table from a view.
+ReadView: TypeAlias = Callable[[View], Iterator[pa.RecordBatch]]
 
 
 def namespace_name(meta: StateMeta) -> str:

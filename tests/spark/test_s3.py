@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,13 @@ from pyflinkstate import (
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.storage.uris import child_uri
+from pyflinkstate.state_access import open_checkpoint
+from pyflinkstate.state_access.spark import register
 
-boto3 = pytest.importorskip("boto3")
-moto_server = pytest.importorskip("moto.server")
+pytest.importorskip("boto3")
+pytest.importorskip("moto.server")
+
+from s3_server import CREDENTIALS, Bucket, Server
 
 pytestmark = [
     pytest.mark.spark,
@@ -44,37 +48,9 @@ EXPECTED = Counter(f'["{key}",{total}]' for key, total in running_sums(RECORDS))
 @pytest.fixture
 def credentials(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's come from its environment; Spark hands those of its context on to new workers."""
-    names = {
-        "AWS_ACCESS_KEY_ID": "us",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in names.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
-
-
-class Server:
-    """Moto's server. Requests that ``denied`` is true of are answered with an error."""
-
-    def __init__(self, port: int = 0) -> None:
-        self.denied: Callable[[str, str], bool] = lambda method, path: False
-        self._server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
-        self._server.start()
-        self.port: int = self._server.get_host_and_port()[1]
-        self._app = self._server._server.app
-        self._server._server.app = self._answer
-
-    def _answer(self, request: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if not self.denied(request["REQUEST_METHOD"], request["PATH_INFO"]):
-            return self._app(request, start_response)
-        request["wsgi.input"].read(int(request.get("CONTENT_LENGTH") or 0))
-        start_response("403 Forbidden", [("Content-Type", "application/xml")])
-        return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
-
-    def stop(self) -> None:
-        self._server.stop()
-        self._server._server.server_close()
 
 
 @pytest.fixture(scope="module")
@@ -88,36 +64,6 @@ def running_server() -> Iterator[Server]:
 def server(running_server: Server) -> Iterator[Server]:
     yield running_server
     running_server.denied = lambda method, path: False
-
-
-@attrs.define
-class Bucket:
-    """A bucket of a server."""
-
-    port: int
-    name: str
-
-    def uri(self, path: str) -> str:
-        options = f"endpoint_override=127.0.0.1:{self.port}&scheme=http&region=us-east-1"
-        return f"s3://{self.name}/{path}?{options}"
-
-    def client(self) -> Any:
-        endpoint = f"http://127.0.0.1:{self.port}"
-        return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-
-    def create(self) -> Bucket:
-        self.client().create_bucket(Bucket=self.name)
-        return self
-
-    def objects(self) -> set[str]:
-        found = self.client().list_objects_v2(Bucket=self.name)
-        return {item["Key"] for item in found.get("Contents", ())}
-
-    def delete(self) -> None:
-        client = self.client()
-        for key in self.objects():
-            client.delete_object(Bucket=self.name, Key=key)
-        client.delete_bucket(Bucket=self.name)
 
 
 @pytest.fixture
@@ -254,6 +200,17 @@ class TestExactlyOnce:
         env = StreamExecutionEnvironment(spark).restore_from(savepoint)
         (first,) = sums(env, "second").execute_and_collect("sums", limit=1)
         assert first == ("all", sum(range(metadata.source_position["index"] + 1)))
+
+    def test_executors_read_its_state(self, runs: Runs, spark: Any) -> None:
+        result, _ = runs.run()
+        uri = result.checkpoints[-1].uri
+        last = dict(running_sums(RECORDS))
+        frame = open_checkpoint(uri).keyed("sums", allow_pickle=True).to_spark(spark, 3)
+        assert dict(map(tuple, frame.collect())) == last
+        register(spark)
+        source = spark.read.format("pyflinkstate").option("uid", "sums").option("allow_pickle", True)
+        found = source.load(uri).where("key = 'key-7'")
+        assert list(map(tuple, found.collect())) == [("key-7", last["key-7"])]
 
     def test_where_epochs_end_is_noted_there_while_it_may_matter(self, runs: Runs, spark: Any) -> None:
         written: list[tuple[int, int]] = []

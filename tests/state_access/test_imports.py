@@ -7,7 +7,13 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["pyflinkstate.state_access", "pyflinkstate.state_access.command_line", "pyflinkstate.__main__"]
+    "module",
+    [
+        "pyflinkstate.state_access",
+        "pyflinkstate.state_access.command_line",
+        "pyflinkstate.state_access.flink_names",
+        "pyflinkstate.__main__",
+    ],
 )
 def test_neither_pyspark_nor_py4j_is_imported(module):
     script = f"import sys, {module}; sys.exit(bool({{'pyspark', 'py4j'}} & set(sys.modules)))"

@@ -15,6 +15,7 @@ from pyflinkstate.state_access.command_line import commands
 from pyflinkstate.state_access.command_line.editing import add_options
 from pyflinkstate.state_access.command_line.editing import edit as _edit
 from pyflinkstate.state_access.command_line.printing import Printer
+from pyflinkstate.state_access.command_line.progress import Progress
 
 #: How the command line ends; see the text above.
 FINE, FOUND, FAILED = 0, 1, 3
@@ -33,14 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name. Default: those of the process.
     """
     chosen = parser().parse_args(arguments)
+    progress = Progress(is_wanted=not chosen.json)
     try:
-        found = chosen.command(chosen, Printer(as_json=chosen.json))
+        found = chosen.command(chosen, Printer(as_json=chosen.json, progress=progress))
     except PyFlinkStateError as error:
+        progress.hide()
         print(f"pyflinkstate: {error.message}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return FINE
+    finally:
+        progress.hide()
     return FOUND if found else FINE
 
 

@@ -19,10 +19,11 @@ from pyflinkstate.errors import (
 )
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.command_line import exports, queries
-from pyflinkstate.state_access.command_line.printing import Printer, readable_rows
+from pyflinkstate.state_access.command_line.printing import Printer, readable_row, readable_rows
 from pyflinkstate.state_access.comparison import diff as compare
 from pyflinkstate.state_access.history import history as history_of
 from pyflinkstate.state_access.locations import jobs_at, locate, retained
+from pyflinkstate.state_access.tables import StateTable
 from pyflinkstate.state_access.verification import verify as check
 
 
@@ -57,9 +58,16 @@ def _listed(metadata: CheckpointMetadata, status: str) -> JsonObject:
     }
 
 
+def _opened(path: str, printer: Printer) -> Checkpoint:
+    """Open a checkpoint whose reading is shown."""
+    checkpoint = open_checkpoint(path)
+    checkpoint.reader.on_read = printer.progress.advance
+    return checkpoint
+
+
 def show(chosen: Namespace, printer: Printer) -> bool:
     """Show a checkpoint, an operator, or rows of a state."""
-    checkpoint = open_checkpoint(chosen.path)
+    checkpoint = _opened(chosen.path, printer)
     if chosen.uid is None:
         if chosen.state is not None or chosen.key is not None:
             raise UnknownOperatorError("--state and --key need an operator: name its uid after the path")
@@ -120,7 +128,7 @@ def _hashable(value: Key | list[Key]) -> Key:
 
 def sql(chosen: Namespace, printer: Printer) -> bool:
     """Ask SQL."""
-    checkpoint = open_checkpoint(chosen.path)
+    checkpoint = _opened(chosen.path, printer)
     if chosen.query is None:
         printer.table("tables", queries.tables(checkpoint))
     else:
@@ -131,16 +139,34 @@ def sql(chosen: Namespace, printer: Printer) -> bool:
 def diff(chosen: Namespace, printer: Printer) -> bool:
     """Compare two checkpoints; report whether they differ."""
     differs = False
-    for one in compare(chosen.a, chosen.b, chosen.uid, allow_pickle=chosen.allow_pickle):
-        counts = one.counts()
+    a, b = (_opened(path, printer) for path in (chosen.a, chosen.b))
+    printer.progress.expect(_size_of(a, chosen.uid) + _size_of(b, chosen.uid))
+    for one in compare(a, b, chosen.uid, allow_pickle=chosen.allow_pickle):
+        counts, rows = _counted(one.table, chosen.limit)
         if any(counts.values()):
             differs = True
-            rows = readable_rows(one.table, chosen.limit)
             told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
             printer.table(f"{one.uid} {one.state}: {told}", rows)
     if not differs:
         printer.note("no key differs")
     return differs
+
+
+def _size_of(checkpoint: Checkpoint, uid: str | None) -> int:
+    return sum(one.size_bytes for one in checkpoint.operators() if uid in (None, one.uid))
+
+
+def _counted(table: StateTable, limit: int) -> tuple[dict[str, int], list[JsonObject]]:
+    """Return how many rows there are of each kind of change, and the first rows; they are read once."""
+    counts = {"added": 0, "removed": 0, "changed": 0}
+    rows: list[JsonObject] = []
+    for batch in table.read():
+        for kind in batch.column("change").to_pylist():
+            counts[kind] += 1
+        if len(rows) < limit:
+            first = table.rows_of(batch.slice(0, limit - len(rows)))
+            rows += [readable_row(table, row) for row in first]
+    return counts, rows
 
 
 def history(chosen: Namespace, printer: Printer) -> bool:
@@ -165,7 +191,8 @@ def _key_type(folder: str, uid: str) -> TypeInformation:
 
 def export(chosen: Namespace, printer: Printer) -> bool:
     """Write files."""
-    checkpoint = open_checkpoint(chosen.path)
+    checkpoint = _opened(chosen.path, printer)
+    printer.progress.expect(_size_of(checkpoint, chosen.uid))
     uids = [chosen.uid] if chosen.uid else [operator.uid for operator in checkpoint.operators()]
     rows = []
     for uid in uids:
@@ -180,7 +207,7 @@ def export(chosen: Namespace, printer: Printer) -> bool:
 def verify(chosen: Namespace, printer: Printer) -> bool:
     """Check everything; report whether something is wrong."""
     try:
-        found = check(chosen.path)
+        found = check(chosen.path, printer.progress.advance)
     except CheckpointNotFoundError:
         raise
     except CheckpointError as error:

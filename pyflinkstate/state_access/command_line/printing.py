@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import attrs
 
@@ -12,6 +13,7 @@ from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Json, JsonObject, TypedValue
 from pyflinkstate.errors import PickledStateError
+from pyflinkstate.state_access.command_line.progress import Progress
 from pyflinkstate.state_access.pickles import has_pickles, load_plain
 from pyflinkstate.state_access.tables import StateTable
 
@@ -24,9 +26,11 @@ class Printer:
     """Prints to the standard output."""
 
     as_json: bool
+    progress: Progress = attrs.field(factory=lambda: Progress(is_wanted=False))
 
     def table(self, title: str, rows: Sequence[JsonObject]) -> None:
         """Print rows under a title; they all have the same names. JSON has both in one object."""
+        self.progress.hide()
         if self.as_json:
             self.value({"title": title, "rows": list(rows)})
         elif not _printed_richly(title, rows):
@@ -39,18 +43,19 @@ class Printer:
     def note(self, text: str) -> None:
         """Print a remark, which programs do not need."""
         if not self.as_json:
+            self.progress.hide()
             print(text)
 
 
 def readable_rows(table: StateTable, limit: int | None = None) -> list[JsonObject]:
     """Return rows of a table that can be printed: pickles of plain values as these, others by their size."""
+    return [readable_row(table, row) for row in islice(table.rows(), limit)]
+
+
+def readable_row(table: StateTable, row: JsonObject) -> JsonObject:
+    """Return a row of a table in a form that can be printed."""
     types = {column.name: column.type_info for column in table.columns}
-    found: list[JsonObject] = []
-    for row in table.rows():
-        if limit is not None and len(found) >= limit:
-            break
-        found.append({name: readable(types[name], value) for name, value in row.items()})
-    return found
+    return {name: readable(types[name], value) for name, value in row.items()}
 
 
 def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:

@@ -1,0 +1,129 @@
+"""The options of the Spark data source, and which keys its filters name. No Spark runs here."""
+
+import json
+
+import pytest
+from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
+from read_support import JOB_ID, UID, write
+
+from pyflinkstate import Types
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    ConfigurationError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
+from pyflinkstate.state_access.spark.push_down import narrowed
+from pyflinkstate.state_access.spark.query import query_of
+
+KEY = ("key",)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path, {f"k{n}": n for n in range(20)})
+
+
+def asked(folder, **options):
+    return query_of({"path": str(folder), **options})
+
+
+class TestOptions:
+    def test_what_is_read(self, folder):
+        assert asked(folder).what == "keyed"
+        assert asked(folder, state="count").table().schema.names == ["key", "value"]
+        assert asked(folder, what="keyed", states="count").table().schema.names == ["key", "count"]
+        assert asked(folder, what="keyed", states='["count"]').arguments == {"states": ["count"]}
+        assert "timestamp_ms" in asked(folder, what="timers").table().schema.names
+
+    def test_names_may_be_in_camel_case(self, folder):
+        made = asked(folder, WithExpired="TRUE", allowpickle="false", timeToLive='{"count": 1}')
+        assert made.arguments["with_expired"] is True
+        assert made.arguments["allow_pickle"] is False
+        assert list(made.arguments["time_to_live"]) == ["count"]
+
+    def test_the_newest_checkpoint_and_the_time_are_found_once(self, tmp_path, folder):
+        made = asked(tmp_path / JOB_ID)
+        write(tmp_path, {"k1": 100}, 2)
+        assert len(list(made.table().rows())) == 20
+        assert made.checkpoint.clock() == made.checkpoint.clock()
+        assert asked(folder, now_ms="7").checkpoint.clock() == 7
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"ud": UID}, "no option 'ud'; there are uid, "),
+            (
+                {"what": "everything"},
+                "one of keyed, entries, windows, timers, operator_state, not 'everything'",
+            ),
+            ({"what": "entries"}, "what='entries' needs option 'state'"),
+            (
+                {"what": "timers", "state": "count"},
+                "'state' does not go with what='timers', which takes path",
+            ),
+            ({"with_expired": "yes"}, "'with_expired' cannot be 'yes': it is true or false"),
+            ({"time_to_live": "1 h"}, "'time_to_live' cannot be '1 h'"),
+            ({"time_to_live": json.dumps({"count": "1 h"})}, 'milliseconds, such as {"count": 60000}'),
+            ({"time_to_live": "[]"}, "'time_to_live' cannot be"),
+            ({"states": "[1]"}, "'states' cannot be"),
+            ({"partitions": "many"}, "'partitions' cannot be 'many'"),
+            ({"partitions": "0"}, "'partitions' cannot be '0': it is 1 or more"),
+        ],
+        ids=lambda value: None if isinstance(value, str) else ",".join(value.values()),
+    )
+    def test_bad_ones(self, folder, options, message):
+        with pytest.raises(ConfigurationError) as raised:
+            asked(folder, **options)
+        assert message in raised.value.message
+
+    def test_no_path(self):
+        with pytest.raises(ConfigurationError, match=r"name a checkpoint: \.load\(path\)"):
+            query_of({"uid": UID})
+
+    def test_what_is_not_there_is_found_at_once(self, tmp_path, folder):
+        with pytest.raises(CheckpointNotFoundError):
+            asked(tmp_path / "nothing")
+        with pytest.raises(UnknownOperatorError, match="it has 'op'"):
+            asked(folder, uid="other")
+        with pytest.raises(UnknownStateError, match="it has 'count'"):
+            asked(folder, state="cuont")
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        ("filters", "keys"),
+        [
+            ([EqualTo(KEY, "k1")], ("k1",)),
+            ([EqualNullSafe(KEY, "k1")], ("k1",)),
+            ([In(KEY, ("k1", "k2", None))], ("k1", "k2")),
+            ([In(KEY, ("k1", "k2")), In(KEY, ("k2", "k3"))], ("k2",)),
+            ([EqualTo(KEY, "k1"), EqualTo(KEY, "k2")], ()),
+            ([EqualTo(("count",), 1), GreaterThan(KEY, "a"), Not(EqualTo(KEY, "k1"))], None),
+            ([EqualTo(KEY, 7)], None),
+        ],
+    )
+    def test_on_texts(self, folder, filters, keys):
+        assert narrowed(asked(folder), filters).keys == keys
+
+    def test_the_table_has_these_keys_only(self, folder):
+        made = narrowed(asked(folder, partitions="128"), [In(KEY, ("k1", "none"))])
+        assert [row["key"] for part in made.parts() for row in part.rows()] == ["k1"]
+        assert len(made.parts()) <= 2
+
+    def test_on_numbers_that_are_written_as_texts(self, tmp_path):
+        folder = write(tmp_path, {2**70: 1}, key_type=Types.BIG_INT())
+        assert narrowed(asked(folder), [EqualTo(KEY, str(2**70))]).keys == (2**70,)
+        assert narrowed(asked(folder), [EqualTo(KEY, "many")]).keys is None
+
+    def test_on_all_fields_of_a_tuple(self, tmp_path):
+        folder = write(tmp_path, {("a", 1): 1}, key_type=Types.TUPLE([Types.STRING(), Types.LONG()]))
+        fields = [EqualTo(("key", "f0"), "a"), EqualTo(("key", "f1"), 1)]
+        assert narrowed(asked(folder), fields).keys == (("a", 1),)
+        assert narrowed(asked(folder), fields[:1]).keys is None
+
+    def test_on_pickled_keys_only_where_these_are_loaded(self, tmp_path):
+        folder = write(tmp_path, {"a": 1}, key_type=Types.PICKLED_BYTE_ARRAY())
+        assert narrowed(asked(folder), [EqualTo(KEY, b"...")]).keys is None
+        assert narrowed(asked(folder, allow_pickle="true"), [EqualTo(KEY, "a")]).keys == ("a",)
+        assert narrowed(asked(folder, allow_pickle="true"), [EqualTo(KEY, ["a"])]).keys is None
