@@ -59,6 +59,8 @@ BACKENDS_ORDER = [
     "types",
     "values",
     "internal_state",
+    "bound_state",
+    "wall_clock",
     "compiled",
 ]
 #: Houses of several rooms.

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.heap import wall_clock_ms
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import IncompatibleCheckpointError, StateRegistrationError, UnknownStateError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.flink_names.keyed_state_input import KeyedStateInput
