@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from pyflinkstate.api.descriptors import StateDescriptor
-from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.heap.state_map import StateMap

@@ -14,9 +14,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import integer_bounds, safe_repr
+from pyflinkstate.api.types import integer_bounds
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
@@ -319,6 +320,8 @@ class TtlMapState(TtlState):
     def is_empty(self) -> bool:
         self._begin_access()
         return bool(self._inner.is_empty())
+
+    # The same as in HeapMapState: mypyc gives a class no special methods of a trait.
 
     def __getitem__(self, key: StateValue) -> StateValue:
         return self.get(key)
