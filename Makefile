@@ -30,7 +30,8 @@ help:
 	@echo "make docs       build the documentation into build/site"
 	@echo "make clean      remove the virtual environment and caches"
 
-$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/*/*.py \
+$(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/*.py \
+		pyflinkstate/backends/*/*.py \
 		pyflinkstate/api/interval.py pyflinkstate/runtime/operators/windows/*.py)
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
@@ -101,4 +102,4 @@ docs: $(SETUP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so pyflinkstate/backends/*/*.so
+	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so $(shell find pyflinkstate -name "*.so")

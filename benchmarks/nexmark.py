@@ -35,8 +35,7 @@ from nexmark_suite.sinks import BlackHole, ResultTable
 from nexmark_suite.source import NexmarkSource
 from pyspark.sql import SparkSession
 
-from pyflinkstate import StreamExecutionEnvironment
-from pyflinkstate.runtime.sinks import Sink
+from pyflinkstate import Sink, StreamExecutionEnvironment
 
 #: The smaller size of the two is this part of the other.
 SMALL = 6

@@ -29,10 +29,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from counting_functions import KEYS, MINUTE_MS, Count, CountAggregate, CountElements, key_of
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
-    AggregateFunction,
     DataStream,
     EventTimeSessionWindows,
     KeyedProcessFunction,
@@ -40,7 +40,6 @@ from pyflinkstate import (
     ListStateDescriptor,
     MapStateDescriptor,
     NumberSequenceSource,
-    ProcessWindowFunction,
     ReducingStateDescriptor,
     RuntimeContext,
     SlidingEventTimeWindows,
@@ -55,34 +54,12 @@ from pyflinkstate import (
 )
 
 PARTITIONS = 2
-KEYS = 10_000
-MINUTE_MS = 60_000
 YARDSTICK = "value"
-
-
-def key_of(number: int) -> int:
-    """Return the key of a record; the even keys are active in even minutes, the odd keys in odd ones."""
-    return number * 7919 % (KEYS // 2) * 2 + number // MINUTE_MS % 2
 
 
 class Millisecond(TimestampAssigner):
     def extract_timestamp(self, value: int, record_timestamp: int) -> int:
         return value
-
-
-class Count(KeyedProcessFunction):
-    """Counts the records of each key."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.count = runtime_context.get_state(self.descriptor())
-
-    def descriptor(self) -> ValueStateDescriptor:
-        return ValueStateDescriptor("count", Types.LONG())
-
-    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[int, int]]:
-        count = (self.count.value() or 0) + 1
-        self.count.update(count)
-        yield value, count
 
 
 class CountWithTtl(Count):
@@ -138,27 +115,6 @@ class CollectInList(KeyedProcessFunction):
         if number == 10:
             self.elements.clear()
         yield value, number
-
-
-class CountAggregate(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: int, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
-class CountElements(ProcessWindowFunction):
-    def process(
-        self, key: int, context: ProcessWindowFunction.Context, elements: Iterable[int]
-    ) -> Iterator[tuple[int, int]]:
-        yield key, sum(1 for _ in elements)
 
 
 class CountingSink:
@@ -282,6 +238,8 @@ def main() -> None:
         SparkSession.builder.master(f"local[{PARTITIONS}]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        # Workers and slots import the functions by their module's name.
+        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

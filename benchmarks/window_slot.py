@@ -20,61 +20,20 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MINUTE_MS = 60_000
-KEYS = 10_000
+from counting_functions import Count, CountAggregate, CountElements, key_of
+
 BATCH = 4096
 NAMES = ("value", "tumbling", "process_window", "session", "sliding")
 
 
-def key_of(number: int) -> int:
-    """Return the key of a record; the even keys are active in even minutes, the odd keys in odd ones."""
-    return number * 7919 % (KEYS // 2) * 2 + number // MINUTE_MS % 2
-
-
 def operator_of(name: str) -> Any:
     """Return the operator or function called ``name``."""
-    from pyflinkstate import (
-        AggregateFunction,
-        EventTimeSessionWindows,
-        KeyedProcessFunction,
-        ProcessWindowFunction,
-        SlidingEventTimeWindows,
-        Time,
-        TumblingEventTimeWindows,
-        Types,
-        ValueStateDescriptor,
-    )
+    from pyflinkstate import EventTimeSessionWindows, SlidingEventTimeWindows, Time, TumblingEventTimeWindows
     from pyflinkstate.runtime.operators.windows.windowing import window_operator
-
-    class Count(KeyedProcessFunction):
-        def open(self, runtime_context: Any) -> None:
-            self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-        def process_element(self, value: int, ctx: Any) -> Iterator[tuple[int, int]]:
-            count = (self.count.value() or 0) + 1
-            self.count.update(count)
-            yield value, count
-
-    class CountAggregate(AggregateFunction):
-        def create_accumulator(self) -> int:
-            return 0
-
-        def add(self, value: int, accumulator: int) -> int:
-            return accumulator + 1
-
-        def get_result(self, accumulator: int) -> int:
-            return accumulator
-
-        def merge(self, acc_a: int, acc_b: int) -> int:
-            return acc_a + acc_b
-
-    class CountElements(ProcessWindowFunction):
-        def process(self, key: int, context: Any, elements: Iterable[int]) -> Iterator[tuple[int, int]]:
-            yield key, sum(1 for _ in elements)
 
     minutes = TumblingEventTimeWindows.of(Time.minutes(1))
     sliding = SlidingEventTimeWindows.of(Time.minutes(1), Time.seconds(20))

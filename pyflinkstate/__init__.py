@@ -113,8 +113,10 @@ if TYPE_CHECKING:
     from pyflinkstate.api.ttl import StateTtlConfig as StateTtlConfig
     from pyflinkstate.api.types import TypeInformation as TypeInformation
     from pyflinkstate.api.types import Types as Types
+    from pyflinkstate.api.values import Offset as Offset
     from pyflinkstate.api.watermark_strategy import TimestampAssigner as TimestampAssigner
     from pyflinkstate.api.watermark_strategy import WatermarkStrategy as WatermarkStrategy
+    from pyflinkstate.api.watermarks import MAX_WATERMARK as MAX_WATERMARK
     from pyflinkstate.api.window_assigners import CountSlidingWindowAssigner as CountSlidingWindowAssigner
     from pyflinkstate.api.window_assigners import CountTumblingWindowAssigner as CountTumblingWindowAssigner
     from pyflinkstate.api.window_assigners import GlobalWindows as GlobalWindows
@@ -175,17 +177,26 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.sinks import BucketAssigner as BucketAssigner
     from pyflinkstate.runtime.sinks import FileSink as FileSink
     from pyflinkstate.runtime.sinks import OutputFileConfig as OutputFileConfig
+    from pyflinkstate.runtime.sinks import ReplacingSink as ReplacingSink
     from pyflinkstate.runtime.sinks import RollingPolicy as RollingPolicy
+    from pyflinkstate.runtime.sinks import RunAwareSink as RunAwareSink
+    from pyflinkstate.runtime.sinks import Sink as Sink
+    from pyflinkstate.runtime.sinks import SinkWriter as SinkWriter
     from pyflinkstate.runtime.sources import Available as Available
+    from pyflinkstate.runtime.sources import Epoch as Epoch
     from pyflinkstate.runtime.sources import FileSource as FileSource
     from pyflinkstate.runtime.sources import FileSourceBuilder as FileSourceBuilder
     from pyflinkstate.runtime.sources import NumberSequenceSource as NumberSequenceSource
     from pyflinkstate.runtime.sources import RddEpoch as RddEpoch
+    from pyflinkstate.runtime.sources import Reject as Reject
+    from pyflinkstate.runtime.sources import RejectedRecord as RejectedRecord
     from pyflinkstate.runtime.sources import Source as Source
     from pyflinkstate.runtime.sources import SplitEpoch as SplitEpoch
     from pyflinkstate.runtime.sources import StreamFormat as StreamFormat
+    from pyflinkstate.runtime.sources import check_position as check_position
     from pyflinkstate.runtime.storage import FileSystemCheckpointStorage as FileSystemCheckpointStorage
     from pyflinkstate.runtime.storage import JobManagerCheckpointStorage as JobManagerCheckpointStorage
+    from pyflinkstate.runtime.storage import RunHistory as RunHistory
 
 _ROOMS: dict[str, tuple[str, ...]] = {
     "api.async_functions": (
@@ -321,10 +332,12 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "TypeInformation",
         "Types",
     ),
+    "api.values": ("Offset",),
     "api.watermark_strategy": (
         "TimestampAssigner",
         "WatermarkStrategy",
     ),
+    "api.watermarks": ("MAX_WATERMARK",),
     "api.window_assigners": (
         "CountSlidingWindowAssigner",
         "CountTumblingWindowAssigner",
@@ -396,21 +409,30 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "BucketAssigner",
         "FileSink",
         "OutputFileConfig",
+        "ReplacingSink",
         "RollingPolicy",
+        "RunAwareSink",
+        "Sink",
+        "SinkWriter",
     ),
     "runtime.sources": (
         "Available",
+        "Epoch",
         "FileSource",
         "FileSourceBuilder",
         "NumberSequenceSource",
         "RddEpoch",
+        "Reject",
+        "RejectedRecord",
         "Source",
         "SplitEpoch",
         "StreamFormat",
+        "check_position",
     ),
     "runtime.storage": (
         "FileSystemCheckpointStorage",
         "JobManagerCheckpointStorage",
+        "RunHistory",
     ),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

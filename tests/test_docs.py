@@ -15,6 +15,8 @@ import pyflinkstate.datastream
 import pyflinkstate.datastream.connectors.file_system
 import pyflinkstate.datastream.window
 import pyflinkstate.state_access
+import pyflinkstate.state_access.flink_names
+import pyflinkstate.state_access.spark
 import pyflinkstate.testing
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,8 @@ DOORS = [
     pyflinkstate.datastream.connectors.file_system,
     pyflinkstate.datastream.window,
     pyflinkstate.state_access,
+    pyflinkstate.state_access.flink_names,
+    pyflinkstate.state_access.spark,
     pyflinkstate.testing,
 ]
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nplugins:\n")[0]

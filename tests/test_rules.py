@@ -61,6 +61,8 @@ BACKENDS_ORDER = [
     "types",
     "values",
     "internal_state",
+    "bound_state",
+    "wall_clock",
     "compiled",
 ]
 #: Houses of several rooms.

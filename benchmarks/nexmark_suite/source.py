@@ -9,10 +9,8 @@ import attrs
 
 from nexmark_suite.events import Event
 from nexmark_suite.generator import GeneratorConfig, events_between
-from pyflinkstate import Available, Source, SplitEpoch
-from pyflinkstate.api.values import Offset
+from pyflinkstate import Available, Offset, Reject, Source, SplitEpoch
 from pyflinkstate.errors import IncompatibleCheckpointError
-from pyflinkstate.runtime.sources.formats import Reject
 
 #: The configuration, and the positions of the first event and of the one after the last.
 EventSplit = tuple[GeneratorConfig, int, int]

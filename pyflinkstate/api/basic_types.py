@@ -14,8 +14,9 @@ from typing import ClassVar, TypeAlias
 
 import attrs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.type_information import TypeInformation, misfit, safe_repr
+from pyflinkstate.api.type_information import TypeInformation, misfit
 from pyflinkstate.api.type_variables import T_co
 from pyflinkstate.api.values import InternalValue, Reduced, TypedValue
 from pyflinkstate.errors import ConfigurationError

@@ -7,7 +7,8 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 
-from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.window_assigners import (
     ByEventTime,

@@ -15,6 +15,7 @@ from typing import Generic
 
 import attrs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T_co
 from pyflinkstate.api.values import InternalValue, TypedValue
 
@@ -93,11 +94,3 @@ class TypeInformation(Generic[T_co]):
 def misfit(value: object, name: str) -> ValueError:
     """Return the error for a value that is not of type ``name``."""
     return ValueError(f"{safe_repr(value)} ({type(value).__name__}) does not fit {name}")
-
-
-def safe_repr(value: object) -> str:
-    """Return ``repr(value)``, or a description if it is an int that Python refuses to print."""
-    try:
-        return repr(value)
-    except ValueError:
-        return "an int with more digits than Python prints"

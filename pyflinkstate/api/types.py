@@ -34,7 +34,7 @@ from pyflinkstate.api.composite_types import (
     TupleTypeInfo,
 )
 from pyflinkstate.api.time import Instant
-from pyflinkstate.api.type_information import TypeInformation, safe_repr
+from pyflinkstate.api.type_information import TypeInformation
 from pyflinkstate.api.type_variables import K, T, V
 
 __all__ = [
@@ -59,7 +59,6 @@ __all__ = [
     "TypeInformation",
     "Types",
     "integer_bounds",
-    "safe_repr",
 ]
 
 

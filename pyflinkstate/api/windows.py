@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Generic
 import attrs
 
 from pyflinkstate.api.interval import Interval
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.type_variables import W
-from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Reduced, TypedValue
 
 #: Flink's ``Long.MIN_VALUE``: as a timestamp it means that there is none.

@@ -9,6 +9,7 @@ import importlib
 
 #: The modules that every access to state, and every value passed between operators, goes through.
 COMPILED_MODULES = (
+    "bound_state",
     "heap.copy_on_write_state_map",
     "heap.heap_state",
     "heap.map_state",
@@ -25,6 +26,7 @@ COMPILED_MODULES = (
     "ttl.states",
     "values.isolation",
     "values.list_iterator",
+    "wall_clock",
 )
 
 #: Modules outside of the backends through which every record of a window goes, from the package on.

@@ -19,8 +19,8 @@ from pyflinkstate.backends.format import (
     StateReader,
     StreamStateHandle,
 )
-from pyflinkstate.backends.heap import wall_clock_ms
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import UnknownOperatorError, UnknownStateError
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.expiry import expires

@@ -23,6 +23,7 @@ from pyflink_surface import (
 import pyflinkstate
 import pyflinkstate.common
 import pyflinkstate.datastream
+import pyflinkstate.datastream.connectors.base
 import pyflinkstate.metrics
 from pyflinkstate.common import JobStatus
 from pyflinkstate.common.serialization import RowFieldExtractorSchema
@@ -145,7 +146,17 @@ def test_the_environment_is_loaded_when_it_is_asked_for() -> None:
         pyflinkstate.datastream.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("door", [pyflinkstate.common, pyflinkstate.datastream, pyflinkstate.metrics])
+@pytest.mark.parametrize(
+    "door",
+    [
+        pyflinkstate.common,
+        pyflinkstate.datastream,
+        pyflinkstate.datastream.connectors,
+        pyflinkstate.datastream.connectors.base,
+        pyflinkstate.metrics,
+    ],
+    ids=lambda door: door.__name__,
+)
 def test_every_name_of_a_door_is_documented_and_is_a_name_of_the_package(door: object) -> None:
     for name in door.__all__:  # type: ignore[attr-defined]
         assert getattr(door, name).__doc__, name

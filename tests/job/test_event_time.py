@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.job.event_time import EventTimeTracker
 from pyflinkstate.runtime.plan.chained import AlignedSource
 from pyflinkstate.runtime.wire.messages import TaskReport
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 
 class Clock:

@@ -146,7 +146,7 @@ BUILDING = [
         "process with a class",
         built(lambda stream: stream.process(Plain)),
         ConfigurationError,
-        (r"^process\(\)", OBJECT.format("Plain")),
+        (r"^process\(\) on a stream without keys", OBJECT.format("Plain")),
     ),
     Mistake(
         "keyed process with a class",

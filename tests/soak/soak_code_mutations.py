@@ -49,8 +49,9 @@ FILES = [
     "backends/ttl/cleanup.py",
     "backends/ttl/states.py",
 ]
-#: A test that runs for so long hangs; a run of tests that does not end at all, too.
+#: A test that runs for so long hangs, one on Spark after more; a run of tests that does not end at all, too.
 TEST_LIMIT_S = 60
+SPARK_LIMIT_S = 300
 RUN_LIMIT_S = 3600
 #: A loop that a fault has made endless may fill the memory.
 MEMORY_LIMIT_BYTES = 6 * 2**30
@@ -71,6 +72,7 @@ class Stage:
     marked: str
     folders: Tests = ("tests",)
     without: Tests = ()
+    limit_s: int = TEST_LIMIT_S
 
 
 def own_room(file: str) -> Stage:
@@ -82,9 +84,9 @@ def own_room(file: str) -> Stage:
 STAGES = (
     Stage("jobs", QUICK, ALL_QUICK, JOBS),
     Stage("quick", QUICK, ALL_QUICK, without=JOBS),
-    Stage("spark", QUICK, "spark and not full and not slow"),
+    Stage("spark", QUICK, "spark and not full and not slow", limit_s=SPARK_LIMIT_S),
     Stage("full", FULL, "not spark and full and not slow"),
-    Stage("full-spark", FULL, "spark and full and not slow"),
+    Stage("full-spark", FULL, "spark and full and not slow", limit_s=SPARK_LIMIT_S),
 )
 
 
@@ -137,9 +139,7 @@ class Workshop:
         run = self._run(stage.folders, stage)
         if not run.is_green:
             self._leave_out(run.red)
-        lines = [json.loads(line) for line in self._notes.read_text().splitlines()]
-        seconds = {test: number for number, test in lines if isinstance(number, float)}
-        reached = {(number, test) for number, test in lines if test in seconds}
+        seconds, reached = read_notes(self._notes)
         return {
             mutation: _in_turn({test: seconds[test] for test in seconds if (number, test) in reached})
             if _can_be_noted(mutation, self._originals[mutation.file])
@@ -188,7 +188,7 @@ class Workshop:
             self._checkout,
             *("-o", "addopts=", "-o", f"cache_dir={self._cache}", "-q", "--tb=no", "-m", stage.marked),
             *("-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "reached"),
-            *(f"--timeout={TEST_LIMIT_S}", *options),
+            *(f"--timeout={stage.limit_s}", *options),
             *(f"--ignore={folder}" for folder in stage.without),
             *tests,
         )
@@ -210,6 +210,18 @@ class Workshop:
             for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
                 compiled.unlink()
         self._changed = set(changed)
+
+
+def read_notes(notes: Path) -> tuple[dict[str, float], set[tuple[int, str]]]:
+    """Return for how long each test ran, and which mutations, by their numbers, were reached by which."""
+    lines = [json.loads(line) for line in notes.read_text().splitlines()]
+    ended = {line["test"]: line for line in lines if "name" in line}
+    reached = {
+        (line["mutation"], ended[line["test"]]["name"])
+        for line in lines
+        if "mutation" in line and line["test"] in ended
+    }
+    return {line["name"]: line["seconds"] for line in ended.values()}, reached
 
 
 def _files_of(mutations: list[CodeMutation]) -> set[str]:

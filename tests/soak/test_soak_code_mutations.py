@@ -1,6 +1,10 @@
 """What is drawn fits the package; each kind of mutation is found where it is one, and nowhere else."""
 
 import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import soak_code_mutations
@@ -111,3 +115,35 @@ def test_what_notes_a_mutation_stands_before_its_statement(after, place):
     mutation = next(mutation for mutation in mutations_of("example.py", text) if mutation.after == after)
     found = place_of(mutation, text)
     assert (None if found is None else f"{found[1]}|{text[found[0] :].splitlines()[0]}") == place
+
+
+#: A process that the first test starts, as the first one on Spark starts the JVM, serves both.
+TESTS_WITH_ONE_PROCESS = """
+import subprocess, sys
+import pytest
+
+@pytest.fixture(scope="session")
+def ask():
+    program = "import reached, sys; [print(reached.note(int(line)), flush=True) for line in sys.stdin]"
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        yield lambda number: (process.stdin.write(f"{number}\\n"), process.stdout.readline())
+
+def test_one(ask):
+    ask(1)
+
+def test_two(ask):
+    ask(1), ask(2)
+"""
+
+
+def test_a_process_that_an_earlier_test_started_notes_the_test_that_runs(tmp_path):
+    shutil.copy(Path(soak_code_mutations.__file__).with_name("reached.py"), tmp_path)
+    (tmp_path / "test_it.py").write_text(TESTS_WITH_ONE_PROCESS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "reached", "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    seconds, reached = soak_code_mutations.read_notes(tmp_path / "reached.jsonl")
+    one, two = "test_it.py::test_one", "test_it.py::test_two"
+    assert sorted(seconds) == [one, two]
+    assert reached == {(1, one), (1, two), (2, two)}

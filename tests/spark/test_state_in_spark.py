@@ -7,23 +7,36 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pytest
 from backend_support import fill, make_backend, one_of_each_kind, state_of
+from operator_support import snapshot
 from pyspark.errors import PySparkException
-from read_support import JOB_ID, UID, metadata_of, operator_of, state_file, write
+from read_support import JOB_ID, UID, metadata_of, operator_of, state_file, write, write_checkpoint
 
-from pyflinkstate import MapStateDescriptor, Row, Types, ValueStateDescriptor
+from pyflinkstate import (
+    MapStateDescriptor,
+    Row,
+    Time,
+    TumblingEventTimeWindows,
+    Types,
+    ValueStateDescriptor,
+)
 from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.backends.heap import snapshot_runner
 from pyflinkstate.backends.keys import KeyGroupRange, key_group_range
+from pyflinkstate.backends.operator_state import DefaultOperatorStateBackend
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage
 from pyflinkstate.state_access import Checkpoint, diff, open_checkpoint
 from pyflinkstate.state_access.spark import register
+from pyflinkstate.testing import harness_of
 
 pytestmark = pytest.mark.spark
 
+PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 KEYS = [f"k{n}" for n in range(200)]
 
 
@@ -227,12 +240,68 @@ class TestDataSource:
         assert [(row.key, row["count"]) for row in found.collect()] == [("k8", 8)]
         assert found.rdd.getNumPartitions() <= 2
 
+    @pytest.mark.parametrize(
+        ("key_type", "keys", "literal"),
+        [
+            (Types.INT(), range(50), "7"),
+            (Types.DOUBLE(), [n / 2 for n in range(50)], "3.5D"),
+            (Types.BOOLEAN(), [True, False], "true"),
+            (Types.BIG_DEC(), [Decimal(n) for n in range(50)], "'7'"),
+            (Types.PRIMITIVE_ARRAY(Types.BYTE()), [bytes([n]) for n in range(50)], "X'07'"),
+            (
+                Types.SQL_DATE(),
+                [datetime.date(2026, 1, 1) + datetime.timedelta(n) for n in range(50)],
+                "DATE'2026-01-08'",
+            ),
+            (
+                Types.SQL_TIMESTAMP(),
+                [datetime.datetime(2026, 1, 1, n % 24, n) for n in range(50)],
+                "TIMESTAMP_NTZ'2026-01-01 07:07:00'",
+            ),
+        ],
+        ids=lambda value: str(value) if isinstance(value, str) else "",
+    )
+    def test_filters_on_keys_of_each_type(
+        self, reader: Any, tmp_path: Path, key_type: Any, keys: Any, literal: str
+    ) -> None:
+        numbers = {key: n for n, key in enumerate(keys)}
+        folder = write(tmp_path, numbers, key_type=key_type)
+        found = reader.option("partitions", 128).load(folder).where(f"key = {literal}")
+        assert [row["count"] for row in found.collect()] == [0 if key_type == Types.BOOLEAN() else 7]
+        assert found.rdd.getNumPartitions() == 1
+
     def test_filters_on_the_fields_of_a_key(self, reader: Any, tmp_path: Path) -> None:
         key_type = Types.TUPLE([Types.STRING(), Types.LONG()])
         folder = write(tmp_path, {(f"a{n % 3}", n): n for n in range(50)}, key_type=key_type)
         found = reader.option("partitions", 16).load(folder).where("key.f0 = 'a1' and key.f1 = 4")
         assert [row["count"] for row in found.collect()] == [4]
         assert found.rdd.getNumPartitions() == 1
+
+    def test_windows_timers_and_operator_state(self, reader: Any, tmp_path: Path) -> None:
+        harness = harness_of(
+            lambda stream: (
+                stream.key_by(lambda value: value[0], key_type=Types.STRING())
+                .window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+                .reduce(lambda one, other: (one[0], one[1] + other[1]), output_type=PAIR)
+            )
+        )
+        for time in (1, 2, 11):
+            harness.process_element(("a", time), time)
+        lists = DefaultOperatorStateBackend()
+        lists.get_broadcast_state(RULES).put_all({"a": 1, "b": 2})
+        state = attrs.evolve(harness.snapshot().state, managed_operator=snapshot(lists))
+        folder = write_checkpoint(tmp_path, [operator_of([state])])
+        checkpoint = open_checkpoint(folder)
+
+        for what in ("windows", "timers", "operator_state"):
+            table = getattr(checkpoint, what)(UID)
+            frame = reader.option("what", what).load(folder)
+            assert spark_rows(frame) == arrow_rows(table)
+            assert spark_rows(table.to_spark(reader._spark)) == arrow_rows(table)
+        rules = reader.option("what", "operator_state").load(folder).where("key = 'b'")
+        assert [row.value for row in rules.collect()] == [2]
+        timers = reader.option("what", "timers").load(folder).where("key = 'a' and window.start = 10")
+        assert [row.timestamp_ms for row in timers.collect()] == [19]
 
     def test_it_stays_with_the_checkpoint_that_was_the_newest(self, reader: Any, tmp_path: Path) -> None:
         write(tmp_path, {"a": 1})

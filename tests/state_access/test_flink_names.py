@@ -19,6 +19,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.errors import (
+    ConfigurationError,
     IncompatibleCheckpointError,
     NoCurrentKeyError,
     PickledStateError,
@@ -251,6 +252,10 @@ def reads_one(descriptor):
 
 
 class TestBadInput:
+    def test_an_environment_in_the_place_of_the_path(self):
+        with pytest.raises(ConfigurationError, match="takes the path of a savepoint first, not object"):
+            SavepointReader.read(object(), "savepoint")
+
     def test_an_unknown_operator_or_state(self, reader):
         with pytest.raises(UnknownOperatorError, match="it has 'op'"):
             reader.read_keyed_state("other", Reader())

@@ -3,20 +3,25 @@
 import json
 
 import pytest
+from backend_support import make_backend, state_of, take_snapshot
 from pyspark.sql.datasource import EqualNullSafe, EqualTo, GreaterThan, In, Not
-from read_support import JOB_ID, UID, write
+from pyspark.sql.types import DoubleType, FloatType, IntegerType, StructField, StructType
+from read_support import JOB_ID, UID, operator_of, write, write_checkpoint
 
-from pyflinkstate import Types
+from pyflinkstate import Duration, StateTtlConfig, Types, ValueStateDescriptor
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
     ConfigurationError,
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.state_access.spark import CheckpointDataSource
 from pyflinkstate.state_access.spark.push_down import narrowed
 from pyflinkstate.state_access.spark.query import query_of
 
 KEY = ("key",)
+TYPES = {"double": DoubleType(), "float": FloatType(), "int": IntegerType()}
 
 
 @pytest.fixture
@@ -48,6 +53,23 @@ class TestOptions:
         assert len(list(made.table().rows())) == 20
         assert made.checkpoint.clock() == made.checkpoint.clock()
         assert asked(folder, now_ms="7").checkpoint.clock() == 7
+
+    def test_what_has_expired(self, tmp_path):
+        backend = make_backend(Types.STRING(), clock=lambda: 1_000)
+        descriptor = ValueStateDescriptor("count", Types.LONG())
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_millis(100)).build())
+        state_of(backend, descriptor, "a").update(1)
+        states = [OperatorSubtaskState(take_snapshot(backend))]
+        folder = write_checkpoint(tmp_path, [operator_of(states)])
+
+        def count(**options):
+            return sum(1 for _ in asked(folder, state="count", **options).table().rows())
+
+        assert count(now_ms="1099") == 1
+        assert count(now_ms="1100") == 0
+        assert count() == 0
+        assert count(with_expired="true") == 1
+        assert count(now_ms="1100", time_to_live='{"count": 101}') == 1
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -121,6 +143,17 @@ class TestFilters:
         fields = [EqualTo(("key", "f0"), "a"), EqualTo(("key", "f1"), 1)]
         assert narrowed(asked(folder), fields).keys == (("a", 1),)
         assert narrowed(asked(folder), fields[:1]).keys is None
+
+    @pytest.mark.parametrize(
+        ("schema", "keys"), [("key double", (0.5,)), ("key float", None), ("count int", None)]
+    )
+    def test_on_a_column_that_the_user_has_given_another_type(self, tmp_path, schema, keys):
+        folder = write(tmp_path, {0.5: 1}, key_type=Types.DOUBLE())
+        source = CheckpointDataSource({"path": folder})
+        columns = [part.split() for part in schema.split(",")]
+        reader = source.reader(StructType([StructField(name, TYPES[kind]) for name, kind in columns]))
+        assert list(reader.pushFilters(half := [EqualTo(KEY, 0.5)])) == half
+        assert reader.query.keys == keys
 
     def test_on_pickled_keys_only_where_these_are_loaded(self, tmp_path):
         folder = write(tmp_path, {"a": 1}, key_type=Types.PICKLED_BYTE_ARRAY())

@@ -89,7 +89,7 @@ class TestProgress:
         for file in tmp_path.glob("*.parquet"):
             file.unlink()
         assert main(words) in (0, 1)
-        assert "bytes" in stderr.getvalue()
+        assert "read" in stderr.getvalue()
 
     def test_an_error_is_on_a_line_of_its_own(self, job, terminal, monkeypatch):
         stderr = terminal("sys.stderr")

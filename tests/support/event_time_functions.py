@@ -14,8 +14,8 @@ from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.watermark_strategy import TimestampAssigner
+from pyflinkstate.api.watermarks import MAX_WATERMARK
 from pyflinkstate.api.window_functions import ProcessWindowFunction
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK
 
 LATE = OutputTag("late")
 FACTORS = MapStateDescriptor("factors")

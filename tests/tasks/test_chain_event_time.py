@@ -13,11 +13,11 @@ from pyflinkstate.api.functions import ProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 LATE = OutputTag("late")
 

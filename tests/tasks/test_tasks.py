@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import attrs
 import pytest
 from support_runtime import PICKLED
 from support_slots import Driver
@@ -178,6 +179,22 @@ def test_it_is_idle_no_more_with_its_first_record(link: TaskLink) -> None:
         ([9], 8, False),
         ([], 8, False),
     ]
+
+
+@pytest.mark.parametrize(("records", "watermarks"), [([1, 5], [{"a": 4}] * 3), ([], [])])
+def test_where_assigners_stand_is_reported_with_and_without_timestamps(
+    driver: Driver, link: TaskLink, records: list[int], watermarks: list[dict[str, int]]
+) -> None:
+    strategy = WatermarkStrategy(0).with_timestamp_assigner(Given())
+    assigner = ChainedOperator(WATERMARKS, "time", strategy, assigner_id="a")
+    timed = ChainTask(link, "numbers", (assigner,), 2, False, None, EventTimeSettings())
+    for task in (
+        SinkTask(chain(link, assigner), "sink", FrameWriter()),
+        StageTask(timed, "stage"),
+        StageTask(attrs.evolve(timed, operators=(assigner, EVEN)), "stage"),
+    ):
+        list(task(3, iter(records)))
+    assert [report.watermarks for report in reports(driver) if report.watermarks] == watermarks
 
 
 def test_what_comes_before_may_wake_up_in_the_middle(link: TaskLink) -> None:

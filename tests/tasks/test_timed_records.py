@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from pyflinkstate.api.functions import MapFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.timed_records import FollowedRecords
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 FRAME = 4
 

@@ -1,6 +1,6 @@
 """The heap backend: copy-on-write maps, snapshots that do not stop processing, and restores."""
 
-from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend, wall_clock_ms
+from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.record_loop import RecordLoop
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
 from pyflinkstate.backends.heap.snapshot import snapshot_runner
@@ -26,5 +26,4 @@ __all__ = [
     "TimerQueue",
     "UserTimerService",
     "snapshot_runner",
-    "wall_clock_ms",
 ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from pyflinkstate.api.descriptors import StateDescriptor
-from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable, NestedMapsStateTable, StateTable
 from pyflinkstate.backends.heap.states import HEAP_STATES
@@ -29,6 +29,7 @@ from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     state_migration,
 )
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import (
     KeyGroupRangeError,
     NoCurrentKeyError,
@@ -39,11 +40,6 @@ from pyflinkstate.errors import (
 _log = logging.getLogger("pyflinkstate.state")
 
 MAX_STATES = 32767  # Short.MAX_VALUE, Flink's bound on states per backend
-
-
-def wall_clock_ms() -> int:
-    """Return the time since 1970 in ms (Flink: ``TtlTimeProvider.DEFAULT``)."""
-    return time.time_ns() // 1_000_000
 
 
 class HeapKeyedStateBackend:

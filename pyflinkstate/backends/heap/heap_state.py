@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Stored
+from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE
@@ -31,7 +32,7 @@ class NoNamespace:
         )
 
 
-class HeapState:
+class HeapState(BoundState):
     """What the five views have in common: where the entry is, and errors that name state and key."""
 
     __slots__ = (

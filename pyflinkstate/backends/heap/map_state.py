@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pyflinkstate.api.descriptors import MapStateDescriptor
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap

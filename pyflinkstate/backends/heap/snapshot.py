@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
     CheckpointStreamFactory,

@@ -19,8 +19,9 @@ from pyflinkstate.api.descriptors import (
     StateKind,
 )
 from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
-from pyflinkstate.api.types import TypeInformation, integer_bounds, safe_repr
+from pyflinkstate.api.types import TypeInformation, integer_bounds
 from pyflinkstate.api.values import AnyState, StateValue, Stored
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState

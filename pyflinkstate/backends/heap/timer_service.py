@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.backends.heap.timer_queue import TIMER_STATE_PREFIX, Timer, TimerQueue, Timestamp
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
@@ -19,10 +21,9 @@ from pyflinkstate.errors import NoCurrentKeyError, StateValueError
 if TYPE_CHECKING:
     from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 
-#: The bounds of a timestamp, which a checkpoint keeps in 64 bits; the least one is also no watermark.
-_LEAST: Final = -(2**63)
-_GREATEST: Final = 2**63 - 1
-_MAX_REPR: Final = 500
+#: The bounds of a timestamp. Compiled code has them at hand here, and would look up what is imported.
+_LEAST: Final = NO_WATERMARK
+_GREATEST: Final = MAX_WATERMARK
 
 
 class SubtaskTime:
@@ -89,21 +90,13 @@ def _refusal(context: KeyContext, timestamp: object) -> Exception:
             "timers belong to keys, and no key is set: they can only be set and deleted for records of "
             "keyed streams"
         )
-    key, shown = _shortened(context.key), _shortened(timestamp)
+    key, shown = safe_repr(context.key), safe_repr(timestamp)
     return StateValueError(
         f"key {key}: a timer's timestamp must be a whole number of milliseconds from -2**63 to "
         f"2**63 - 1, not {shown} ({type(timestamp).__name__})",
         key=key,
         timestamp=shown,
     )
-
-
-def _shortened(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-    return text if len(text) <= _MAX_REPR else text[:_MAX_REPR] + "..."
 
 
 class InternalTimerService:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import attrs
 
 from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import TypeInformation, safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
 from pyflinkstate.errors import InvalidKeyError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from pyflinkstate.api.types import safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.operator_state.states import HeapOperatorState, create_operator_state
 from pyflinkstate.backends.types import (

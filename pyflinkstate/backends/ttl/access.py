@@ -11,6 +11,7 @@ from typing import Final
 from pyflinkstate.api.ttl import StateTtlConfig, StateVisibility, UpdateType
 from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.types import TtlValue
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 #: Earlier than any timestamp.
 UNKNOWN: Final = -(1 << 70)
@@ -30,12 +31,21 @@ class TtlRules:
             since then is earlier; :data:`UNKNOWN` if older values may have come from elsewhere.
     """
 
-    __slots__ = ("_clock", "earliest", "refreshes_on_read", "returns_expired", "ttl_ms")
+    __slots__ = (
+        "_clock",
+        "_reads_wall_clock",
+        "earliest",
+        "refreshes_on_read",
+        "returns_expired",
+        "ttl_ms",
+    )
 
     def __init__(
         self, clock: Callable[[], int], ttl_ms: int, refreshes_on_read: bool, returns_expired: bool
     ) -> None:
         self._clock = clock
+        #: Then the clock is called natively.
+        self._reads_wall_clock: bool = clock is wall_clock_ms
         self.ttl_ms = ttl_ms
         self.refreshes_on_read = refreshes_on_read
         self.returns_expired = returns_expired
@@ -43,7 +53,7 @@ class TtlRules:
 
     def now(self) -> int:
         """Return the time in ms; every timestamp of a value comes from here."""
-        now = self._clock()
+        now = wall_clock_ms() if self._reads_wall_clock else self._clock()
         if now < self.earliest:
             self.earliest = now
         return now

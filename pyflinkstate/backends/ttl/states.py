@@ -14,10 +14,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from pyflinkstate.api.functions import AggregateFunction
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.state import AggregatingState, ListState, MapState, ReducingState, ValueState
 from pyflinkstate.api.type_information import TypeInformation
-from pyflinkstate.api.types import integer_bounds, safe_repr
+from pyflinkstate.api.types import integer_bounds
 from pyflinkstate.api.values import AnyState, StateValue, Stored
+from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.ttl.access import UNKNOWN, TtlRules
 from pyflinkstate.backends.ttl.cleanup import TtlIncrementalCleanup
 from pyflinkstate.backends.types import value_copier
@@ -35,10 +37,12 @@ _VALUES: Final = 2
 class TtlState:
     """What the five have in common: the inner state, the rules, and the clean-up at each access."""
 
-    __slots__ = ("_cleanup", "_inner", "_rules")
+    __slots__ = ("_bound", "_cleanup", "_inner", "_rules")
 
     def __init__(self, inner: AnyState, rules: TtlRules, cleanup: TtlIncrementalCleanup | None) -> None:
         self._inner = inner
+        #: The same, for native calls.
+        self._bound: BoundState = inner
         self._rules = rules
         self._cleanup = cleanup
 
@@ -52,12 +56,12 @@ class TtlState:
 
     def get_internal(self) -> Stored:
         """Return the stored value with its timestamps."""
-        return self._inner.get_internal()
+        return self._bound.get_internal()
 
     def update_internal(self, stored: Stored) -> None:
         """Store a value with its timestamps."""
         self._rules.earliest = UNKNOWN
-        self._inner.update_internal(stored)
+        self._bound.update_internal(stored)
 
     def _begin_access(self) -> int:
         """Read the clock, clean up, and return the time."""
@@ -70,14 +74,14 @@ class TtlState:
         """Return the user's value if there is one that the rules allow to be seen."""
         rules = self._rules
         now = self._begin_access()
-        found: _Stamped | None = self._inner.get_internal()
+        found: _Stamped | None = self._bound.get_internal()
         if found is None:
             return None
         if found[0] <= rules.expired_until(now):
             self._inner.clear()
             return found[1] if rules.returns_expired else None
         if rules.refreshes_on_read:
-            self._inner.update_internal((now, found[1]))
+            self._bound.update_internal((now, found[1]))
         return found[1]
 
     def _merge_namespaces(self, target: Hashable, sources: Iterable[Hashable]) -> None:
@@ -117,7 +121,7 @@ class TtlValueState(TtlState):
             if number < self._low or number > self._high:
                 self._inner.update((now, value))
             else:
-                self._inner.update_internal((now, value))
+                self._bound.update_internal((now, value))
         elif value is None:
             self._inner.clear()
         else:
@@ -132,7 +136,7 @@ class TtlValueState(TtlState):
         except ValueError as error:
             self._inner.get_internal()  # a missing key is reported before a wrong value
             raise self._inner.refusal(error) from None
-        self._inner.update_internal((now, checked))
+        self._bound.update_internal((now, checked))
 
 
 class TtlReducingState(TtlState):
@@ -316,6 +320,8 @@ class TtlMapState(TtlState):
     def is_empty(self) -> bool:
         self._begin_access()
         return bool(self._inner.is_empty())
+
+    # The same as in HeapMapState: mypyc gives a class no special methods of a trait.
 
     def __getitem__(self, key: StateValue) -> StateValue:
         return self.get(key)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.row import Row
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import StateValue, UserFunction
 from pyflinkstate.errors import FunctionResultError
 
@@ -69,18 +70,10 @@ def _error(
     article = "an" if kind[0] in "aeiouAEIOU" else "a"
     function = told_function(given_by)
     return FunctionResultError(
-        f"{function} returned {article} {kind}, {_shown(results)}, and {why}: yield results, or return "
-        f"{remedy}",
+        f"{function} returned {article} {kind}, {safe_repr(results, _MAX_REPR)}, and {why}: yield "
+        f"results, or return {remedy}",
         function=function,
     )
-
-
-def _shown(value: StateValue) -> str:
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        text = f"whose repr raised {type(error).__name__}"
-    return text if len(text) <= _MAX_REPR else text[:_MAX_REPR] + "..."
 
 
 def told_function(given_by: UserFunction) -> str:

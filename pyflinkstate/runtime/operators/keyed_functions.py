@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError
 from pyflinkstate.runtime.operators.context import close_function, open_function
-from pyflinkstate.runtime.wire import shorten
 
 #: Flink's name for the state of ``reduce``.
 STATE_NAME = "_reduce_state"
@@ -110,7 +110,7 @@ class RecordChoice(ReduceFunction):
 def _check_whole(position: int | str, record: Record) -> None:
     if position != 0:
         raise BadRecordError(
-            f"the plain value {shorten(record)} has no field {position!r}; it is itself field 0"
+            f"the plain value {safe_repr(record)} has no field {position!r}; it is itself field 0"
         )
 
 

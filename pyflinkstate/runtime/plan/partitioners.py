@@ -16,10 +16,10 @@ import attrs
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.functions import KeySelector, MapFunction, Partitioner
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators import close_function, open_function
-from pyflinkstate.runtime.wire import shorten
 
 #: Called with a number of records, returns the subtask of each; it continues where the last call ended.
 Spread = Callable[[int], Sequence[int]]
@@ -125,7 +125,7 @@ class CustomPartition(MapFunction):
             subtask = -1
         if not 0 <= subtask < self._parallelism:
             raise BadRecordError(
-                f"the partitioner of partition_custom() returned {shorten(found)} for key {shorten(key)}; it "
-                f"must return the number of a subtask, from 0 to {self._parallelism - 1}"
+                f"the partitioner of partition_custom() returned {safe_repr(found)} for key {safe_repr(key)}"
+                f"; it must return the number of a subtask, from 0 to {self._parallelism - 1}"
             )
         return subtask, value

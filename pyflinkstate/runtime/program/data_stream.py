@@ -63,6 +63,10 @@ from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream
 from pyflinkstate.runtime.sinks import PrintSink, RecordText, RowFormatFileSink, Sink
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from typing_extensions import TypeIs
+
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
@@ -119,8 +123,20 @@ class DataStream(Generic[T_co]):
         """Replace each record by the records that ``func`` returns or yields."""
         return self._operator("flat_map", func, output_type)
 
-    def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream[T_co]:
-        """Keep the records for which ``func`` is true; the others are counted as dropped."""
+    @overload
+    def filter(self, func: Callable[[T_co], TypeIs[T]]) -> DataStream[T]: ...
+
+    @overload
+    def filter(self, func: Callable[[T_co], TypeGuard[T]]) -> DataStream[T]: ...
+
+    @overload
+    def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream[T_co]: ...
+
+    def filter(self, func: Callable[[T_co], object] | FilterFunction[T_co]) -> DataStream:
+        """Keep the records for which ``func`` is true; the others are counted as dropped.
+
+        For type checkers, a function that returns ``TypeIs`` or ``TypeGuard`` narrows the stream's type.
+        """
         return self._operator("filter", func, None)
 
     def process(
@@ -131,12 +147,8 @@ class DataStream(Generic[T_co]):
         Raises:
             ConfigurationError: ``func`` is a KeyedProcessFunction, which needs ``key_by`` first.
         """
-        if not isinstance(func, (ProcessFunction, type)):
-            raise ConfigurationError(
-                f"process() on a stream without keys takes a ProcessFunction, not {func!r}; a "
-                f"KeyedProcessFunction needs key_by() first"
-            )
-        check_function("process()", func, (ProcessFunction,))
+        remedy = "a KeyedProcessFunction needs key_by() first"
+        check_function("process() on a stream without keys", func, (ProcessFunction,), remedy=remedy)
         return self._one_input("process", func, output_type)
 
     def project(self, *field_indexes: int) -> DataStream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import (
     RowTypeInfo,
     TupleTypeInfo,
@@ -14,7 +15,6 @@ from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, ConfigurationError
 from pyflinkstate.runtime.operators import Projection
 from pyflinkstate.runtime.plan import WATERMARKS, ChainNode, Node, PartitionNode, StatefulNode, UnionNode
-from pyflinkstate.runtime.wire import shorten
 
 #: Stateless operators that pass records on unchanged.
 _KEEPS_TYPE = frozenset({"filter", WATERMARKS})
@@ -89,9 +89,10 @@ def converted_at_source(records: Iterable[Record], type_info: TypeInformation, o
         try:
             converted.append(type_info.rounded(type_info.check(record)))
         except ValueError as error:
+            shown = safe_repr(record)
             raise BadRecordError(
-                f"operator {operator!r}: a record does not fit type_info: {error}; record {shorten(record)}",
+                f"operator {operator!r}: a record does not fit type_info: {error}; record {shown}",
                 operator=operator,
-                record=shorten(record),
+                record=shown,
             ) from None
     return converted

@@ -91,7 +91,11 @@ def check_callable(kind: str, func: UserFunction) -> None:
 
 
 def check_function(
-    method: str, func: UserFunction, kinds: tuple[type, ...], arguments: int | None = None
+    method: str,
+    func: UserFunction,
+    kinds: tuple[type, ...],
+    arguments: int | None = None,
+    remedy: str = "",
 ) -> None:
     """Check what a call on a stream is given as its function.
 
@@ -100,6 +104,7 @@ def check_function(
         func: what it is given.
         kinds: the classes of which it may be an object.
         arguments: the number of arguments a plain callable is called with; None if no plain callable will do.
+        remedy: what to do about an object of another class, for the error's end.
 
     Raises:
         ConfigurationError: it is none of these, a class in the place of an object of it, takes other
@@ -114,7 +119,8 @@ def check_function(
         _check_arguments(method, func, arguments)
     else:
         wanted = ("callable", *(kind.__name__ for kind in kinds))[arguments is None :]
-        raise ConfigurationError(f"{method} takes {_either(wanted)}, not {func!r}")
+        told = f"{method} takes {_either(wanted)}, not {func!r}"
+        raise ConfigurationError(f"{told}; {remedy}" if remedy else told)
     refuse_async(func)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.backends.types import text_of_type
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.wire import shorten
 
 #: Returns the text of a value.
 _Show = Callable[[Record], str]
@@ -55,9 +55,9 @@ class RecordText:
         except ValueError as error:
             raise BadRecordError(
                 f"operator {self.operator!r}: a result does not fit the type of its stream, "
-                f"{self.type_info}: {error}; record {shorten(record)}",
+                f"{self.type_info}: {error}; record {safe_repr(record)}",
                 operator=self.operator,
-                record=shorten(record),
+                record=safe_repr(record),
             ) from None
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
-from pyflinkstate.runtime.wire import shorten
 
 #: The errors that encoding a record may raise.
 ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -27,5 +27,5 @@ def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Itera
     except ENCODING_ERRORS as error:
         if culprit is None:
             raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
-        record = shorten(culprit())
+        record = safe_repr(culprit())
         raise BadRecordError(f"file sink: cannot {what}: {error}; record {record}", record=record) from error

@@ -27,6 +27,7 @@ from typing import NoReturn
 
 import attrs
 
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, UntrustedConnectionError
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
@@ -49,7 +50,6 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     SlotOutput,
     SlotReady,
-    SystemClock,
     connect,
     listen_on_tcp,
     listen_on_unix,
@@ -97,7 +97,7 @@ class StateSlot:
         self._watchdog.feed(DEPLOYMENT_TIMEOUT_S * 1000)
         self._heartbeat_timeout_ms = DEPLOYMENT_TIMEOUT_S * 1000
         self._driver = connect(bootstrap.driver, DRIVER, bootstrap.secret)
-        host = SlotHost(self._tell_driver, _in_a_thread, SystemClock().now_ms)
+        host = SlotHost(self._tell_driver, _in_a_thread, wall_clock_ms)
         self._service = SlotService(bootstrap.slot, bootstrap.attempt, host)
         self._output = OutputForwarder(lambda lines: self._tell_driver(SlotOutput(bootstrap.slot, lines)))
         self._mail: queue.SimpleQueue[object] = queue.SimpleQueue()

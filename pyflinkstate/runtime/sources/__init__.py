@@ -24,6 +24,7 @@ from pyflinkstate.runtime.sources.sources import (
     RddSource,
     Source,
     SplitEpoch,
+    check_position,
 )
 from pyflinkstate.runtime.sources.spark_sources import BatchReaderSource, PartitionOffsets, StreamingSource
 
@@ -54,5 +55,6 @@ __all__ = [
     "SplitEpoch",
     "StreamFormat",
     "StreamingSource",
+    "check_position",
     "type_of_source",
 ]

@@ -11,7 +11,7 @@ import csv
 import enum
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import attrs
@@ -45,8 +45,11 @@ class RejectedRecord:
     keep: bool = True
 
 
-#: A function that is called with each record that the policy for malformed records removes.
-Reject = Callable[[RejectedRecord], None]
+class Reject(Protocol):
+    """A function that is called with each record that the policy for malformed records removes."""
+
+    def __call__(self, rejected: RejectedRecord, /) -> None:
+        """Count the record, and keep it if ``rejected.keep`` says so."""
 
 
 class RecordFormat(Protocol):

@@ -16,12 +16,12 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Offset, Record, SparkObject, Split
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject
 from pyflinkstate.runtime.sources.seen_files import SeenFiles
 from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
-from pyflinkstate.runtime.wire import shorten
 
 _log = logging.getLogger("pyflinkstate.sources")
 
@@ -143,8 +143,8 @@ def check_position(position: Offset, expected: dict[str, object], source: str) -
     found = {name: position.get(name) for name in expected} if isinstance(position, dict) else position
     if found != expected:
         raise IncompatibleCheckpointError(
-            f"the checkpoint's source position {shorten(position)} does not fit {source} with {expected!r}: "
-            f"restore with the input that the checkpoint was taken with"
+            f"the checkpoint's source position {safe_repr(position)} does not fit {source} with {expected!r}"
+            f": restore with the input that the checkpoint was taken with"
         )
 
 

@@ -20,9 +20,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as sql
 
 from pyflinkstate.api.row import Row, names_of
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record, SparkSchema
 from pyflinkstate.errors import ConfigurationError, RowError
-from pyflinkstate.runtime.wire import shorten
 
 #: Returns a value as its column takes it; raises ``_MisfitError``.
 _Fit: TypeAlias = Callable[[Any], Any]
@@ -115,7 +115,7 @@ class RowCheck:
         kind, column = type(misfit.value).__name__, misfit.path
         what, schema = f"column {column!r}" if column else "a row", self.schema.simpleString()[:_MAX_SCHEMA]
         return RowError(
-            f"{what} takes {misfit.needed}, and is {shorten(misfit.value)}, of type {kind}; the schema is "
+            f"{what} takes {misfit.needed}, and is {safe_repr(misfit.value)}, of type {kind}; the schema is "
             f"{schema}. Yield what fits, or change the schema",
             column=column,
             type=kind,
@@ -256,7 +256,7 @@ def _fit_of_map(kind: sql.MapType) -> _Fit:
             try:
                 fitting[fit_key(key)] = fit_value(part)
             except _MisfitError as misfit:
-                raise misfit.within(f"[{shorten(key)}]") from None
+                raise misfit.within(f"[{safe_repr(key)}]") from None
         return fitting
 
     return fit

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.backends.values import take_isolated
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.tasks.loop_thread import LoopThread
-from pyflinkstate.runtime.wire import TaskTime, shorten, user_failure
+from pyflinkstate.runtime.wire import TaskTime, user_failure
 
 #: A segment takes this many records before a new watermark ends it.
 SEGMENT_RECORDS = 4096
@@ -196,8 +197,8 @@ def _checked(results: Record) -> list[Record]:
     """Return isolated results, because the function may change them later."""
     if not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict)):
         raise BadRecordError(
-            f"async_invoke() and timeout() return a list of results, empty for none, not {shorten(results)}; "
-            f"for one result return [result]"
+            f"async_invoke() and timeout() return a list of results, empty for none, not {safe_repr(results)}"
+            f"; for one result return [result]"
         )
     taken: list[Record] = []
     take_isolated(taken, results)

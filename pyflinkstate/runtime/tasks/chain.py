@@ -144,6 +144,11 @@ class Chain:
         finally:
             self.close()
 
+    def run_then(self, records: Records, end: Callable[[], None]) -> Iterator[Record]:
+        """Yield what comes out of the last operator; call ``end`` after it if assigners had records."""
+        yield from self.run(records)
+        self._end(end)
+
     def run_timed(self, records: Records, have_timestamps: bool, end: Callable[[], None]) -> TimedRecords:
         """Return what comes out of the last operator, with timestamps.
 
@@ -154,7 +159,7 @@ class Chain:
         """
         last = len(self._operators) - 1
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self._and_then(self.run(records), end), self.time)
+            return FollowedRecords(self.run_then(records, end), self.time)
         operator, link = self._operators[last], self._links[last]
         untimed = link.time is self.source_time and not have_timestamps
         before = self.run(records, last)
@@ -162,8 +167,7 @@ class Chain:
         def close(watermark: int | None) -> None:
             if watermark is not None:
                 self.watermarks[operator.assigner_id] = watermark
-            if self.watermarks:
-                end()
+            self._end(end)
 
         return AssignedRecords(
             operator.name,
@@ -173,8 +177,7 @@ class Chain:
             close,
         )
 
-    def _and_then(self, records: Iterator[Record], end: Callable[[], None]) -> Iterator[Record]:
-        yield from records
+    def _end(self, end: Callable[[], None]) -> None:
         if self.watermarks:
             end()
 

@@ -206,10 +206,8 @@ class RunningChain:
     records: Iterator[Record]
 
     def run(self) -> Iterator[Record]:
-        """Yield the results of the chain; report the watermarks of its assigners at the end."""
-        yield from self.chain.run(self.records)
-        if self.chain.watermarks:
-            self._report_watermarks()
+        """Return the results of the chain; report the watermarks of its assigners at the end."""
+        return self.chain.run_then(self.records, self._report_watermarks)
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""

@@ -13,10 +13,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Protocol
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.wire import MAX_WATERMARK, FrameCutter, TaskTime, shorten, user_failure
+from pyflinkstate.runtime.wire import MAX_WATERMARK, FrameCutter, TaskTime, user_failure
 
 Timestamps = Sequence[int | None]
 
@@ -192,6 +193,6 @@ def check_timestamp(name: str, record: Record, timestamp: object) -> None:
     if type(timestamp) is not int or not NO_TIMESTAMP <= timestamp <= MAX_WATERMARK:
         problem = BadRecordError(
             f"a timestamp is a whole number of milliseconds since 1970, from -2**63 to 2**63 - 1, and "
-            f"extract_timestamp() returned {shorten(timestamp)}"
+            f"extract_timestamp() returned {safe_repr(timestamp)}"
         )
         raise user_failure(problem, name, record)

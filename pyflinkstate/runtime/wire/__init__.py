@@ -1,8 +1,9 @@
 """Everything that travels between processes: frames, messages, watermarks, metrics, and their channels."""
 
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
-from pyflinkstate.runtime.wire.failures import shorten, user_failure
+from pyflinkstate.runtime.wire.failures import user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
     FrameKey,
@@ -55,8 +56,6 @@ from pyflinkstate.runtime.wire.transport import (
     listen_on_unix,
 )
 from pyflinkstate.runtime.wire.watermarks import (
-    MAX_WATERMARK,
-    NO_WATERMARK,
     ChannelEvent,
     EventTimeProgress,
     FrameTime,
@@ -126,7 +125,6 @@ __all__ = [
     "listen_on_unix",
     "loads",
     "pickled",
-    "shorten",
     "spark_cause",
     "steady",
     "told_by_spark",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pyflinkstate.api.type_variables import T
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 
 
 class Clock(Protocol):
@@ -33,7 +34,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """See :class:`Clock`."""
-        return time.time_ns() // 1_000_000
+        return wall_clock_ms()
 
     def monotonic_ms(self) -> int:
         """See :class:`Clock`."""

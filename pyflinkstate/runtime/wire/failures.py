@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 
 #: Compiled code has paths from the package on.
@@ -14,18 +15,8 @@ _OWN_CODE = (str(Path(__file__).parents[2]) + "/", "pyflinkstate/")
 _PYSPARK = re.compile(
     r"/(site-packages|dist-packages|python)/(pyspark|py4j)/|/(pyspark|py4j-[\w.]+-src)\.zip/"
 )
-_MAX_REPR = 500
 #: So many frames are shown of each error: those next to where it was raised.
 _MAX_FRAMES = 3
-
-
-def shorten(value: object) -> str:
-    """Return the repr of ``value``, cut to a length that fits in a message; never raises."""
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-    return text if len(text) <= _MAX_REPR else text[:_MAX_REPR] + "..."
 
 
 def user_failure(
@@ -36,7 +27,7 @@ def user_failure(
     An error of the project's own keeps its type and gains the place; any other becomes a
     ``UserFunctionError``. Both show where in the user's own code it was raised.
     """
-    context = {"operator": operator, "key": shorten(key), "record": shorten(record)}
+    context = {"operator": operator, "key": safe_repr(key), "record": safe_repr(record)}
     place = f"operator {operator!r}, " + (f"key {context['key']}, " if key is not None else "")
     place += f"record {context['record']}"
     if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Key, Record
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.wire.failures import shorten
 from pyflinkstate.runtime.wire.watermarks import TaskTime
 
 #: A frame is complete when it has about this many bytes, whatever the number of its records. PySpark sorts up
@@ -162,7 +162,7 @@ def check_record(size_bytes: int, place: str, value: Record, key: Key = None) ->
         BadRecordError: the record has more than ``MAX_RECORD_BYTES``.
     """
     if size_bytes > MAX_RECORD_BYTES:
-        of_key = "" if key is None else f" of key {shorten(key)}"
+        of_key = "" if key is None else f" of key {safe_repr(key)}"
         raise BadRecordError(
             f"{place}: a record{of_key}, a {type(value).__name__}, has {size_bytes} bytes when it is sent, "
             f"and the limit is {MAX_RECORD_BYTES}: keep large objects in files and send their paths, or "

@@ -12,11 +12,12 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.values import Key, Record
+from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import frame_sizes
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
 from pyflinkstate.runtime.wire.pickling import dumps, loads
-from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK, FrameTime
+from pyflinkstate.runtime.wire.watermarks import FrameTime
 
 RECORDS_PER_FRAME = 4096
 #: (subtask, round, branch, sending partition, number in that partition): sorting by it makes input

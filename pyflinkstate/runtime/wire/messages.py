@@ -6,6 +6,7 @@ import attrs
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record
+from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -13,7 +14,6 @@ from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues
 from pyflinkstate.runtime.wire.transport import Address
-from pyflinkstate.runtime.wire.watermarks import NO_WATERMARK
 
 
 @attrs.frozen

@@ -14,10 +14,7 @@ from collections.abc import Iterable
 
 import attrs
 
-#: Flink's ``Long.MIN_VALUE``: no watermark has arrived yet.
-NO_WATERMARK = -(2**63)
-#: Flink's ``Watermark.MAX_WATERMARK``: no more records will come.
-MAX_WATERMARK = 2**63 - 1
+from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 
 
 @attrs.define

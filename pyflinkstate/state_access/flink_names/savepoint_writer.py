@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from pyflinkstate.backends.heap import wall_clock_ms
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.flink_names.operator_identifier import OperatorIdentifier, uid_of
 from pyflinkstate.state_access.flink_names.operator_transformation import StateBootstrapTransformation

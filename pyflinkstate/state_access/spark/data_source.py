@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from pyflinkstate.api.values import ArrowObject
-from pyflinkstate.state_access.spark.push_down import narrowed
+from pyflinkstate.state_access.spark.push_down import keys_are_as_written, narrowed
 from pyflinkstate.state_access.spark.query import Query, query_of
 from pyflinkstate.state_access.spark.schemas import arrow_schema, fitting, spark_schema
 
@@ -54,6 +54,7 @@ class CheckpointDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.query = query_of(options)
+        self._has_own_schema = False
 
     @classmethod
     def name(cls) -> str:
@@ -61,12 +62,15 @@ class CheckpointDataSource(DataSource):
         return "pyflinkstate"
 
     def schema(self) -> StructType:
-        """Return the columns of the table."""
+        """Return the columns of the table. Spark does not ask for them if the user names them."""
+        self._has_own_schema = True
         return spark_schema(self.query.table().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the columns of ``schema``."""
-        return CheckpointReader(self.query, arrow_schema(schema))
+        columns = arrow_schema(schema)
+        takes_filters = self._has_own_schema or keys_are_as_written(self.query, columns)
+        return CheckpointReader(self.query, columns, takes_filters)
 
 
 class PartNumber(InputPartition):
@@ -82,16 +86,19 @@ class CheckpointReader(DataSourceReader):
 
     Args:
         query: the table.
-        schema: the wanted columns.
+        columns: the wanted columns.
+        takes_filters: whether filters on the column of keys are filters on keys.
     """
 
-    def __init__(self, query: Query, schema: pa.Schema) -> None:
+    def __init__(self, query: Query, columns: pa.Schema, takes_filters: bool = True) -> None:
         self.query = query
-        self.columns = schema
+        self.columns = columns
+        self.takes_filters = takes_filters
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Read only the keys that the filters name. Spark applies all filters again."""
-        self.query = narrowed(self.query, filters)
+        if self.takes_filters:
+            self.query = narrowed(self.query, filters)
         return filters
 
     def partitions(self) -> list[InputPartition]:

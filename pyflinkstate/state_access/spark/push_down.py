@@ -17,10 +17,23 @@ from pyflinkstate.state_access.key_filter import key_filter
 from pyflinkstate.state_access.keyed_state import KeyedState
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.spark.query import Query
+from pyflinkstate.state_access.spark.schemas import arrow_schema, spark_schema
 
 #: A column, or a field of a struct in it.
 Path: TypeAlias = tuple[str, ...]
 _KEY: Path = ("key",)
+
+
+def keys_are_as_written(query: Query, columns: pa.Schema) -> bool:
+    """Return whether the column of keys has the type in which the table gives them.
+
+    Where the user named another type, a filter on the column is none on keys.
+    """
+    key_type = query.checkpoint.keyed_state(query.uid, query.allow_pickle).key_type
+    if "key" not in columns.names or has_pickles(key_type):
+        return False
+    written = arrow_schema(spark_schema(pa.schema([("key", arrow_type(key_type))])))
+    return bool(columns.field("key").type == written.field("key").type)
 
 
 def narrowed(query: Query, filters: Iterable[Filter]) -> Query:

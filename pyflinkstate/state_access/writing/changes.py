@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
-from pyflinkstate.api.types import MapTypeInfo, TypeInformation, safe_repr
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.types import MapTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, StateValue, Stored
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,

@@ -12,9 +12,9 @@ from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata
-from pyflinkstate.backends.heap import wall_clock_ms
 from pyflinkstate.backends.keys import check_parallelism
 from pyflinkstate.backends.types import RegisteredStateMeta, state_migration
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, PickledStateError, UnknownOperatorError, UnknownStateError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.facts import nearest

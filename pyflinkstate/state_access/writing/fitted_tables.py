@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import (
     ListTypeInfo,
     MapTypeInfo,
     PickledBytesTypeInfo,
     TypeInformation,
-    safe_repr,
 )
 from pyflinkstate.api.values import ArrowObject, Key, TypedValue
 from pyflinkstate.api.windows import CountWindow, TimeWindow

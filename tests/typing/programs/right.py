@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
-from typing_extensions import assert_type
+from typing_extensions import TypeIs, assert_type
 
 from pyflinkstate import (
+    MAX_WATERMARK,
     AggregateFunction,
     AggregatingState,
     AggregatingStateDescriptor,
+    Available,
     DataStream,
+    Epoch,
+    FilterFunction,
     FlatMapFunction,
     KeyedStream,
     ListState,
@@ -18,17 +23,25 @@ from pyflinkstate import (
     MapFunction,
     MapState,
     MapStateDescriptor,
+    Offset,
     ProcessFunction,
     ReduceFunction,
     ReducingState,
     ReducingStateDescriptor,
+    Reject,
+    RejectedRecord,
     Row,
     RuntimeContext,
+    Sink,
+    SinkWriter,
+    Source,
+    SplitEpoch,
     StreamExecutionEnvironment,
     TypeInformation,
     Types,
     ValueState,
     ValueStateDescriptor,
+    check_position,
 )
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import (
@@ -89,6 +102,7 @@ class Spend(KeyedProcessFunction[str, Order, str]):
         self.total.update((self.total.value() or 0) + value[1])
         self.amounts.add(value[1])
         self.days.put("monday", value[1])
+        ctx.timer_service().register_event_time_timer(MAX_WATERMARK)
         self.most.add(value[1])
         self.mean.add(value[1])
         assert_type(self.mean.get(), float | None)
@@ -114,6 +128,11 @@ class Plain(KeyedProcessFunction):
 class Length(MapFunction[str, int]):
     def map(self, value: str) -> int:
         return len(value)
+
+
+class NotEmpty(FilterFunction[str]):
+    def filter(self, value: str) -> bool:
+        return bool(value)
 
 
 class Words(FlatMapFunction[str, str]):
@@ -142,6 +161,45 @@ class Join(CoMapFunction[str, int, str]):
 
     def map2(self, value: int) -> str:
         return str(value)
+
+
+class Evens(Source):
+    def initial_offset(self) -> Offset:
+        return {"next": 0}
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        check_position(start, {"step": 2}, "the even numbers")
+        return Available({"next": start["next"] + 10, "step": 2})
+
+    def plan(self, start: Offset, end: Offset) -> Epoch:
+        return SplitEpoch([(start["next"], end["next"])], even_numbers, is_fresh=True)
+
+
+def even_numbers(split: tuple[int, int], reject: Reject) -> Iterable[int]:
+    if split[0] < 0:
+        reject(RejectedRecord("evens", 1, str(split), "it is below 0"))
+    return range(*split, 2)
+
+
+class Sum(Sink):
+    def __init__(self) -> None:
+        self.total = 0
+
+    def open(self, job_id: str, restored_epoch: int | None) -> None: ...
+
+    def writer(self, epoch: int) -> SinkWriter:
+        return SumWriter()
+
+    def prepare(self, epoch: int, results: list[object]) -> None:
+        self.total += len(results)
+
+    def commit(self, epoch: int) -> None: ...
+    def rewind(self, epoch: int) -> None: ...
+
+
+class SumWriter:
+    def write(self, partition: int, records: Iterator[int]) -> Iterator[object]:
+        yield sum(records)
 
 
 class Count(ProcessWindowFunction[Order, int, str, TimeWindow]):
@@ -177,6 +235,14 @@ def min_of_two(one: int, other: int) -> int:
     return min(one, other)
 
 
+def is_number(value: int | str) -> TypeIs[int]:
+    return isinstance(value, int)
+
+
+def is_text(value: int | str) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
 def later(_: Order, other: Order) -> Order:
     return other
 
@@ -198,6 +264,13 @@ def run(env: StreamExecutionEnvironment) -> None:
     assert_type(spent.map(lambda text: len(text)), DataStream[int])
     assert_type(keyed.reduce(lambda one, other: (one[0], one[1] + other[1])), DataStream[Order])
     assert_type(keyed.sum(1), DataStream[Order])
+    assert_type(spent.filter(lambda text: text != ""), DataStream[str])
+    assert_type(spent.filter(NotEmpty()), DataStream[str])
+    mixed: DataStream[int | str] = env.from_collection([1, "a"])
+    assert_type(mixed.filter(is_number), DataStream[int])
+    assert_type(mixed.filter(is_text), DataStream[str])
+    assert_type(mixed.filter(is_text).map(Length()), DataStream[int])
+    assert_type(mixed.key_by(str).filter(is_number), DataStream[int])
     assert_type(spent.connect(spent.map(Length())).map(Join()), DataStream[str])
     windows = keyed.window(windows_of_a_second())
     assert_type(windows.process(Count()), DataStream[int])
@@ -211,6 +284,7 @@ def run(env: StreamExecutionEnvironment) -> None:
     for text in spent.execute_and_collect():
         assert_type(text, str)
     keyed.process(Plain()).map(str).print()
+    env.from_source(Evens()).sink_to(Sum())
     fields = [Types.STRING(), Types.LONG()]
     Types.TUPLE(fields)
     nested: TypeInformation[dict[str, list[int]]] = Types.MAP(Types.STRING(), Types.LIST(Types.LONG()))

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from typing_extensions import TypeIs
+
 from pyflinkstate import (
+    Available,
     DataStream,
+    Epoch,
     KeyedStream,
     ListStateDescriptor,
     MapFunction,
     MapStateDescriptor,
+    Offset,
     ProcessFunction,
     ReducingStateDescriptor,
     RuntimeContext,
+    Source,
     StreamExecutionEnvironment,
     TypeInformation,
     Types,
     ValueState,
     ValueStateDescriptor,
+    check_position,
 )
 from pyflinkstate.common import Time
 from pyflinkstate.datastream import CoMapFunction, KeyedProcessFunction, KeySelector
@@ -87,12 +94,36 @@ class ByNumber(KeySelector[int, int]):
         return value
 
 
+class Evens(Source):
+    def initial_offset(self) -> Offset:
+        return 0
+
+    def latest_offset(self, start: Offset, whole: bool) -> Available:
+        check_position(start, ["step"], "evens")  # wrong
+        return Available(start)
+
+    def plan(self, start: Offset, end: Offset) -> Epoch:
+        return [start, end]  # wrong
+
+
+class NoSink:
+    def commit(self, epoch: int) -> None: ...
+
+
 class Join(CoMapFunction[str, str, str]):
     def map1(self, value: str) -> str:
         return value
 
     def map2(self, value: str) -> str:
         return value
+
+
+def is_number(value: int | object) -> TypeIs[int]:
+    return isinstance(value, int)
+
+
+def is_small(value: int) -> bool:
+    return value < 10
 
 
 def streams(env: StreamExecutionEnvironment) -> None:
@@ -102,6 +133,9 @@ def streams(env: StreamExecutionEnvironment) -> None:
     numbers.map(Length()).map(Length())  # wrong
     words: DataStream[str] = numbers.map(lambda number: number + 1)  # wrong
     numbers.filter(lambda number: number.upper() == "A")  # wrong
+    words.filter(is_small)  # wrong
+    mixed: DataStream[int | str] = env.from_collection([1, "a"])
+    mixed.filter(is_number).map(Length())  # wrong
     numbers.process(Names())  # wrong
     orders.key_by(ByNumber())  # wrong
     by_number = numbers.key_by(lambda number: number)
@@ -114,4 +148,5 @@ def streams(env: StreamExecutionEnvironment) -> None:
     windows = orders.key_by(lambda order: order[0]).window(EventTimeSessionWindows.with_gap(Time.seconds(1)))
     windows.reduce(add)  # wrong
     largest: DataStream[int] = windows.reduce(lambda one, other: max(one, other))  # wrong
+    numbers.sink_to(NoSink())  # wrong
     print(by_name, largest)

@@ -1,0 +1,17 @@
+"""How messages show a value of the user's."""
+
+from __future__ import annotations
+
+#: So many characters fit in a message that says other things too.
+MAX_REPR = 500
+
+
+def safe_repr(value: object, limit: int = MAX_REPR) -> str:
+    """Return ``repr(value)``, cut after ``limit`` characters, or a description if it raises; never raises."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
+        if isinstance(value, int) and isinstance(error, ValueError):
+            return "an int with more digits than Python prints"
+        text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else text[:limit] + "..."
