@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs clean
 
 help:
-	@echo "make demo       run the main job, kill it, restore it, compare"
+	@echo "make demo       run the main job, kill it, restore it, compare; with -- --page on a web page"
 	@echo "make test       the quick tier, minutes: ruff, mypy (strict), every room's tests, some jobs on Spark"
 	@echo "make test-full  all that the quick tier leaves out: every job on Spark, many more simulated histories and"
 	@echo "                modes, state tests with the interpreted core; most of an hour"
@@ -40,7 +40,11 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 	@touch $(SETUP)
 
 demo: $(SETUP)
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo.py $(filter --page,$(MAKECMDGOALS))
+
+# "make demo -- --page" names it as a target.
+--page:
+	@:
 
 # Spark leaves much of a core to what goes on beside it; runs of pytest share no file. The type checker goes
 # first: it is soon done, and a test of users' programs finds what it has noted of the package.

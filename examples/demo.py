@@ -2,7 +2,7 @@
 
 (a) runs ``retail_spend.py`` undisturbed; (b) runs it again, kills a state slot and later the driver
 program itself with SIGKILL, restores from the latest checkpoint at another parallelism and goes on;
-(c) compares the outputs row by row. Needs ``psutil``.
+(c) compares the outputs row by row. Needs ``psutil``. With ``--page`` each run is on a web page.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def compare(undisturbed: Counter[str], disturbed: Counter[str]) -> bool:
 
 
 def main() -> int:
+    pages = [argument for argument in sys.argv[1:] if argument == "--page"]
     with tempfile.TemporaryDirectory(prefix="pyflinkstate-demo-") as folder:
         home = Path(folder)
 
@@ -140,7 +141,7 @@ def main() -> int:
                 "--output",
                 str(home / name / "output"),
             ]
-            return [*places, "--parallelism", str(parallelism), *more]
+            return [*places, "--parallelism", str(parallelism), *more, *pages]
 
         print("(a) undisturbed")
         undisturbed = Run(*arguments("a", 2))

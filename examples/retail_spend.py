@@ -131,6 +131,9 @@ def run(args: argparse.Namespace, input_dir: str) -> JobExecutionResult:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(args.interval_ms, args.checkpoint_dir)
     env.add_listener(Progress())
+    if args.page:
+        env.enable_web_page()
+        print(f"page: {env.get_web_page_address()}", flush=True)
     if args.parallelism is not None:
         env.set_parallelism(args.parallelism)
     if args.restore is not None:
@@ -149,6 +152,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", required=True, help="an empty directory, or that of the restored run")
     parser.add_argument("--parallelism", type=int)
     parser.add_argument("--restore", metavar="latest|PATH", help="a checkpoint to start from")
+    parser.add_argument("--page", action="store_true", help="show the job on a web page")
     parser.add_argument("--days", type=int, help="only the first so many files")
     parser.add_argument("--interval-ms", type=int, default=1000, help="between two checkpoints")
     return parser.parse_args(arguments)

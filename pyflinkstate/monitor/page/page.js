@@ -5,6 +5,8 @@
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
+const AGAIN_MS = 5000;
+const UNREAD = "The data could not be read";
 const SHOWN_ROWS = 50;
 const SHOWN_AT_ONCE = 12;
 const QUESTIONS = {
@@ -17,6 +19,7 @@ let jobId = null;
 let session = { has_actions: false, action_token: null };
 let isLive = false;
 let jobs = [];
+let isLost = false;
 
 // --- elements ---------------------------------------------------------------------------------------
 
@@ -360,9 +363,11 @@ async function load() {
       head(found.job);
       for (const [name, section] of Object.entries(SECTIONS)) section(found[name]);
     }
+    if (byId("message").textContent.startsWith(UNREAD)) say("");
     document.body.dataset.loaded = "yes";
   } catch (error) {
-    say(`The data could not be read (${error.message}).`);
+    if (!isLost) say(`${UNREAD} (${error.message}).`);
+    setTimeout(load, AGAIN_MS);
   } finally {
     isLoading = false;
     if (isStale) { isStale = false; load(); }
@@ -373,9 +378,8 @@ function say(text) { if (byId("message").textContent !== text) byId("message").t
 
 function listen() {
   const events = new EventSource("api/events");
-  let wasLost = false;
-  events.onmessage = () => { if (wasLost) { wasLost = false; say(""); } load(); };
-  events.onerror = () => { wasLost = true; say("The connection to the job's program is lost; what is shown is the last that was heard."); };
+  events.onmessage = () => { if (isLost) { isLost = false; say(""); } load(); };
+  events.onerror = () => { isLost = true; say("The connection to the job's program is lost; what is shown is the last that was heard."); };
 }
 
 // --- actions ----------------------------------------------------------------------------------------
