@@ -73,7 +73,10 @@ class Recorder(JobObserver):
         if self._directory is not None:
             self._journal = self._open_journal(self._directory, job.job_id)
         self._put(partial(events.started, self._clock.now_ms(), job, self._directory))
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            _log.warning("job %s is not recorded: %s", job.job_id, error)
 
     def on_epoch_report(self, report: EpochReport) -> None:
         self._put(partial(events.epoch_ended, self._clock.now_ms(), report))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from slot_functions import KeyedMeasured
 from support_job import JobRun, numbers
-from support_runtime import PATIENCE_S, PICKLED
+from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor.journal import read_journal
@@ -175,6 +175,17 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
     held.set()
     recorder.on_end(JobStatus.FINISHED)
     assert recorder.story.left_out >= 40
+
+
+def test_a_system_without_threads_costs_the_record_and_not_the_job(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(run.clock)
+    monkeypatch.setattr(recorder._thread, "start", raising(RuntimeError("can't start new thread")))
+    run.listeners = (recorder,)
+    run.run()
+    assert run.heard.ended == [JobStatus.FINISHED]
+    assert "is not recorded: can't start new thread" in caplog.text
 
 
 def test_a_job_without_an_observer_is_asked_nothing(run: JobRun) -> None:

@@ -274,8 +274,8 @@ class Job(JobView):
         self._began_ms = self._clock.monotonic_ms()
         self._control = self._make_control(self._secret, self._events, self._deployments)
         self._log.started(self._control.address, self._restore)
-        self._tell_of_start()
         try:
+            self._tell_of_start()
             self._source.open(self.wake_up)
             self._tell(JobStarted())
             while machine.phase is not Phase.ENDED:
