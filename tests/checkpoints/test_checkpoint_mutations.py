@@ -27,8 +27,16 @@ from checkpoint_mutations import (
 from support_runtime import tree
 from tiers import cases
 
+from pyflinkstate import Types
+from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.backends.format import END_OF_STREAM, OperatorStateCodec, StateCodec
 from pyflinkstate.backends.format.framing import encode_head
-from pyflinkstate.backends.types import pickles
+from pyflinkstate.backends.types import (
+    OperatorStateMode,
+    RegisteredOperatorStateMeta,
+    RegisteredStateMeta,
+    pickles,
+)
 from pyflinkstate.errors import CheckpointError, CorruptCheckpointError, PyFlinkStateError
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 
@@ -316,3 +324,20 @@ def test_deep_nesting_is_refused(checkpoint: Checkpoint) -> None:
     write(checkpoint, {"_metadata": framed + zlib.crc32(framed).to_bytes(4, "big")})
     with pytest.raises(CorruptCheckpointError, match="does not make sense"):
         checkpoint.restore()
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        StateCodec(Types.STRING(), RegisteredStateMeta("count", StateKind.VALUE, Types.LONG())),
+        OperatorStateCodec(
+            RegisteredOperatorStateMeta(
+                "names", OperatorStateMode.SPLIT_DISTRIBUTE, Types.LIST(Types.STRING())
+            )
+        ),
+    ],
+    ids=lambda codec: type(codec).__name__,
+)
+def test_a_section_that_ends_before_its_batch_is_refused(codec: StateCodec | OperatorStateCodec) -> None:
+    with pytest.raises(CorruptCheckpointError, match=r"the file is damaged.*EOFError"):
+        codec.read(END_OF_STREAM, zlib.crc32(END_OF_STREAM), "the file")

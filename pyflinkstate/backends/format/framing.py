@@ -96,6 +96,7 @@ _NONSENSE = (
     pa.ArrowException,
     ArithmeticError,
     AttributeError,
+    EOFError,
     LookupError,
     MemoryError,
     OSError,
