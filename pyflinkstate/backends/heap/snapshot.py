@@ -27,13 +27,17 @@ from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
 from pyflinkstate.backends.snapshots import (
+    CAN_FORK,
     Changes,
     SnapshotExecutionType,
     SnapshotStrategyRunner,
+    write_forked,
 )
 from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateValueError
 
+#: A snapshot of fewer entries is written by a thread, as the way through another process costs more.
+MIN_ENTRIES_TO_FORK = 100_000
 #: How many key groups may wait for the compressor.
 MAX_COMPRESSING = 2
 #: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
@@ -46,6 +50,7 @@ class HeapSnapshotResources:
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
+    entries: int
 
     def release(self) -> None:
         """Make the backend forget the snapshot. Idempotent."""
@@ -84,7 +89,12 @@ class HeapSnapshotStrategy:
             metas,
             is_increment=self.changes is not None,
         )
-        return HeapSnapshotResources(head, tuple(states))
+        return HeapSnapshotResources(head, tuple(states), self._entries())
+
+    def _entries(self) -> int:
+        if self.changes is None:
+            return self.backend.num_key_value_state_entries()
+        return sum(len(changed) for groups in self.changes.values() for changed in groups)
 
     def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
         return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
@@ -107,6 +117,10 @@ class HeapSnapshotStrategy:
         try:
             if not resources.states or self._nothing_changed():
                 return None
+            if self.backend.forks_snapshots and resources.entries >= MIN_ENTRIES_TO_FORK and CAN_FORK:
+                handle = write_forked(lambda writer: self._write(writer, resources), streams, cancelled)
+                if handle is not None:
+                    return handle
             return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()
