@@ -135,15 +135,25 @@ class Recorder(JobObserver):
         make = self._queue.get()
         while make is not None:
             lines += self._lines(make)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break  # even if more is there: it is written with the next ones
             try:
-                make = self._queue.get(timeout=max(0.0, until_s - time.monotonic()))
+                make = self._queue.get(timeout=left_s)
             except queue.Empty:
                 break
         self._write(lines)
         return make is not None
 
     def _lines(self, make: _MakeEvent) -> list[bytes]:
-        made = [make()]
+        try:
+            return self._taken(make())
+        except Exception:  # noqa: BLE001 - whatever it is, the events after it are recorded
+            _log.exception("an event is not recorded")
+            return []
+
+    def _taken(self, event: JsonObject) -> list[bytes]:
+        made = [event]
         if self._left_out > self._is_left_out_told:
             count = self._left_out - self._is_left_out_told
             self._is_left_out_told += count
