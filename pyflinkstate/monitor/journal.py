@@ -119,7 +119,7 @@ class Journal:
         try:
             self._begin_segment()
             self._add(data)
-        except STORAGE_ERRORS:
+        except Exception:
             # The file goes on: if each failure began a new one, a full disk would cost all older ones. It may
             # end with a part of a line, and its folder may be gone.
             self._begin, self._is_new = b"\n", True

@@ -14,7 +14,7 @@ from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 from pyflinkstate.monitor.events import _value
-from pyflinkstate.monitor.journal import read_journal
+from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
@@ -179,6 +179,32 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
     held.set()
     recorder.on_end(JobStatus.FINISHED)
     assert recorder.story.left_out >= 40
+
+
+def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job does not wait longer for its end than it has to, and the thread ends later."""
+    monkeypatch.setattr("pyflinkstate.monitor.recorder.END_TIMEOUT_S", 0.0)
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder.on_start(_description())
+    for number in range(50):
+        recorder.on_commit(number, 1)
+    recorder.on_end(JobStatus.FINISHED)
+    held.set()
+    recorder._thread.join(PATIENCE_S)
+    assert not recorder._thread.is_alive()
+    assert recorder.story.status == "FINISHED"
+    assert recorder.story.is_over
+
+
+@pytest.mark.parametrize("method", ["__init__", "write"])
+def test_a_file_system_that_raises_anything_costs_the_journal_and_not_the_job(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    monkeypatch.setattr(Journal, method, raising(ZeroDivisionError("odd")))
+    _, recorder = recorded(run)
+    assert recorder.story.status == "FINISHED"
+    assert "journal" in caplog.text
 
 
 class Unspeakable(Exception):
