@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
 
 import attrs
 import pyarrow as pa
@@ -25,7 +26,11 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
-from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
+from pyflinkstate.backends.snapshots import (
+    Changes,
+    SnapshotExecutionType,
+    SnapshotStrategyRunner,
+)
 from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateValueError
 
@@ -131,11 +136,12 @@ class HeapSnapshotStrategy:
         writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
-        for entries in state.key_groups():
+        for key_group, parts in groupby(state.key_group_parts(), _key_group):
             writer.check_cancelled()
-            if len(entries):
-                message = _compressed(compressor, codec, _to_batch(codec, entries))
-                compressing.append((entries.key_group, message))
+            batches = [_to_batch(codec, entries) for entries in parts if len(entries)]
+            if batches:
+                batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+                compressing.append((key_group, _compressed(compressor, codec, batch)))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()
                 sections[key_group] = writer.append_section(message.result())
@@ -143,6 +149,10 @@ class HeapSnapshotStrategy:
             sections[key_group] = writer.append_section(message.result())
         writer.append(END_OF_STREAM)
         return sections
+
+
+def _key_group(entries: KeyGroupEntries) -> int:
+    return entries.key_group
 
 
 def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.RecordBatch) -> Future[bytes]:
