@@ -141,10 +141,15 @@ def test_where_there_is_no_job_it_says_so(
     assert message in capsys.readouterr().err
 
 
+def hear_interrupts() -> None:
+    """Undo that a shell lets its background jobs, and all that they start, ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
     Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in events()])
     command = [sys.executable, "-m", "pyflinkstate", "ui", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
