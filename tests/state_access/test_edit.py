@@ -323,6 +323,61 @@ def backend_values(backend):
     return [] if table is None else table.items()
 
 
+def test_pickles_that_a_migration_makes_are_pickled_once(tmp_path):
+    pickled = ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY())
+    for function in (None, lambda value: value):
+        changed = edit(filled(range(3)), allow_pickle=True).migrate(UID, "value", pickled, function)
+        changed.put(UID, "value", {"key": ["k1"], "value": [5]})
+        written = changed.write(tmp_path / f"s{function is None}")
+        found = written.keyed(UID, states=["value"], allow_pickle=True).rows()
+        assert {row["key"]: row["value"] for row in found} == {"k0": 0, "k1": 5, "k2": 2}
+
+
+def test_a_pickled_state_is_renamed_without_being_loaded(tmp_path):
+    backend = make_backend(Types.STRING())
+    pickled = ValueStateDescriptor("n", Types.PICKLED_BYTE_ARRAY())
+    state_of(backend, pickled, "a").update(Loaded())
+    to = ValueStateDescriptor("m", Types.PICKLED_BYTE_ARRAY())
+    changed = edit(checkpoint_with(backend)).migrate(UID, "n", to)
+    seen = []
+    changed.delete_where(UID, "m", lambda row: seen.append(row["value"]))
+    Loaded.count = 0
+    written = changed.write(tmp_path / "s")
+    assert Loaded.count == 0
+    assert [type(value) for value in seen] == [bytes]
+    assert [row["key"] for row in written.entries(UID, "m").rows()] == ["a"]
+
+
+class Loaded:
+    """Counts how often its pickles are loaded."""
+
+    count = 0
+
+    def __setstate__(self, state):
+        Loaded.count += 1
+
+    def __getstate__(self):
+        return {"some": "state"}
+
+
+def test_entries_are_deleted_by_when_they_expire(tmp_path):
+    backend, now = make_backend(Types.STRING(), clock=lambda: now[0]), [500]
+    state = ttl(MapStateDescriptor("m", Types.STRING(), Types.LONG()))
+    for now[0] in (500, 900):
+        state_of(backend, state, "a").put(f"at {now[0]}", 7)
+    changed = edit(checkpoint_with(backend, lambda: 900), clock=lambda: 900)
+    changed.delete_where(UID, "m", pc.field("expires_at_ms") < 100_900)
+    rows = changed.write(tmp_path / "s").entries(UID, "m").rows()
+    assert [(row["map_key"], row["timestamp_ms"]) for row in rows] == [("at 900", 900)]
+
+
+def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
+    checkpoint = filled(range(3))
+    checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
+    written = edit(checkpoint).rename_uid(UID, "dropped").write(tmp_path / "s")
+    assert written.metadata.watermarks == {"a": 5, "dropped": 77}
+
+
 # --- bad input -----------------------------------------------------------------------------------------
 
 
@@ -404,13 +459,17 @@ def test_names_that_are_not_there(tmp_path):
         changed.delete_where(UID, "value", 7)
     with pytest.raises(InvalidKeyError, match="operator 'op' has keys of STRING"):
         changed.delete(UID, [7])
+    with pytest.raises(ConfigurationError, match="a list of keys, not 'k1'"):
+        changed.delete(UID, "k1")
+    with pytest.raises(ConfigurationError, match="a list of keys, not 7"):
+        changed.delete(UID, 7)
     with pytest.raises(InvalidKeyError):
         changed.put(UID, "value", {"key": [7], "value": [1]})
     with pytest.raises(ParallelismError):
         changed.set_max_parallelism(UID, 0)
     with pytest.raises(UserFunctionError, match="the predicate raised KeyError"):
         changed.delete_where(UID, "value", lambda row: row["none"]).write(tmp_path / "s")
-    with pytest.raises(StateTableError, match="does not fit its entries"):
+    with pytest.raises(StateTableError, match=r"operator 'op', state 'value'.* does not fit its entries"):
         edit(filled([1])).delete_where(UID, "value", pc.field("no") > 1).write(tmp_path / "t")
 
 

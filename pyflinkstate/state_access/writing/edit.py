@@ -9,11 +9,12 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
-from pyflinkstate.backends.types import RegisteredStateMeta, state_migration
+from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import ConfigurationError, PickledStateError, UnknownOperatorError, UnknownStateError
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
@@ -152,8 +153,14 @@ class CheckpointEdit:
         Raises:
             UnknownOperatorError: there is no such operator.
             InvalidKeyError: a key does not fit the type of the operator's keys.
+            ConfigurationError: ``keys`` is one key and no list.
         """
         draft = self._draft(uid)
+        if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+            raise ConfigurationError(
+                f"operator {uid!r}: delete() takes a list of keys, not {safe_repr(keys)}: put a single key "
+                f"into a list"
+            )
         gone = draft.keys.written(draft.keys.checked(keys))
         return self._set(draft.with_all(lambda state: without_keys(state, gone, draft.keys)))
 
@@ -208,6 +215,7 @@ class CheckpointEdit:
         before = draft.state(state)
         if function is None:
             loads = to.allows_pickled_restore or self._allow_pickle
+            now = attrs.evolve(now, stored_type=sealed(now.stored_type))  # what stays a pickle is not loaded
             convert = state_migration(attrs.evolve(was, name=now.name), now, self._clock, loads).convert
         else:
             before = self._loaded(uid, before)
@@ -240,7 +248,9 @@ class CheckpointEdit:
             self._check_free(to)
         renamed = {to if known == uid else known: operator for known, operator in self._operators.items()}
         self._operators = {**renamed, to: found.renamed(to)}
-        watermarks = {to if name == uid else name: at for name, at in self.metadata.watermarks.items()}
+        watermarks = dict(self.metadata.watermarks)
+        if uid in watermarks:  # also in the place of one that a dropped operator has left
+            watermarks[to] = watermarks.pop(uid)
         self.metadata = attrs.evolve(self.metadata, watermarks=watermarks)
         return self
 
@@ -316,7 +326,7 @@ class CheckpointEdit:
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)
-        check_parallelism(parallelism or 1, max_parallelism)
+        check_parallelism(1 if parallelism is None else parallelism, max_parallelism)
         key_type = PickledBytesTypeInfo() if key_type is None else key_type
         keys = KeySpace(uid, key_type, max_parallelism)
         self._operators[uid] = bootstrap_of(data, function, key, timestamp, keys, parallelism, self._clock)
