@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import make_backend, restore, state_of
+from backend_support import make_backend, restore, state_of, take_snapshot
 from increment_support import Snapshot, chained
 from read_support import COUNT, UID, checkpoint_of, state_file, write
 from write_support import DESCRIPTORS, checkpoint_with, content, filled, restored
@@ -19,6 +19,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import (
@@ -371,6 +372,31 @@ def test_entries_are_deleted_by_when_they_expire(tmp_path):
     assert [(row["map_key"], row["timestamp_ms"]) for row in rows] == [("at 900", 900)]
 
 
+def test_fewer_key_groups_than_subtasks(tmp_path):
+    owns = [key_group_range(128, 4, subtask) for subtask in range(4)]
+    backends = [make_backend(Types.STRING(), own) for own in owns]
+    for number in range(40):
+        key = f"k{number}"
+        (owner,) = [one for one in backends if key_group(key) in one.key_group_range]
+        state_of(owner, COUNT, key).update(number)
+    changed = edit(checkpoint_of(*map(take_snapshot, backends))).set_max_parallelism(UID, 2)
+    written = changed.write(tmp_path / "s")
+    assert [(one.parallelism, one.max_parallelism) for one in written.operators()] == [(2, 2)]
+    assert values(written, "count") == {f"k{number}": number for number in range(40)}
+
+
+def key_group(key):
+    return make_backend(Types.STRING()).key_group_of(key)
+
+
+def test_an_empty_list_is_a_list_that_is_gone(tmp_path):
+    changed = edit(filled(range(3))).put(UID, "list", {"key": ["k1", "new"], "value": [[], []]})
+    changed.migrate(UID, "value", ListStateDescriptor("numbers", Types.LONG()), lambda value: [value] * value)
+    written = changed.write(tmp_path / "s")
+    assert sorted(values(written, "list")) == ["k0", "k2"]
+    assert values(written, "numbers") == {"k1": [1], "k2": [2, 2]}
+
+
 def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
     checkpoint = filled(range(3))
     checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
@@ -416,6 +442,18 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(CheckpointStorageError, match="No space left"):
         edit(folder).delete(UID, ["k1"]).write(tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_a_list_with_time_to_live_is_not_made_of_a_text(tmp_path):
+    to = ttl(ListStateDescriptor("value", Types.STRING()))
+    with pytest.raises(StateTableError, match=r"state 'value', key 'k1': 'text' .*does not fit"):
+        edit(filled([1])).migrate(UID, "value", to, lambda value: "text").write(tmp_path / "s")
+
+
+def test_a_savepoint_needs_a_path():
+    for path in (None, "", 7):
+        with pytest.raises(ConfigurationError, match="a path or URI, not to"):
+            edit(filled([1])).write(path)
 
 
 def test_a_migration_whose_value_does_not_fit_names_the_key(tmp_path):

@@ -74,7 +74,14 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the last row of each key and namespace."""
-    return rows.take(pa.array(last_of_each(_codes(meta, keys, rows))))
+    return _without_empty_lists(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
+
+
+def _without_empty_lists(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that a backend would have: ``ListState.update([])`` clears the list."""
+    if not isinstance(meta, RegisteredStateMeta) or meta.kind is not StateKind.LIST:
+        return rows
+    return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
 
 
 def _codes(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> ArrowObject:
@@ -186,7 +193,8 @@ def converted(
         made = _converted(batch, values, now, keys, convert)
         column = encode_column(now.stored_type, made)
         rows = pa.record_batch([*batch.columns[:-1], column], batch.schema.names)
-        return rows.filter(column.is_valid()) if column.null_count else rows
+        rows = rows.filter(column.is_valid()) if column.null_count else rows
+        return _without_empty_lists(now, rows)
 
     # Later changes see pickles as a file has them, whoever has made them.
     later = attrs.evolve(now, stored_type=sealed(now.stored_type))

@@ -115,6 +115,17 @@ class OperatorDraft:
         names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
         return [name for name in names if name not in self.dropped]
 
+    @property
+    def has_operator_state(self) -> bool:
+        """Whether a subtask has operator state, managed or raw, that is not left out."""
+        return bool(self.operator_states) or any(sub.raw_operator for sub in self.origin.subtasks)
+
+    def with_at_most(self, parallelism: int) -> OperatorDraft:
+        """Return the draft of at most so many subtasks; those that are left out have keyed state alone."""
+        subtasks = self.origin.subtasks[:parallelism]
+        number = min(self.origin.parallelism, parallelism)
+        return attrs.evolve(self, origin=attrs.evolve(self.origin, parallelism=number, subtasks=subtasks))
+
     def check_no_raw_keys(self) -> None:
         """Refuse raw keyed state, which only its function reads, with an ``IncompatibleCheckpointError``."""
         if any(subtask.raw_keyed is not None for subtask in self.origin.subtasks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -280,8 +281,8 @@ class CheckpointEdit:
         """
         draft = self._draft(uid)
         draft.check_no_raw_keys()
-        parallelism = draft.origin.parallelism if draft.operator_states else 1
-        check_parallelism(parallelism, max_parallelism)
+        check_parallelism(draft.origin.parallelism if draft.has_operator_state else 1, max_parallelism)
+        draft = draft.with_at_most(max_parallelism)
         keys = attrs.evolve(draft.keys, max_parallelism=max_parallelism)
         spread = attrs.evolve(draft, keys=keys).with_all(lambda state: spread_anew(state, keys))
         return self._set(spread)
@@ -334,18 +335,20 @@ class CheckpointEdit:
 
     # --- the result ----------------------------------------------------------------------------------------
 
-    def write(self, path: str) -> Checkpoint:
+    def write(self, path: str | os.PathLike[str]) -> Checkpoint:
         """Write the savepoint and return it, opened.
 
         Args:
             path: a folder that does not exist, or is empty: a path or URI that the job can reach.
 
         Raises:
-            ConfigurationError: there is something at that path.
+            ConfigurationError: there is something at that path, or it is none.
             CheckpointStorageError: the savepoint cannot be written; nothing of it is left.
             StateTableError, UserFunctionError: a value does not fit, or a function raised.
             CorruptCheckpointError: the old checkpoint is damaged.
         """
+        if not isinstance(path, (str, os.PathLike)) or not str(path):
+            raise ConfigurationError(f"a savepoint is written to a path or URI, not to {path!r}")
         with new_folder(str(path)) as (folder, uri):
             writer = None if self.source is None else DraftWriter(self.source.reader, folder)
             operators = []

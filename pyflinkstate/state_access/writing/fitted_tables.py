@@ -259,14 +259,14 @@ def _window(value: Any) -> Any:
 
 
 def stamped(stored: TypeInformation, value: TypedValue, timestamp_ms: int) -> TypedValue:
-    """Return a user's value as a state with time to live stores it."""
+    """Return a user's value as a state with time to live stores it; what is no list or map stays as it is."""
     if value is None:
         return None
     if isinstance(stored, TtlTypeInfo):
         return timestamp_ms, value
-    if isinstance(stored, ListTypeInfo) and expires(stored):
+    if isinstance(stored, ListTypeInfo) and expires(stored) and isinstance(value, (list, tuple)):
         return [(timestamp_ms, element) for element in value]
-    if isinstance(stored, MapTypeInfo) and expires(stored):
+    if isinstance(stored, MapTypeInfo) and expires(stored) and isinstance(value, Mapping):
         return {key: (timestamp_ms, item) for key, item in value.items()}
     return value
 
