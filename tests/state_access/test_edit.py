@@ -410,6 +410,8 @@ def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
 def test_nothing_is_written_over_anything(tmp_path):
     folder = write(tmp_path, {"a": 1})
     before = sorted(path.name for path in (tmp_path / folder).iterdir())
+    with pytest.raises(ConfigurationError, match="is inside of"):
+        edit(folder).write(f"{folder}/inner")
     with pytest.raises(ConfigurationError, match="exists already"):
         edit(folder).put(UID, "count", {"key": ["a"], "value": [2]}).write(folder)
     assert sorted(path.name for path in (tmp_path / folder).iterdir()) == before
@@ -503,7 +505,7 @@ def test_names_that_are_not_there(tmp_path):
         changed.delete(UID, 7)
     with pytest.raises(InvalidKeyError):
         changed.put(UID, "value", {"key": [7], "value": [1]})
-    with pytest.raises(ParallelismError):
+    with pytest.raises(ParallelismError, match="operator 'op': "):
         changed.set_max_parallelism(UID, 0)
     with pytest.raises(UserFunctionError, match="the predicate raised KeyError"):
         changed.delete_where(UID, "value", lambda row: row["none"]).write(tmp_path / "s")

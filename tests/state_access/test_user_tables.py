@@ -11,6 +11,14 @@ from write_support import checkpoint_with, filled, restored
 
 from pyflinkstate import Instant, ListStateDescriptor, MapStateDescriptor, Row, Types, ValueStateDescriptor
 from pyflinkstate.api.row import RowKind
+from pyflinkstate.api.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+)
 from pyflinkstate.errors import PickledStateError, StateTableError
 from pyflinkstate.state_access.writing import edit
 
@@ -80,6 +88,32 @@ def test_keys_in_every_form_are_the_keys_that_are_there(tmp_path, name, form):
     assert dict(again.registered_kv_states["count"].items()) == {key: 1}
 
 
+WINDOWS = {
+    "time": (TimeWindowSerializer(), TimeWindow(0, 10)),
+    "count": (CountWindowSerializer(), CountWindow(1)),
+    "global": (GlobalWindowSerializer(), GlobalWindow.get()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_in_every_form_are_the_windows_that_are_there(tmp_path, name, form):
+    namespace_type, window = WINDOWS[name]
+    backend = make_backend(Types.STRING())
+    backend.set_current_key("k")
+    backend.get_partitioned_state(COUNT, window, namespace_type).update(1)
+    checkpoint = checkpoint_with(backend)
+    changed = edit(checkpoint).put(UID, "count", FORMS[form](checkpoint.entries(UID, "count")))
+    changed.put(UID, "count", {"key": ["new"], "window": [window], "value": [2]})
+    found = changed.write(tmp_path / "s").entries(UID, "count").rows()
+    assert {(row["key"], row["window"], row["value"]) for row in found} == {
+        ("k", window, 1),
+        ("new", window, 2),
+    }
+    with pytest.raises(StateTableError, match="'window' must not be null"):
+        changed.put(UID, "count", {"key": ["new"], "window": [None], "value": [2]})
+
+
 def test_python_values_without_a_declared_type_stay_as_they_are(tmp_path):
     backend = make_backend(Types.STRING())
     pickled = ValueStateDescriptor("n", Types.PICKLED_BYTE_ARRAY())
@@ -119,3 +153,12 @@ def test_bytes_are_no_keys_where_keys_are_pickled():
         changed.put(UID, "count", {"key": [b"raw"], "value": [1]})
     with pytest.raises(PickledStateError, match=f"operator '{UID}'.*allow_pickle"):
         changed.put(UID, "count", {"key": [b"\x80\x04cos\nsystem\n."], "value": [1]})
+
+
+def test_keys_that_must_not_be_loaded_cannot_be_spread(tmp_path):
+    backend = make_backend()
+    state_of(backend, COUNT, datetime.date(2020, 1, 2)).update(1)
+    changed = edit(checkpoint_with(backend)).set_max_parallelism(UID, 5)
+    with pytest.raises(PickledStateError, match=f"operator '{UID}': a pickled value is of datetime.date"):
+        changed.write(tmp_path / "s")
+    assert not (tmp_path / "s").exists()

@@ -17,7 +17,14 @@ from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
 from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import ConfigurationError, PickledStateError, UnknownOperatorError, UnknownStateError
+from pyflinkstate.errors import (
+    ConfigurationError,
+    ParallelismError,
+    PickledStateError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
+from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.facts import nearest
 from pyflinkstate.state_access.pickles import has_pickles
@@ -281,7 +288,7 @@ class CheckpointEdit:
         """
         draft = self._draft(uid)
         draft.check_no_raw_keys()
-        check_parallelism(draft.origin.parallelism if draft.has_operator_state else 1, max_parallelism)
+        _check_bounds(uid, draft.origin.parallelism if draft.has_operator_state else 1, max_parallelism)
         draft = draft.with_at_most(max_parallelism)
         keys = attrs.evolve(draft.keys, max_parallelism=max_parallelism)
         spread = attrs.evolve(draft, keys=keys).with_all(lambda state: spread_anew(state, keys))
@@ -327,7 +334,7 @@ class CheckpointEdit:
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)
-        check_parallelism(1 if parallelism is None else parallelism, max_parallelism)
+        _check_bounds(uid, 1 if parallelism is None else parallelism, max_parallelism)
         key_type = PickledBytesTypeInfo() if key_type is None else key_type
         keys = KeySpace(uid, key_type, max_parallelism)
         self._operators[uid] = bootstrap_of(data, function, key, timestamp, keys, parallelism, self._clock)
@@ -342,13 +349,18 @@ class CheckpointEdit:
             path: a folder that does not exist, or is empty: a path or URI that the job can reach.
 
         Raises:
-            ConfigurationError: there is something at that path, or it is none.
+            ConfigurationError: there is something at that path, it is inside of the checkpoint that is
+                changed, or it is none.
             CheckpointStorageError: the savepoint cannot be written; nothing of it is left.
             StateTableError, UserFunctionError: a value does not fit, or a function raised.
             CorruptCheckpointError: the old checkpoint is damaged.
         """
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ConfigurationError(f"a savepoint is written to a path or URI, not to {path!r}")
+        if self.source is not None and absolute(str(path)).startswith(f"{self.source.uri.rstrip('/')}/"):
+            raise ConfigurationError(
+                f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
+            )
         with new_folder(str(path)) as (folder, uri):
             writer = None if self.source is None else DraftWriter(self.source.reader, folder)
             operators = []
@@ -401,3 +413,10 @@ class CheckpointEdit:
             raise ConfigurationError(
                 f"the savepoint has an operator {uid!r} already: drop() it first, or choose another uid"
             )
+
+
+def _check_bounds(uid: str, parallelism: int, max_parallelism: int) -> None:
+    try:
+        check_parallelism(parallelism, max_parallelism)
+    except ParallelismError as error:
+        raise ParallelismError(f"operator {uid!r}: {error.message}", operator=uid) from error

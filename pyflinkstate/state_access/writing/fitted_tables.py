@@ -5,7 +5,7 @@ A table has the columns of ``Checkpoint.entries``, or for a list or a map one co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -22,7 +22,13 @@ from pyflinkstate.api.types import (
     TypeInformation,
 )
 from pyflinkstate.api.values import ArrowObject, Key, TypedValue
-from pyflinkstate.api.windows import CountWindow, TimeWindow
+from pyflinkstate.api.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+)
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     TtlTypeInfo,
@@ -156,7 +162,7 @@ class _Form:
         if _is(cells, arrow_type(namespace_type)):
             found: pa.Array = cells
         else:
-            found = self._encoded(namespace_type, map(_window, python_cells(cells)), name)
+            found = self._encoded(namespace_type, map(_window(namespace_type), python_cells(cells)), name)
         if found.null_count:
             raise StateTableError(f"{self.what}: {name!r} must not be null")
         return found
@@ -251,11 +257,19 @@ def _pickled(value: TypedValue) -> bytes:
     return value
 
 
-def _window(value: Any) -> Any:
-    """Return the window that a value of an Arrow column stands for."""
+def _window(namespace_type: TypeInformation) -> Callable[[Any], Any]:
+    """Return what makes windows of the cells that stand for them."""
+    if isinstance(namespace_type, CountWindowSerializer):
+        return lambda value: CountWindow(value) if type(value) is int else value
+    if isinstance(namespace_type, GlobalWindowSerializer):
+        return lambda value: GlobalWindow.get() if type(value) is int else value
+    return _time_window
+
+
+def _time_window(value: Any) -> Any:
     if isinstance(value, Mapping) and set(value) == {"start", "end"}:
         return TimeWindow(value["start"], value["end"])
-    return CountWindow(value) if type(value) is int else value
+    return value
 
 
 def stamped(stored: TypeInformation, value: TypedValue, timestamp_ms: int) -> TypedValue:

@@ -28,7 +28,7 @@ from pyflinkstate.backends.format import (
     write_file,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
+from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import (
     CheckpointFolder,
     CheckpointStorage,
@@ -65,7 +65,7 @@ def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
         yield CheckpointFolder(file_system, folder), uri
     except (OSError, pa.ArrowException) as error:
         _clear(file_system, folder, existed)
-        if isinstance(error, CheckpointStorageError):
+        if isinstance(error, PyFlinkStateError):
             raise
         raise CheckpointStorageError(f"the savepoint {uri} cannot be written: {error}", path=uri) from error
     except BaseException:
