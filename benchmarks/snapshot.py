@@ -10,6 +10,9 @@ is set as in a state slot. Figures are medians of the rounds.
     write_entries_per_s      asynchronous part, zstd, to a local file, with an idle owner
     owner_share              the owner's read-modify-write rate while it is written, against its rate alone
     longest_op_ms            the owner's longest single read-modify-write meanwhile
+    write_beside_owner_entries_per_s   asynchronous part, beside that owner
+    forked_...               the last three with ``HashMapStateBackend(snapshot_process=True)``: a forked
+                             process writes
     restore_entries_per_s    restore from that file
 """
 
@@ -142,6 +145,19 @@ def write_beside(backend: HeapKeyedStateBackend, owner: Owner, folder: Checkpoin
     return {"share": beside / alone, "longest_ms": longest_ms, "seconds": seconds}
 
 
+def figures_beside(beside: list[dict[str, float]], entries: int) -> dict[str, float]:
+    """Return the figures of snapshots that were written beside a busy owner."""
+
+    def median(name: str) -> float:
+        return statistics.median(one[name] for one in beside)
+
+    return {
+        "owner_share": round(median("share"), 3),
+        "longest_op_ms": round(median("longest_ms"), 2),
+        "write_beside_owner_entries_per_s": round(entries / median("seconds")),
+    }
+
+
 def restore(handle: KeyGroupsStateHandle, folder: CheckpointFolder) -> float:
     """Restore into a new backend; return the seconds."""
     backend = new_backend()
@@ -163,12 +179,9 @@ def main() -> None:
         folder = CheckpointFolder(fs.LocalFileSystem(), directory)
         written = [write(backend, folder) for _ in range(rounds)]
         figures["write_entries_per_s"] = round(entries / statistics.median(s for _, s in written))
-        beside = [write_beside(backend, owner, folder) for _ in range(rounds)]
-        figures["owner_share"] = round(statistics.median(one["share"] for one in beside), 3)
-        figures["longest_op_ms"] = round(statistics.median(one["longest_ms"] for one in beside), 2)
-        figures["write_beside_owner_entries_per_s"] = round(
-            entries / statistics.median(one["seconds"] for one in beside)
-        )
+        for prefix, backend.forks_snapshots in (("", False), ("forked_", True)):
+            beside = [write_beside(backend, owner, folder) for _ in range(rounds)]
+            figures |= {f"{prefix}{name}": figure for name, figure in figures_beside(beside, entries).items()}
         restored = [restore(written[0][0], folder) for _ in range(rounds)]
         figures["restore_entries_per_s"] = round(entries / statistics.median(restored))
     del backend, owner, keys

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 MINIMUM_CAPACITY: Final = 4
 BUCKET_LOAD: Final = 32
+#: About 2,000 entries: what a snapshot gathers of them is still in the cache when columns are made of it.
+BUCKETS_IN_A_PART: Final = 64
 
 #: The constants of the finalizer that spreads the keys over the buckets.
 LOW_BITS: Final = 0xFFFFFFFF
@@ -606,6 +608,13 @@ class CopyOnWriteStateMapSnapshot(StateMapSnapshot):
         """Return all keys and, in the same order, all values. O(n), at the speed of C."""
         keys, values = self.owner._columns_of(self._buckets or [])
         return (keys, values) if transformer is None else transformed(keys, values, transformer)
+
+    def parts(self, transformer: StateSnapshotTransformer | None = None) -> Iterator[Columns]:
+        """Yield the same as :meth:`columns`, the entries of some buckets at a time."""
+        buckets = self._buckets or []
+        for begin in range(0, len(buckets), BUCKETS_IN_A_PART):
+            keys, values = self.owner._columns_of(buckets[begin : begin + BUCKETS_IN_A_PART])
+            yield (keys, values) if transformer is None else transformed(keys, values, transformer)
 
     def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
         """Return the value that each key had, or :data:`ABSENT` if it had none. O(keys)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
 
 import attrs
 import pyarrow as pa
@@ -25,10 +26,18 @@ from pyflinkstate.backends.format import (
 from pyflinkstate.backends.heap.backend import HeapKeyedStateBackend
 from pyflinkstate.backends.heap.state_table import StateTable
 from pyflinkstate.backends.heap.timer_queue import TimerQueue
-from pyflinkstate.backends.snapshots import Changes, SnapshotExecutionType, SnapshotStrategyRunner
+from pyflinkstate.backends.snapshots import (
+    CAN_FORK,
+    Changes,
+    SnapshotExecutionType,
+    SnapshotStrategyRunner,
+    write_forked,
+)
 from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateValueError
 
+#: A snapshot of fewer entries is written by a thread, as the way through another process costs more.
+MIN_ENTRIES_TO_FORK = 100_000
 #: How many key groups may wait for the compressor.
 MAX_COMPRESSING = 2
 #: A key group with fewer entries is compressed where it is: the way to another thread and back costs more.
@@ -41,6 +50,7 @@ class HeapSnapshotResources:
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
+    entries: int
 
     def release(self) -> None:
         """Make the backend forget the snapshot. Idempotent."""
@@ -79,7 +89,12 @@ class HeapSnapshotStrategy:
             metas,
             is_increment=self.changes is not None,
         )
-        return HeapSnapshotResources(head, tuple(states))
+        return HeapSnapshotResources(head, tuple(states), self._entries())
+
+    def _entries(self) -> int:
+        if self.changes is None:
+            return self.backend.num_key_value_state_entries()
+        return sum(len(changed) for groups in self.changes.values() for changed in groups)
 
     def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
         return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
@@ -102,6 +117,10 @@ class HeapSnapshotStrategy:
         try:
             if not resources.states or self._nothing_changed():
                 return None
+            if self.backend.forks_snapshots and resources.entries >= MIN_ENTRIES_TO_FORK and CAN_FORK:
+                handle = write_forked(lambda writer: self._write(writer, resources), streams, cancelled)
+                if handle is not None:
+                    return handle
             return write_file(streams, cancelled, lambda writer: self._write(writer, resources))
         finally:
             resources.release()
@@ -131,11 +150,12 @@ class HeapSnapshotStrategy:
         writer.append(codec.schema_message)
         sections: dict[int, Section] = {}
         compressing: deque[tuple[int, Future[bytes]]] = deque()
-        for entries in state.key_groups():
+        for key_group, parts in groupby(state.key_group_parts(), _key_group):
             writer.check_cancelled()
-            if len(entries):
-                message = _compressed(compressor, codec, _to_batch(codec, entries))
-                compressing.append((entries.key_group, message))
+            batches = [_to_batch(codec, entries) for entries in parts if len(entries)]
+            if batches:
+                batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+                compressing.append((key_group, _compressed(compressor, codec, batch)))
             if len(compressing) > MAX_COMPRESSING:
                 key_group, message = compressing.popleft()
                 sections[key_group] = writer.append_section(message.result())
@@ -143,6 +163,10 @@ class HeapSnapshotStrategy:
             sections[key_group] = writer.append_section(message.result())
         writer.append(END_OF_STREAM)
         return sections
+
+
+def _key_group(entries: KeyGroupEntries) -> int:
+    return entries.key_group
 
 
 def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.RecordBatch) -> Future[bytes]:

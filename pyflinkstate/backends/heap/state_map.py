@@ -147,6 +147,10 @@ class StateMapSnapshot(ABC):
     def columns(self, transformer: StateSnapshotTransformer | None = None) -> Columns:
         """Return all keys and, in the same order, all values, changed by ``transformer`` if there is one."""
 
+    def parts(self, transformer: StateSnapshotTransformer | None = None) -> Iterator[Columns]:
+        """Yield the same as :meth:`columns`, some entries at a time."""
+        yield self.columns(transformer)
+
     def look_up(self, keys: Iterable[Hashable]) -> list[Stored]:
         """Return the value that each key had, or :data:`ABSENT` if it had none."""
         raise NotImplementedError
