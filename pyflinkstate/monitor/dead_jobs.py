@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
 from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CheckpointStorageError
+from pyflinkstate.monitor.api import VIEWS
 from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, read_journal
+from pyflinkstate.monitor.prometheus import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.storage import (
@@ -70,23 +71,43 @@ def _jobs_at(path: str) -> list[tuple[str, str]]:
 
 
 def _story(storage: CheckpointStorage, job_id: str) -> JobStory:
-    story = JobStory()
     folder = child_uri(storage.uri, job_id)
-    _take_all(story, read_journal(folder))
     metadata = _newest(storage, job_id)
+    story = _told(job_id, read_journal(folder))
     if story.started_ms is None and metadata is not None:
-        _take_all(story, _events_without_journal(storage.uri, folder, metadata))
+        story = _told(job_id, _events_without_journal(storage.uri, folder, metadata))
     if not story.states and metadata is not None:
         story.states = _states(metadata)
     return story
+
+
+def _told(job_id: str, events: list[JsonObject]) -> JobStory:
+    """Return the story that events tell; an empty one if it is none of this job."""
+    story = JobStory()
+    _take_all(story, events)
+    if _makes_sense(story, job_id):
+        return story
+    _log.warning("what the folder of %s tells is not of that job, and is left out", job_id)
+    return JobStory()
 
 
 def _take_all(story: JobStory, events: list[JsonObject]) -> None:
     for event in events:
         try:
             story.take(event)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             _log.warning("an event %r of a journal is left out: %r", event.get("event"), error)
+
+
+def _makes_sense(story: JobStory, job_id: str) -> bool:
+    """Return whether a story can be shown: one that cannot must not cost the page of the other jobs."""
+    try:
+        for view in VIEWS.values():
+            json.dumps(view(story, False), allow_nan=False)
+        numbers = all(isinstance(one.value, (int, float)) for one in samples(story, story.heard_ms or 0))
+        return numbers and story.job["job_id"] in ("", job_id)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        return False
 
 
 def _newest(storage: CheckpointStorage, job_id: str) -> CheckpointMetadata | None:
@@ -99,7 +120,7 @@ def _newest(storage: CheckpointStorage, job_id: str) -> CheckpointMetadata | Non
 
 def _events_without_journal(directory: str, folder: str, metadata: CheckpointMetadata) -> list[JsonObject]:
     """Return what a job would have told, as far as it can be known from its last checkpoints."""
-    checkpoints = list(_history(folder))
+    checkpoints = _history(folder)
     first = min((one["at"] for one in checkpoints), default=metadata.timestamp_ms)
     vertices = [
         {
@@ -142,21 +163,24 @@ def _events_without_journal(directory: str, folder: str, metadata: CheckpointMet
     return [started, epoch, committed, *checkpoints]
 
 
-def _history(folder: str) -> Iterator[JsonObject]:
-    """Yield the checkpoints of ``checkpoints.json``, the oldest first."""
+def _history(folder: str) -> list[JsonObject]:
+    """Return the checkpoints of ``checkpoints.json``, the oldest first."""
     file_system, path = open_file_system(child_uri(folder, HISTORY))
     try:
         with file_system.open_input_stream(path) as stream:
             history = json.loads(bytes(stream.read(MOST_HISTORY_BYTES)))
-        told = [CheckpointStats(**one) for one in history]
+        return [_checkpoint(one) for one in reversed(history)]
     except FileNotFoundError:
-        return
-    except (ValueError, TypeError, RecursionError) as error:
+        return []
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         _log.warning("%s is damaged and is left out: %s", path, error)
-        return
-    for one, stats in zip(history[::-1], told[::-1], strict=True):
-        ended = stats.triggered_ms + stats.duration_ms
-        yield {"event": "checkpoint", "at": ended, "stats": one, "subtasks": [], "states": {}}
+        return []
+
+
+def _checkpoint(one: JsonObject) -> JsonObject:
+    stats = CheckpointStats(**one)
+    ended = int(stats.triggered_ms) + int(stats.duration_ms)
+    return {"event": "checkpoint", "at": ended, "stats": one, "subtasks": [], "states": {}}
 
 
 def _states(metadata: CheckpointMetadata) -> JsonObject:

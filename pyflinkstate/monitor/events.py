@@ -10,9 +10,12 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from numbers import Integral
+from typing import Any
 
 import attrs
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.errors import JobFailedError, PyFlinkStateError
@@ -97,9 +100,19 @@ def _metrics(report: EpochReport) -> list[JsonObject]:
 
 def _value(value: MetricValue) -> JsonObject:
     """Return a metric without what is zero or no finite number, which JSON has no word for."""
-    told = {name: number for name, number in attrs.asdict(value).items() if number and name != "kind"}
-    finite = {name: number for name, number in told.items() if math.isfinite(number)}
-    return {"kind": value.kind, **finite}
+    told = {name: _number(one) for name, one in attrs.asdict(value).items() if name != "kind"}
+    return {"kind": value.kind, **{name: number for name, number in told.items() if number}}
+
+
+def _number(value: Any) -> float | None:
+    """Return a number as Python's own: functions also count in those of numpy."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(value) if isinstance(value, Integral) else number
 
 
 def committed(at: int, epoch: int, duration_ms: int) -> JsonObject:
@@ -205,16 +218,23 @@ def failure(error: BaseException) -> JsonObject:
     """Return what is known of a failure: where it happened, and the message with the user's traceback."""
     cause = error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
     context = cause.context if isinstance(cause, PyFlinkStateError) else {}
-    known = {name: cut(str(context[name])) for name in ("operator", "key", "record") if name in context}
+    known = {name: cut(_text(context[name])) for name in ("operator", "key", "record") if name in context}
     if known.get("key") == "None":  # there was no key, as no key is None
         del known["key"]
     return {
         "type": str(context.get("cause_type", type(cause).__name__)),
-        "message": cut(str(cause)),
+        "message": cut(_text(cause)),
         "operator": known.get("operator"),
         "key": known.get("key"),
         "record": known.get("record"),
     }
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        return safe_repr(value)
 
 
 def cut(text: str) -> str:

@@ -22,7 +22,7 @@ class Monitor:
 
     Args:
         page: how the page is served; None for no page.
-        keeps_journal: whether what jobs tell is kept beside their checkpoints.
+        keeps_journal: whether what jobs tell is kept, if :meth:`observe` says where.
         clock: the time.
         is_told: whether the log tells where the page is.
 
@@ -33,7 +33,7 @@ class Monitor:
     def __init__(
         self,
         page: WebPageSettings | None,
-        keeps_journal: bool,
+        keeps_journal: bool = True,
         clock: Clock | None = None,
         is_told: bool = True,
     ) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -32,14 +33,15 @@ class Shown:
         story: what is known of it.
         lock: held while the story is read or changed.
         recorder: records it; None if it is only read from its folder.
-        job: steers it; None if it cannot be steered.
+        job: steers it; None if it cannot be steered, or is forgotten. A page does not keep jobs, and what
+            they have collected, in memory.
         savepoints: the directory for its savepoints; None if there is none.
     """
 
     story: JobStory
     lock: threading.Lock
     recorder: Recorder | None = None
-    job: Job | None = None
+    job: Callable[[], Job | None] = lambda: None
     savepoints: str | None = None
 
     @property
@@ -81,9 +83,11 @@ class Jobs:
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
         """Let the page steer the job of an observer."""
-        for shown in self._shown:
-            if shown.recorder is observer:
-                shown.job, shown.savepoints = job, savepoints
+        with self._lock:
+            shown = next((one for one in self._shown if one.recorder is observer), None)
+            if shown is not None:
+                shown.savepoints = savepoints
+                shown.job = weakref.ref(job)
 
     def begun(self) -> list[Shown]:
         """Return the jobs that have begun, the oldest first."""
@@ -103,9 +107,10 @@ class Jobs:
     def act(self, job_id: str, action: str) -> tuple[bool, str]:
         """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
         with self.locked(job_id) as shown:
-            if shown is None or shown.job is None or shown.story.is_over:
+            job = None if shown is None or shown.story.is_over else shown.job()
+            if shown is None or job is None:
                 return False, "The job does not run any more."
-            job, directory = shown.job, shown.savepoints
+            directory = shown.savepoints
         if action == "cancel":
             _log.warning("job %s is cancelled from its page", job_id)
             job.cancel()

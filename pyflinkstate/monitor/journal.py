@@ -92,6 +92,8 @@ class Journal:
         self._size = 0
         #: What an object store has of the last file.
         self._kept = b""
+        #: What the next addition begins with: the end of a line of which a part may be there.
+        self._begin = b""
         self._is_new = True
 
     def write(self, lines: Iterable[bytes]) -> None:
@@ -100,40 +102,56 @@ class Journal:
         Raises:
             OSError, pa.ArrowException: the storage failed; a part of the lines may have been written.
         """
-        data = b"".join(lines)
-        if self._size and self._size + len(data) > self._segment_bytes:
-            self._begin_segment()
-        try:
-            self._write(data)
-        except STORAGE_ERRORS:
-            self._begin_segment()  # the file may end with a part of a line
-            raise
-        self._size += len(data)
+        waiting: list[bytes] = []
+        length = 0
+        for line in lines:
+            if waiting and self._size + length + len(line) > self._segment_bytes:
+                self._write(b"".join(waiting))
+                waiting, length = [], 0
+            waiting.append(line)
+            length += len(line)
+        if waiting:
+            self._write(b"".join(waiting))
 
     def _write(self, data: bytes) -> None:
+        if self._size and self._size + len(data) > self._segment_bytes:
+            self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
+        try:
+            self._begin_segment()
+            self._add(data)
+        except Exception:
+            # The file goes on: if each failure began a new one, a full disk would cost all older ones. It may
+            # end with a part of a line, and its folder may be gone.
+            self._begin, self._is_new = b"\n", True
+            raise
+
+    def _begin_segment(self) -> None:
         if self._is_new:
             make_folder(self._fs, self._folder)
             self._forget_oldest()
             self._is_new = False
-        self._add(data)
 
-    def _begin_segment(self) -> None:
-        self._number, self._size, self._kept, self._is_new = self._number + 1, 0, b"", True
+    @property
+    def _file(self) -> str:
+        return f"{self._name}-{self._number:06d}.jsonl"
 
     def _add(self, data: bytes) -> None:
-        path = f"{self._folder}/{self._name}-{self._number:06d}.jsonl"
+        path = f"{self._folder}/{self._file}"
         if self._appends:
             with self._fs.open_append_stream(path) as stream:
-                stream.write(data)
+                stream.write(self._begin + data)
+            self._begin = b""
+            self._size += len(data)
             flush_file(self._fs, path)
         else:
-            self._kept += data
             with self._fs.open_output_stream(path) as stream:
-                stream.write(self._kept)
+                stream.write(self._kept + data)
+            self._kept += data
+            self._size += len(data)
 
     def _forget_oldest(self) -> None:
-        """Delete the oldest files, so that there is room for one more."""
-        found = _segments(self._fs, self._folder)
+        """Delete the oldest files, so that there is room for this one."""
+        found = [path for path in _segments(self._fs, self._folder) if not path.endswith(f"/{self._file}")]
         for path in found[: max(0, len(found) - self._most_segments + 1)]:
             self._fs.delete_file(path)
 

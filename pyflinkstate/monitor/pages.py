@@ -44,7 +44,8 @@ class Pages:
         self._has_actions = has_actions
         self._clock = clock
         self._lock = threading.Lock()
-        #: By path: the version and the bytes of the last answer, so that many viewers cost little.
+        #: By path: the version and the bytes of the last answer, so that many viewers cost little. Older
+        #: versions are forgotten.
         self._cache: dict[str, tuple[int, bytes]] = {}
         self._files = {path: _file(name) for path, (name, _) in _FILES.items()}
 
@@ -81,7 +82,7 @@ class Pages:
             with shown.lock:
                 found += prometheus.samples(shown.story, self._clock.now_ms())
         body = prometheus.text(found)
-        return Response(200, body.encode("utf-8", "backslashreplace"), prometheus.CONTENT_TYPE)
+        return Response(200, body.encode("utf-8", "replace"), prometheus.CONTENT_TYPE)
 
     def _view(self, path: str) -> Response:
         version = self._jobs.version
@@ -93,7 +94,8 @@ class Pages:
         if made is None:
             return Response(404)
         with self._lock:
-            self._cache[path] = (version, made)
+            current = {key: kept for key, kept in self._cache.items() if kept[0] == version}
+            self._cache = {**current, path: (version, made)}
         return Response(200, made, _JSON)
 
     def _made(self, path: str) -> bytes | None:

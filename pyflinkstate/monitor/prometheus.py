@@ -64,6 +64,8 @@ def _labels(sample: Sample) -> str:
 
 
 def _escaped(value: str) -> str:
+    """Escape what would end a value; what UTF-8 cannot say, which a command line may contain, is a ``?``."""
+    value = value.encode("utf-8", "replace").decode("utf-8")
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

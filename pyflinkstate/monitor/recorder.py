@@ -12,12 +12,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.monitor import events
-from pyflinkstate.monitor.journal import STORAGE_ERRORS, Journal, encode
+from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription, JobObserver
@@ -61,6 +62,8 @@ class Recorder(JobObserver):
         self._directory = directory
         self._changed = changed
         self._queue: queue.Queue[_MakeEvent | None] = queue.Queue(queue_length)
+        #: Tells of the end of the job, for which there is room even if the queue is full.
+        self._ended: _MakeEvent | None = None
         self._left_out = 0
         self._is_left_out_told = 0
         self._parts: tuple[CheckpointPart, ...] = ()
@@ -101,19 +104,17 @@ class Recorder(JobObserver):
         self._put(partial(events.failed, self._clock.now_ms(), error))
 
     def on_end(self, status: JobStatus) -> None:
-        self._put(partial(events.ended, self._clock.now_ms(), status))
+        self._ended = partial(events.ended, self._clock.now_ms(), status)
+        with suppress(queue.Full):  # then the thread sees it when it has taken everything
+            self._queue.put_nowait(None)
         if self._thread.is_alive():
-            try:
-                self._queue.put(None, timeout=END_TIMEOUT_S)
-            except queue.Full:
-                return
             self._thread.join(END_TIMEOUT_S)
 
     def _open_journal(self, directory: str, job_id: str) -> Journal | None:
         try:
             return Journal(child_uri(directory, job_id), self._clock.now_ms())
-        except (*STORAGE_ERRORS, PyFlinkStateError) as error:
-            _log.warning("no journal is kept: %s", error)
+        except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
+            _log.warning("no journal is kept: %r", error)
             return None
 
     def _put(self, make: _MakeEvent) -> None:
@@ -127,6 +128,8 @@ class Recorder(JobObserver):
     def _run(self) -> None:
         while self._take_batch():
             pass
+        if self._ended is not None:
+            self._write(self._lines(self._ended))
 
     def _take_batch(self) -> bool:
         """Take in an event and those of the next moment, and write them; return whether more may come."""
@@ -135,15 +138,25 @@ class Recorder(JobObserver):
         make = self._queue.get()
         while make is not None:
             lines += self._lines(make)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break  # even if more is there: it is written with the next ones
             try:
-                make = self._queue.get(timeout=max(0.0, until_s - time.monotonic()))
+                make = self._queue.get(timeout=left_s)
             except queue.Empty:
                 break
         self._write(lines)
-        return make is not None
+        return make is not None and (self._ended is None or not self._queue.empty())
 
     def _lines(self, make: _MakeEvent) -> list[bytes]:
-        made = [make()]
+        try:
+            return self._taken(make())
+        except Exception:  # noqa: BLE001 - whatever it is, the events after it are recorded
+            _log.exception("an event is not recorded")
+            return []
+
+    def _taken(self, event: JsonObject) -> list[bytes]:
+        made = [event]
         if self._left_out > self._is_left_out_told:
             count = self._left_out - self._is_left_out_told
             self._is_left_out_told += count
@@ -159,5 +172,5 @@ class Recorder(JobObserver):
             return
         try:
             self._journal.write(lines)
-        except STORAGE_ERRORS as error:
-            _log.warning("%d events are missing in the journal: %s", len(lines), error)
+        except Exception as error:  # noqa: BLE001 - a file system in Python may raise anything
+            _log.warning("%d events are missing in the journal: %r", len(lines), error)

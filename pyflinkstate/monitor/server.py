@@ -25,6 +25,8 @@ MOST_CONNECTIONS = 64
 MOST_VIEWERS = 128
 REQUEST_S = 10.0
 ANSWER_S = 20.0
+#: So much of what a peer goes on to send is read away before its connection is closed.
+MOST_LEFTOVER_BYTES = 1 << 20
 #: The least time between two messages to viewers (Flink: the default of ``web.refresh-interval``).
 TELL_EVERY_S = 3.0
 #: A viewer hears of nothing at least this often, so that proxies keep the connection.
@@ -94,13 +96,16 @@ class PageServer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            is_kept = self._answer(connection)
-        except (OSError, ValueError):  # the peer has left, or is too slow
-            is_kept = False
+            if not self._is_kept(connection):
+                _end(connection)
         finally:
             self._free.release()
-        if not is_kept:
-            _end(connection)
+
+    def _is_kept(self, connection: socket.socket) -> bool:
+        try:
+            return self._answer(connection)
+        except (OSError, ValueError):  # the peer has left, or is too slow
+            return False
 
     def _answer(self, connection: socket.socket) -> bool:
         """Answer one request; return whether the connection goes on as a viewer's."""
@@ -169,7 +174,10 @@ def _some(connection: socket.socket, until_s: float) -> bytes:
 def _send(connection: socket.socket, data: bytes, until_s: float) -> None:
     view = memoryview(data)
     while view:
-        connection.settimeout(max(0.001, until_s - time.monotonic()))
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the peer takes its answer too slowly")
+        connection.settimeout(left_s)
         view = view[connection.send(view) :]
 
 
@@ -181,12 +189,16 @@ def _refuse(connection: socket.socket) -> None:
 
 
 def _end(connection: socket.socket) -> None:
-    """Close a connection so that the peer still reads the answer, even if it has sent more than was read."""
+    """Close a connection so that the peer still reads the answer, even if it has sent more than was read.
+
+    A peer that does not stop sending is not read for ever.
+    """
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.setblocking(False)
-        while connection.recv(65536):
-            pass
+        left = MOST_LEFTOVER_BYTES
+        while left > 0 and (data := connection.recv(65536)):
+            left -= len(data)
     connection.close()
 
 
@@ -203,16 +215,23 @@ class _Viewers:
     def add(self, connection: socket.socket, response: Response) -> bool:
         """Send a viewer the head of the stream, and keep it; return False if there are too many."""
         with self._condition:
-            if self._is_closed or len(self._connections) >= MOST_VIEWERS:
-                connection.setblocking(False)
+            connection.setblocking(False)
+            if self._is_closed or len(self._connections) >= MOST_VIEWERS or not self._has_thread():
                 connection.send(Response(503).encode())
                 return False
-            connection.setblocking(False)
             connection.send(response.encode())
             self._connections.append(connection)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pyflinkstate viewers", daemon=True)
-                self._thread.start()
+        return True
+
+    def _has_thread(self) -> bool:
+        """Start the thread with the first viewer; return False if the system has none left."""
+        if self._thread is None:
+            try:
+                thread = threading.Thread(target=self._run, name="pyflinkstate viewers", daemon=True)
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
         return True
 
     def changed(self, message: bytes) -> None:

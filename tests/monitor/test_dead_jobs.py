@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from support_job import JobRun
 from support_runtime import PATIENCE_S
-from support_web import EVIL, JOB_ID, Browser, events
+from support_web import EVIL, JOB_ID, Browser, browser_of, events, monitor_with
 
 from pyflinkstate.errors import CheckpointError
 from pyflinkstate.monitor import api
@@ -77,6 +78,53 @@ def test_events_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
     Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in told])
     (story,) = stories_at(str(tmp_path))
     assert story.restarts == 1
+
+
+OTHER_ID = "b" * 32
+BEGUN = {"job_id": OTHER_ID, "name": "odd", "vertices": [], "edges": [], "restored_from": None}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"event": "started", "at": 1, "job": None},
+        {"event": "started", "at": 1, "job": {**BEGUN, "job_id": JOB_ID}},
+        {"event": "started", "at": 1, "job": {**BEGUN, "vertices": 5}},
+        {"event": "epoch", "subtasks": {"a": ["x"]}},
+        {"event": "epoch", "phases_ms": {"planning": "1\nevil 1"}},
+        {"event": "epoch", "records": float("nan")},
+        {"event": "epoch", "at": float("inf")},
+        {"event": "checkpoint", "subtasks": [[]]},
+    ],
+    ids=repr,
+)
+def test_a_job_that_makes_no_sense_costs_no_other_job_its_page(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    Journal(str(tmp_path / JOB_ID), 1).write([encode(event) for event in events()])
+    told = [{**one, **(changed if one["event"] == changed["event"] else {})} for one in events(OTHER_ID)]
+    Journal(str(tmp_path / OTHER_ID), 1).write([encode(event) for event in told])
+    found = stories_at(str(tmp_path))
+    shown = {story.job["job_id"]: story for story in found}
+    assert JOB_ID in shown
+    assert len(shown) == len(found)
+    browser = browser_of(monitor := monitor_with(*shown.values())).enter()
+    for path in ("/api/jobs", "/metrics", *(f"/api/jobs/{one}/page" for one in shown)):
+        assert browser.ask(path).status == 200, path
+    assert b"\nevil" not in browser.ask("/metrics").body
+    assert b"NaN" not in browser.ask(f"/api/jobs/{OTHER_ID}/page").body
+    monitor.close()
+
+
+@pytest.mark.parametrize("history", ["{}", "5", '[{"x": 1}]', '[{"triggered_ms": "a"}]'])
+def test_statistics_that_make_no_sense_are_left_out(run: JobRun, history: str) -> None:
+    folder, _ = finished(run, has_journal=False)
+    path = Path(folder, "checkpoints.json")
+    if "triggered_ms" in history:
+        history = json.dumps([{**json.loads(path.read_text())[0], "triggered_ms": "a"}])
+    path.write_text(history)
+    (story,) = stories_at(folder)
+    assert (story.job["name"], list(story.checkpoints)) == ("orders", [])
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,13 @@ def test_a_head_that_never_ends_is_refused() -> None:
     assert status_of(b"a" * MOST_HEAD_BYTES) == 431
 
 
+@pytest.mark.timeout(20)
+def test_a_header_is_refused_in_linear_time() -> None:
+    """If the spaces before a value could be matched in two ways, each of these would take about a second."""
+    head = b"GET / HTTP/1.1\r\nA:" + b" " * 16_000 + b"\x00\r\n\r\n"
+    assert {status_of(head) for _ in range(100)} == {400}
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_are_taken_or_refused(data: bytes) -> None:
     assert status_of(data + b"\r\n\r\n") in (0, 400, 413, 431, 501)

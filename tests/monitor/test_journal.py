@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -96,6 +97,45 @@ def test_a_failed_write_spoils_no_later_one(tmp_path: Path) -> None:
     os.rename(tmp_path / "away", tmp_path / "journal")
     journal.write([encode(event(3))])
     assert read_journal(str(tmp_path)) == [event(1), event(3)]
+
+
+class Full:
+    """A file system on which nothing more can be written, but everything else goes on."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open_append_stream(self, path: str) -> Any:
+        self._inner.open_append_stream(path).close()
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+def test_a_full_disk_costs_nothing_that_was_told_before(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=3)
+    for number in range(200):
+        journal.write([encode(event(number))])
+    before = read_journal(str(tmp_path))
+    good, journal._fs = journal._fs, Full(journal._fs)
+    for number in range(200, 250):
+        with pytest.raises(OSError, match="no space"):
+            journal.write([encode(event(number))])
+    kept = read_journal(str(tmp_path))
+    assert kept == before[-len(kept) :]
+    assert len(kept) >= len(before) / 2
+    journal._fs = good
+    journal.write([encode(event(250))])
+    assert read_journal(str(tmp_path)) == [*kept, event(250)]
+
+
+def test_many_lines_at_once_become_as_many_files_as_they_need(tmp_path: Path) -> None:
+    """A file is never longer than a reader reads."""
+    journal = Journal(str(tmp_path), 1, segment_bytes=500, most_segments=100)
+    journal.write([encode(event(number)) for number in range(100)])
+    assert max(path.stat().st_size for path in (tmp_path / "journal").iterdir()) <= 500
+    assert read_journal(str(tmp_path)) == [event(number) for number in range(100)]
 
 
 def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support_job import JobRun
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, ManualClock
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api, prometheus
+from pyflinkstate.monitor.access import Access
+from pyflinkstate.monitor.http import Request
 from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.jobs import Jobs, Shown
+from pyflinkstate.monitor.pages import Pages
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.job import Job
@@ -123,6 +129,37 @@ def test_a_metric_of_a_function_says_where_it_is_from() -> None:
 def test_labels_cannot_break_out() -> None:
     sample = prometheus.Sample("a", 1, (("name", 'x"} 1\nevil 1\\'),))
     assert prometheus.text([sample]) == '# TYPE a gauge\na{name="x\\"} 1\\nevil 1\\\\"} 1\n'
+
+
+def test_a_name_that_utf_8_cannot_say_is_shown_without_it() -> None:
+    monitor = monitor_with(story(name="bad\ud800name"))
+    body = browser_of(monitor).enter().ask("/metrics").body.decode()
+    assert 'job_name="bad?name"' in body
+    monitor.close()
+
+
+def test_a_page_does_not_keep_jobs_in_memory(run: JobRun) -> None:
+    monitor, job, browser = live(run, None)
+    for _ in job.run():
+        pass
+    known = weakref.ref(job)
+    del job
+    run.listeners = ()
+    gc.collect()
+    assert known() is None
+    assert len(browser.ask("/api/jobs").json()["jobs"]) == 1
+    monitor.close()
+
+
+def test_answers_of_older_versions_are_not_kept() -> None:
+    access = Access()
+    bearer = {"host": "localhost", "authorization": f"Bearer {access.token}"}
+    pages = Pages(jobs := Jobs(), access, has_actions=False, clock=ManualClock())
+    for number in range(5):
+        jobs.add(Shown(story(f"{number:032x}"), threading.Lock()))
+        path = f"/api/jobs/{number:032x}/page"
+        assert pages.answer(Request("GET", path, {}, bearer)).status == 200
+    assert list(pages._cache) == [path]
 
 
 def live(run: JobRun, savepoints: str | None) -> tuple[Monitor, Job, Browser]:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from slot_functions import KeyedMeasured
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
-from pyflinkstate.monitor.journal import read_journal
+from pyflinkstate.monitor.events import _value
+from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
+from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobListener, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+from pyflinkstate.runtime.wire.metrics import MetricValue
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -175,6 +179,96 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
     held.set()
     recorder.on_end(JobStatus.FINISHED)
     assert recorder.story.left_out >= 40
+
+
+def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job does not wait longer for its end than it has to, and the thread ends later."""
+    monkeypatch.setattr("pyflinkstate.monitor.recorder.END_TIMEOUT_S", 0.0)
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder.on_start(_description())
+    for number in range(50):
+        recorder.on_commit(number, 1)
+    recorder.on_end(JobStatus.FINISHED)
+    held.set()
+    recorder._thread.join(PATIENCE_S)
+    assert not recorder._thread.is_alive()
+    assert recorder.story.status == "FINISHED"
+    assert recorder.story.is_over
+
+
+@pytest.mark.parametrize("method", ["__init__", "write"])
+def test_a_file_system_that_raises_anything_costs_the_journal_and_not_the_job(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    monkeypatch.setattr(Journal, method, raising(ZeroDivisionError("odd")))
+    _, recorder = recorded(run)
+    assert recorder.story.status == "FINISHED"
+    assert "journal" in caplog.text
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+    __repr__ = __str__
+
+
+def test_an_error_that_cannot_be_shown_is_told(run: JobRun) -> None:
+    recorder = Recorder(run.clock)
+    recorder.on_start(_description())
+    recorder.on_failure(Unspeakable())
+    recorder.on_end(JobStatus.FAILED)
+    assert recorder.story.status == "FAILED"
+    (failure,) = recorder.story.failures
+    assert failure["type"] == "Unspeakable"
+    assert "whose repr raised ZeroDivisionError" in failure["message"]
+
+
+def test_an_event_that_cannot_be_recorded_costs_no_other_one(
+    run: JobRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(run.clock)
+    recorder.on_start(_description())
+    recorder._put(raising(ZeroDivisionError()))
+    recorder.on_commit(7, 1)
+    recorder.on_end(JobStatus.FINISHED)
+    assert (recorder.story.committed, recorder.story.status) == (7, "FINISHED")
+    assert "an event is not recorded" in caplog.text
+
+
+def test_a_backlog_is_written_a_piece_at_a_time(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast events come, those of a moment are written when it is over."""
+    monkeypatch.setattr("pyflinkstate.monitor.recorder.WRITE_EVERY_S", 0.0)
+    recorder = Recorder(run.clock)
+    written: list[int] = []
+    monkeypatch.setattr(recorder, "_lines", lambda make: [b"line"])
+    monkeypatch.setattr(recorder, "_write", lambda lines: written.append(len(lines)))
+    for number in range(3):
+        recorder.on_commit(number, 1)
+    for _ in range(3):
+        assert recorder._take_batch()
+    assert written == [1, 1, 1]
+
+
+def test_numbers_of_numpy_and_odd_ones_are_told_as_json_has_them() -> None:
+    told = _value(MetricValue("distribution", np.int64(3), 0.0, np.float32(1.5), 10**400, float("inf")))
+    assert json.dumps(told) == '{"kind": "distribution", "count": 3, "total": 1.5}'
+    odd: Any = MetricValue("gauge", 1, 0.0, "text", None, 2)  # type: ignore[arg-type]
+    assert _value(odd) == {"kind": "gauge", "count": 1, "maximum": 2}
+
+
+def test_all_hear_of_the_end_even_if_a_listener_raises(run: JobRun) -> None:
+    class Rude(JobListener):
+        def on_end(self, status: JobStatus) -> None:
+            raise ZeroDivisionError
+
+    recorder = Recorder(run.clock)
+    run.listeners = (Rude(), recorder)
+    with pytest.raises(ZeroDivisionError):
+        run.run()
+    assert recorder.story.is_over
+    assert not recorder._thread.is_alive()
 
 
 def test_a_system_without_threads_costs_the_record_and_not_the_job(

@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support_runtime import PATIENCE_S, raising
@@ -118,6 +120,60 @@ def test_a_system_without_threads_refuses_and_goes_on(monkeypatch: pytest.Monkey
     made.close()
 
 
+class Endless(socket.socket):
+    """A connection whose peer never stops sending, and takes a byte of its answer at a time."""
+
+    received = 0
+
+    def shutdown(self, _: int) -> None:
+        """There is nobody at the other end."""
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        self.received += size
+        assert self.received < 100 * server.MOST_LEFTOVER_BYTES, "it is read for ever"
+        return b"x" * size
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return 1
+
+
+def test_a_peer_that_never_stops_sending_is_not_read_for_ever() -> None:
+    connection = Endless()
+    server._end(connection)
+    assert connection.fileno() == -1
+    assert server.MOST_LEFTOVER_BYTES <= connection.received <= 2 * server.MOST_LEFTOVER_BYTES
+
+
+def test_a_connection_counts_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = PageServer("127.0.0.1", [0], lambda _: Response(200))
+    made._free.acquire()
+    free_at_end: list[int] = []
+    monkeypatch.setattr(server, "_end", lambda _: free_at_end.append(made._free._value))
+    with Endless() as connection:
+        made._serve(connection)
+    assert free_at_end == [server.MOST_CONNECTIONS - 1]
+    made.close()
+
+
+def test_an_answer_must_be_taken_in_time() -> None:
+    with Endless() as connection, pytest.raises(TimeoutError, match="too slowly"):
+        server._send(connection, b"answer", time.monotonic() - 1)
+
+
+def test_a_viewer_without_a_thread_is_refused_and_the_next_one_is_told(
+    monkeypatch: pytest.MonkeyPatch, monitor: Monitor, browser: Browser
+) -> None:
+    page = monitor._server
+    assert page is not None
+    with socket.create_connection(("127.0.0.1", page.port)) as first, monkeypatch.context() as patch:
+        patch.setattr(server.threading, "Thread", raising(RuntimeError("can't start new thread")))
+        assert not page._viewers.add(first, Response(200, is_stream=True))
+    with stream(browser) as connection:
+        receive_until(connection, b"version")
+        monitor._changed()
+        receive_until(connection, b"version")
+
+
 def test_an_error_of_the_server_is_no_error_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
     made = PageServer("127.0.0.1", [0], lambda _: 1 // 0)  # type: ignore[arg-type,return-value]
     assert parse(exchange(made.port, b"GET /secret HTTP/1.1\r\n\r\n")).status == 500
@@ -198,8 +254,10 @@ def test_a_port_that_is_taken_is_said_and_the_next_one_is_tried() -> None:
         Monitor(WebPageSettings((port, 0)), False).close()
 
 
-@pytest.mark.parametrize("ports", [(), (-1,), (65_536,), ("8081",)])
-def test_a_port_is_checked(ports: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "ports", [(), (-1,), (65_536,), ("8081",), (1, 65_536, 2), range(0), range(1, 65_538)]
+)
+def test_a_port_is_checked(ports: Any) -> None:
     with pytest.raises(ConfigurationError, match="needs a port"):
         WebPageSettings(ports)
 

@@ -713,11 +713,12 @@ class Job(JobView):
             self._source.close(cause)
         finally:  # a streaming query cannot be stopped once Spark is gone
             self._end_checkpoints(status, began)
-        for observer in self._observers:
-            if status is JobStatus.FAILED and cause is not None:
-                observer.on_failure(cause)
-        for listener in self._settings.listeners:
-            listener.on_end(status)
+        with contextlib.ExitStack() as told:  # all hear of the end, even if one of them raises
+            for listener in reversed(self._settings.listeners):
+                told.callback(listener.on_end, status)
+            for observer in reversed(self._observers):
+                if status is JobStatus.FAILED and cause is not None:
+                    told.callback(observer.on_failure, cause)
 
     def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
         error = CheckpointError(f"the job ended: it is {status.name}")

@@ -20,9 +20,11 @@ _MOST_PORT = 65_535
 
 
 def _check_ports(_: object, __: object, ports: tuple[int, ...] | range) -> None:
-    ends = [ports[0], ports[-1]] if ports else [-1]
-    if not all(isinstance(port, int) and 0 <= port <= _MOST_PORT for port in ends):
-        raise ConfigurationError(f"the web page needs a port from 0 to {_MOST_PORT}, not {ends[0]!r}")
+    checked = (*ports[:1], *ports[-1:]) if isinstance(ports, range) else ports
+    wrong = [port for port in checked if not (isinstance(port, int) and 0 <= port <= _MOST_PORT)]
+    if wrong or not checked:
+        named = wrong[0] if wrong else "none"
+        raise ConfigurationError(f"the web page needs a port from 0 to {_MOST_PORT}, not {named!r}")
 
 
 @attrs.frozen
@@ -50,7 +52,7 @@ class MonitorOfProgram(Protocol):
     address: str | None
 
     def observe(self, directory: str | None) -> JobObserver:
-        """Return a listener for one job."""
+        """Return a listener for one job; its journal is kept in ``directory``, if there is one."""
         ...
 
     def attach(self, observer: JobObserver, job: Job, savepoints: str | None) -> None:
@@ -62,11 +64,11 @@ class MonitorOfProgram(Protocol):
         ...
 
 
-def load_monitor(page: WebPageSettings | None, keeps_journal: bool) -> MonitorOfProgram:
+def load_monitor(page: WebPageSettings | None) -> MonitorOfProgram:
     """Return a new monitor.
 
     Raises:
         ConfigurationError: the page cannot listen where it should.
     """
-    made: MonitorOfProgram = importlib.import_module("pyflinkstate.monitor").Monitor(page, keeps_journal)
+    made: MonitorOfProgram = importlib.import_module("pyflinkstate.monitor").Monitor(page)
     return made

@@ -443,9 +443,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def _started_monitor(self) -> MonitorOfProgram | None:
         """Return the monitor, which is loaded when it is needed for the first time."""
-        page, journal = self._settings.web_page, self._settings.journal
-        if self._monitor is None and (page is not None or journal):
-            self._monitor = load_monitor(page, page is not None if journal is None else journal)
+        page = self._settings.web_page
+        if self._monitor is None and (page is not None or self._settings.keeps_journal):
+            self._monitor = load_monitor(page)
         return self._monitor
 
     # --- running -------------------------------------------------------------------------------
@@ -600,7 +600,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         monitor, directory = self._started_monitor(), self._settings.checkpoints.checkpoint_directory()
         if monitor is None:
             return None
-        return monitor.observe(None if directory is None else directory.checkpoint_path)
+        if directory is None or not self._settings.keeps_journal:
+            return monitor.observe(None)
+        return monitor.observe(directory.checkpoint_path)
 
     def _job_settings(
         self, name: str, has_checkpoints: bool, observer: JobObserver | None = None

@@ -99,6 +99,11 @@ class EnvironmentSettings:
     is_chaining_enabled: bool = True
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)
 
+    @property
+    def keeps_journal(self) -> bool:
+        """Whether what jobs tell is kept; asked for each job, as it may be chosen after the page is there."""
+        return self.web_page is not None if self.journal is None else self.journal
+
     def set_parallelism(self, parallelism: int) -> None:
         """Set the parallelism; it must be at least 1, and no more than the max parallelism."""
         check_parallelism(parallelism, self.max_parallelism or UPPER_BOUND_MAX_PARALLELISM)
