@@ -16,7 +16,9 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.errors import SparkJobError
 from pyflinkstate.state_access import dry_run, edit, new_savepoint
+from pyflinkstate.state_access.flink_names import StateBootstrapFunction
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(180)]
 
@@ -133,3 +135,30 @@ def test_a_dry_run_names_each_operator_and_state_that_would_not_be_restored(
     env, stream = program(spark, tmp_path / "never", data, uid="sums")
     stream.print()
     assert mended.dry_run(env, JOB).is_restorable
+
+    names = new_savepoint(JOB).bootstrap("names", [1, 2], key=None, function=Names())
+    (unknown,) = tried(names).mismatches
+    assert "operator 'names', which the program does not have" in unknown.message
+    assert tried(edit(names.write(str(tmp_path / "names"))).drop_state("names", "names")).is_restorable
+
+
+class Names(StateBootstrapFunction):
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.names = store.get_list_state(ListStateDescriptor("names", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.names.add(value)
+
+
+def test_dataframes_without_rows_and_with_bad_ones(spark: Any, tmp_path: Path) -> None:
+    nothing = spark.sql("select 'a' as who, 1L as amount where false")
+    assert nothing.rdd.getNumPartitions() == 0
+    options = {"key": "who", "key_type": Types.STRING(), "function": {TOTAL: "amount"}}
+    written = new_savepoint(JOB).bootstrap("totals", nothing, **options).write(str(tmp_path / "nothing"))
+    assert list(written.keyed("totals").rows()) == []
+
+    bad = spark.sql("select cast(null as string) as who, 1L as amount")
+    with pytest.raises(SparkJobError, match=r"operator 'totals' cannot be seeded: .*InvalidKeyError"):
+        new_savepoint(JOB).bootstrap("totals", bad, **options).write(str(tmp_path / "bad"))
+    assert not (tmp_path / "bad").exists()

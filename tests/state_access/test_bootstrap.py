@@ -167,6 +167,27 @@ def test_a_seeded_savepoint_is_found_by_its_path_alone(tmp_path):
     assert (operator.uid, operator.parallelism, operator.max_parallelism) == ("totals", 1, 16)
 
 
+def test_rows_are_read_for_each_savepoint(tmp_path):
+    for name, data in (("table", TABLE), ("list", TABLE.to_pylist())):
+        changed = new_savepoint("job").bootstrap(
+            "totals",
+            data,
+            key="who",
+            key_type=Types.STRING(),
+            function=Sums(),
+        )
+        for number in range(2):
+            assert totals(changed.write(tmp_path / f"{name}-{number}")) == {"a": 4, "b": 2, "c": 4}
+
+
+class Sums(KeyedStateBootstrapFunction):
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(TOTAL)
+
+    def process_element(self, value, ctx):
+        self.total.update((self.total.value() or 0) + value["amount"])
+
+
 # --- bad input -----------------------------------------------------------------------------------------
 
 
@@ -198,7 +219,19 @@ def test_errors_in_rows_leave_nothing(tmp_path):
         seeded(tmp_path / "s", [1], key=lambda row: "k", function=Failing())
     with pytest.raises(StateTableError, match="timestamp of a row is 'a'"):
         seeded(tmp_path / "s", timestamp="who")
+    with pytest.raises(UserFunctionError, match=r"ZeroDivisionError(.|\n)*operator 'totals'"):
+        seeded(tmp_path / "s", timestamp=lambda row: 1 // 0)
     assert not (tmp_path / "s").exists()
+
+
+def test_an_iterator_does_not_seed_a_second_savepoint_with_nothing(tmp_path):
+    changed = new_savepoint("job").bootstrap(
+        "totals", iter(TABLE.to_pylist()), key="who", key_type=Types.STRING(), function=Sums()
+    )
+    changed.write(tmp_path / "s")
+    with pytest.raises(ConfigurationError, match="operator 'totals': its rows came from an iterator"):
+        changed.write(tmp_path / "t")
+    assert not (tmp_path / "t").exists()
 
 
 class Failing(KeyedStateBootstrapFunction):

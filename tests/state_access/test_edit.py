@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from backend_support import make_backend, restore, state_of
+from backend_support import make_backend, restore, state_of, take_snapshot
 from increment_support import Snapshot, chained
 from read_support import COUNT, UID, checkpoint_of, state_file, write
 from write_support import DESCRIPTORS, checkpoint_with, content, filled, restored
@@ -19,6 +19,7 @@ from pyflinkstate import (
     ValueStateDescriptor,
 )
 from pyflinkstate.backends.heap.timer_queue import Timer
+from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.backends.types import VOID_NAMESPACE
 from pyflinkstate.errors import (
@@ -323,12 +324,94 @@ def backend_values(backend):
     return [] if table is None else table.items()
 
 
+def test_pickles_that_a_migration_makes_are_pickled_once(tmp_path):
+    pickled = ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY())
+    for function in (None, lambda value: value):
+        changed = edit(filled(range(3)), allow_pickle=True).migrate(UID, "value", pickled, function)
+        changed.put(UID, "value", {"key": ["k1"], "value": [5]})
+        written = changed.write(tmp_path / f"s{function is None}")
+        found = written.keyed(UID, states=["value"], allow_pickle=True).rows()
+        assert {row["key"]: row["value"] for row in found} == {"k0": 0, "k1": 5, "k2": 2}
+
+
+def test_a_pickled_state_is_renamed_without_being_loaded(tmp_path):
+    backend = make_backend(Types.STRING())
+    pickled = ValueStateDescriptor("n", Types.PICKLED_BYTE_ARRAY())
+    state_of(backend, pickled, "a").update(Loaded())
+    to = ValueStateDescriptor("m", Types.PICKLED_BYTE_ARRAY())
+    changed = edit(checkpoint_with(backend)).migrate(UID, "n", to)
+    seen = []
+    changed.delete_where(UID, "m", lambda row: seen.append(row["value"]))
+    Loaded.count = 0
+    written = changed.write(tmp_path / "s")
+    assert Loaded.count == 0
+    assert [type(value) for value in seen] == [bytes]
+    assert [row["key"] for row in written.entries(UID, "m").rows()] == ["a"]
+
+
+class Loaded:
+    """Counts how often its pickles are loaded."""
+
+    count = 0
+
+    def __setstate__(self, state):
+        Loaded.count += 1
+
+    def __getstate__(self):
+        return {"some": "state"}
+
+
+def test_entries_are_deleted_by_when_they_expire(tmp_path):
+    backend, now = make_backend(Types.STRING(), clock=lambda: now[0]), [500]
+    state = ttl(MapStateDescriptor("m", Types.STRING(), Types.LONG()))
+    for now[0] in (500, 900):
+        state_of(backend, state, "a").put(f"at {now[0]}", 7)
+    changed = edit(checkpoint_with(backend, lambda: 900), clock=lambda: 900)
+    changed.delete_where(UID, "m", pc.field("expires_at_ms") < 100_900)
+    rows = changed.write(tmp_path / "s").entries(UID, "m").rows()
+    assert [(row["map_key"], row["timestamp_ms"]) for row in rows] == [("at 900", 900)]
+
+
+def test_fewer_key_groups_than_subtasks(tmp_path):
+    owns = [key_group_range(128, 4, subtask) for subtask in range(4)]
+    backends = [make_backend(Types.STRING(), own) for own in owns]
+    for number in range(40):
+        key = f"k{number}"
+        (owner,) = [one for one in backends if key_group(key) in one.key_group_range]
+        state_of(owner, COUNT, key).update(number)
+    changed = edit(checkpoint_of(*map(take_snapshot, backends))).set_max_parallelism(UID, 2)
+    written = changed.write(tmp_path / "s")
+    assert [(one.parallelism, one.max_parallelism) for one in written.operators()] == [(2, 2)]
+    assert values(written, "count") == {f"k{number}": number for number in range(40)}
+
+
+def key_group(key):
+    return make_backend(Types.STRING()).key_group_of(key)
+
+
+def test_an_empty_list_is_a_list_that_is_gone(tmp_path):
+    changed = edit(filled(range(3))).put(UID, "list", {"key": ["k1", "new"], "value": [[], []]})
+    changed.migrate(UID, "value", ListStateDescriptor("numbers", Types.LONG()), lambda value: [value] * value)
+    written = changed.write(tmp_path / "s")
+    assert sorted(values(written, "list")) == ["k0", "k2"]
+    assert values(written, "numbers") == {"k1": [1], "k2": [2, 2]}
+
+
+def test_a_renamed_operator_takes_the_place_of_a_dropped_one(tmp_path):
+    checkpoint = filled(range(3))
+    checkpoint.metadata.watermarks.update({UID: 77, "dropped": 99})
+    written = edit(checkpoint).rename_uid(UID, "dropped").write(tmp_path / "s")
+    assert written.metadata.watermarks == {"a": 5, "dropped": 77}
+
+
 # --- bad input -----------------------------------------------------------------------------------------
 
 
 def test_nothing_is_written_over_anything(tmp_path):
     folder = write(tmp_path, {"a": 1})
     before = sorted(path.name for path in (tmp_path / folder).iterdir())
+    with pytest.raises(ConfigurationError, match="is inside of"):
+        edit(folder).write(f"{folder}/inner")
     with pytest.raises(ConfigurationError, match="exists already"):
         edit(folder).put(UID, "count", {"key": ["a"], "value": [2]}).write(folder)
     assert sorted(path.name for path in (tmp_path / folder).iterdir()) == before
@@ -361,6 +444,18 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(CheckpointStorageError, match="No space left"):
         edit(folder).delete(UID, ["k1"]).write(tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_a_list_with_time_to_live_is_not_made_of_a_text(tmp_path):
+    to = ttl(ListStateDescriptor("value", Types.STRING()))
+    with pytest.raises(StateTableError, match=r"state 'value', key 'k1': 'text' .*does not fit"):
+        edit(filled([1])).migrate(UID, "value", to, lambda value: "text").write(tmp_path / "s")
+
+
+def test_a_savepoint_needs_a_path():
+    for path in (None, "", 7):
+        with pytest.raises(ConfigurationError, match="a path or URI, not to"):
+            edit(filled([1])).write(path)
 
 
 def test_a_migration_whose_value_does_not_fit_names_the_key(tmp_path):
@@ -404,13 +499,17 @@ def test_names_that_are_not_there(tmp_path):
         changed.delete_where(UID, "value", 7)
     with pytest.raises(InvalidKeyError, match="operator 'op' has keys of STRING"):
         changed.delete(UID, [7])
+    with pytest.raises(ConfigurationError, match="a list of keys, not 'k1'"):
+        changed.delete(UID, "k1")
+    with pytest.raises(ConfigurationError, match="a list of keys, not 7"):
+        changed.delete(UID, 7)
     with pytest.raises(InvalidKeyError):
         changed.put(UID, "value", {"key": [7], "value": [1]})
-    with pytest.raises(ParallelismError):
+    with pytest.raises(ParallelismError, match="operator 'op': "):
         changed.set_max_parallelism(UID, 0)
     with pytest.raises(UserFunctionError, match="the predicate raised KeyError"):
         changed.delete_where(UID, "value", lambda row: row["none"]).write(tmp_path / "s")
-    with pytest.raises(StateTableError, match="does not fit its entries"):
+    with pytest.raises(StateTableError, match=r"operator 'op', state 'value'.* does not fit its entries"):
         edit(filled([1])).delete_where(UID, "value", pc.field("no") > 1).write(tmp_path / "t")
 
 

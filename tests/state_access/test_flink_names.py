@@ -28,6 +28,7 @@ from pyflinkstate.errors import (
     StateRegistrationError,
     UnknownOperatorError,
     UnknownStateError,
+    UserFunctionError,
 )
 from pyflinkstate.state_access.flink_names import (
     KeyedStateReaderFunction,
@@ -280,6 +281,15 @@ class TestBadInput:
             list(reader.read_keyed_state(UID, Late()))
         with pytest.raises(NoCurrentKeyError, match=r"'last' has no key yet: read it in read_key\(\)"):
             list(reader.read_keyed_state(UID, Soon()))
+
+    def test_what_a_function_raises_names_operator_and_key(self, reader):
+        class Failing(Reader):
+            def read_key(self, key, ctx, out):
+                raise ZeroDivisionError("no")
+
+        found = reader.read_keyed_state(UID, Failing())
+        with pytest.raises(UserFunctionError, match=r"operator 'op', key .*: read_key\(\) raised Zero"):
+            list(found)
 
     def test_a_name_in_use(self, reader):
         class Twice(Reader):

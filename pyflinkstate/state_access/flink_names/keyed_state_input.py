@@ -14,11 +14,17 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import AnyState, Key
 from pyflinkstate.backends.heap import TIMER_STATE_PREFIX, HeapKeyedStateBackend, HeapRestoreOperation
 from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
-from pyflinkstate.errors import PickledStateError, StateRegistrationError
+from pyflinkstate.errors import (
+    PickledStateError,
+    PyFlinkStateError,
+    StateRegistrationError,
+    UserFunctionError,
+)
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.flink_names.keyed_state_reader_function import (
@@ -109,9 +115,22 @@ class KeyedStateInput:
         timers = [_times(backend, f"{TIMER_STATE_PREFIX}/{time}_user-timers") for time in _TIMES]
         for key in dict.fromkeys(chain.from_iterable(map(backend.get_keys, self._asked))):
             backend.set_current_key(key)
-            out: Collector[Any] = Collector()
-            self.function.read_key(key, KeyContext(*(times.get(key, set()) for times in timers)), out)
-            yield from out.collected
+            yield from self._read_key(key, KeyContext(*(times.get(key, set()) for times in timers)))
+
+    def _read_key(self, key: Key, context: KeyContext) -> list[Any]:
+        out: Collector[Any] = Collector()
+        try:
+            self.function.read_key(key, context, out)
+        except PyFlinkStateError:
+            raise
+        except Exception as error:
+            raise UserFunctionError(
+                f"operator {self.uid!r}, key {safe_repr(key)}: read_key() raised "
+                f"{type(error).__name__}: {error}",
+                operator=self.uid,
+                key=safe_repr(key),
+            ) from error
+        return out.collected
 
     def _restored(self, own: KeyGroupRange) -> HeapKeyedStateBackend:
         state = self.checkpoint.keyed_state(self.uid)

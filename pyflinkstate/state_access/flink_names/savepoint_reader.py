@@ -72,6 +72,7 @@ class SavepointReader:
             PickledStateError: keys are pickled, and must not be loaded.
             StateRegistrationError: ``function`` is no reader function. What a descriptor in it asks for is
                 checked when the first result is asked for: ``UnknownStateError``, ``StateMigrationError``.
+                What it raises then is a ``UserFunctionError`` that names the key.
         """
         if not isinstance(function, KeyedStateReaderFunction):
             raise StateRegistrationError(f"a KeyedStateReaderFunction is needed here, not {function!r}")

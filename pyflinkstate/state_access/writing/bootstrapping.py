@@ -12,19 +12,20 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.values import ArrowObject, Record, SparkObject, UserFunction
 from pyflinkstate.backends.format import (
+    ByteStreamStateHandle,
     OperatorState,
     OperatorSubtaskState,
-    StateFileHead,
+    StreamStateHandle,
 )
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.storage import CheckpointFolder
 from pyflinkstate.runtime.wire import pickled
 from pyflinkstate.state_access.writing.bootstrap_functions import StateBootstrapFunction, column_states
-from pyflinkstate.state_access.writing.fitted_tables import arrow_table
 from pyflinkstate.state_access.writing.key_space import KeySpace
 from pyflinkstate.state_access.writing.seeding import Field, Seeder, SeedSettings
 from pyflinkstate.state_access.writing.spark_bootstrapping import arrow_types, seed_on_spark
+from pyflinkstate.state_access.writing.user_tables import arrow_table
 
 #: The name of a column, or a function of a row.
 KeyOf: TypeAlias = "str | Callable[[Any], Any] | None"
@@ -37,7 +38,7 @@ class Bootstrap:
 
     Attributes:
         settings: the operator and how rows become its records.
-        rows: its rows, read once; a Spark ``DataFrame`` is read in parallel.
+        rows: its rows, which each writing reads; a Spark ``DataFrame`` is read in parallel.
     """
 
     settings: SeedSettings
@@ -68,13 +69,35 @@ class Bootstrap:
             seeder.feed(frame)
         return seeder.write(folder, uri)
 
-    def head(self) -> StateFileHead:
-        """Return the head of a file with the operator's state, without making any."""
-        seeder = Seeder(self.settings)
-        try:
-            return seeder.head()
-        finally:
-            seeder.close()
+    def without_rows(self) -> OperatorState:
+        """Return the operator with all of its states and nothing in them."""
+        written = Seeder(self.settings).write(_Memory(), "")
+        return OperatorState(self.keys.uid, 1, self.keys.max_parallelism, (written,))
+
+
+@attrs.frozen
+class _Memory:
+    """Keeps what is written in the handles."""
+
+    def create(self) -> _MemoryStream:
+        return _MemoryStream()
+
+    def discard(self, handle: StreamStateHandle) -> None:
+        """Do nothing: the handle has all of it."""
+
+
+@attrs.frozen
+class _MemoryStream:
+    _written: list[bytes] = attrs.field(factory=list, init=False)
+
+    def write(self, data: bytes) -> None:
+        self._written.append(bytes(data))
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        return ByteStreamStateHandle(b"".join(self._written))
+
+    def abort(self) -> None:
+        self._written.clear()
 
 
 def is_spark_dataframe(data: Any) -> bool:
@@ -117,9 +140,9 @@ def _rows(data: Any, what: str) -> tuple[Any, dict[str, pa.DataType]]:
     if is_spark_dataframe(data):
         return data, arrow_types(data)
     if isinstance(data, (list, tuple)) or (isinstance(data, Iterable) and not _is_table(data)):
-        return map(isolated, data), {}
+        return _Records(data, what), {}
     table = arrow_table(data, what)
-    return _named_rows(table), {field.name: field.type for field in table.schema}
+    return _NamedRows(table), {field.name: field.type for field in table.schema}
 
 
 def _is_table(data: Any) -> bool:
@@ -128,11 +151,36 @@ def _is_table(data: Any) -> bool:
     )
 
 
-def _named_rows(table: pa.Table) -> Iterator[Row]:
-    make = Row(*table.column_names)
-    for batch in table.to_batches():
-        columns = [column.to_pylist() for column in batch.columns]
-        yield from (make(*values) for values in zip(*columns, strict=True))
+@attrs.frozen
+class _NamedRows:
+    """The rows of a table, to be read as often as one likes."""
+
+    table: pa.Table
+
+    def __iter__(self) -> Iterator[Row]:
+        make = Row(*self.table.column_names)
+        for batch in self.table.to_batches():
+            columns = [column.to_pylist() for column in batch.columns]
+            yield from (make(*values) for values in zip(*columns, strict=True))
+
+
+@attrs.define
+class _Records:
+    """A user's records. An iterator gives them once, and a second savepoint would lack them."""
+
+    records: Iterable[Any]
+    what: str
+    _was_read: bool = attrs.field(default=False, init=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        records = iter(self.records)
+        if records is self.records and self._was_read:
+            raise ConfigurationError(
+                f"{self.what}: its rows came from an iterator, which has been read: give a list or a table "
+                f"to write more than one savepoint, or to try again"
+            )
+        self._was_read = True
+        return map(isolated, records)
 
 
 def _check_function(function: UserFunction, key: KeyOf, what: str) -> None:
@@ -162,4 +210,5 @@ def _parallelism(data: Any, given: int | None, keys: KeySpace) -> int:
                 f"the parallelism is 1, not {given}"
             )
         return 1
-    return min(data.rdd.getNumPartitions(), keys.max_parallelism) if given is None else given
+    partitions = max(data.rdd.getNumPartitions(), 1)  # an empty DataFrame may have none
+    return min(partitions, keys.max_parallelism) if given is None else given

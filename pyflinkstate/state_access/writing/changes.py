@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.safe_repr import safe_repr
@@ -20,6 +21,7 @@ from pyflinkstate.backends.types import (
     arrow_type,
     decode_column,
     encode_column,
+    sealed,
     unsealed,
 )
 from pyflinkstate.errors import StateTableError, UserFunctionError
@@ -72,7 +74,14 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 def _last_rows(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the last row of each key and namespace."""
-    return rows.take(pa.array(last_of_each(_codes(meta, keys, rows))))
+    return _without_empty_lists(meta, rows.take(pa.array(last_of_each(_codes(meta, keys, rows)))))
+
+
+def _without_empty_lists(meta: StateMeta, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows that a backend would have: ``ListState.update([])`` clears the list."""
+    if not isinstance(meta, RegisteredStateMeta) or meta.kind is not StateKind.LIST:
+        return rows
+    return rows.filter(pa.array(np.diff(offsets_of(rows.column("value"))) > 0))
 
 
 def _codes(meta: StateMeta, keys: KeySpace, rows: pa.RecordBatch) -> ArrowObject:
@@ -136,9 +145,16 @@ def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
     names += {StateKind.LIST: ["position"], StateKind.MAP: ["map_key"]}.get(meta.kind, [])
     if isinstance(element_type(meta), TtlTypeInfo):
         timestamps, values = columns.pop().flatten()
-        columns += [values, timestamps]
-        return pa.record_batch([*heads, *columns], [*names, "value", "timestamp_ms"])
+        columns += [values, timestamps, _expiries(meta, timestamps)]
+        return pa.record_batch([*heads, *columns], [*names, "value", "timestamp_ms", "expires_at_ms"])
     return pa.record_batch([*heads, *columns], [*names, "value"])
+
+
+def _expiries(meta: RegisteredStateMeta, timestamps: pa.Array) -> pa.Array:
+    """Return when entries expire; null if the checkpoint does not say how long they live."""
+    if meta.ttl_ms is None:
+        return pa.nulls(len(timestamps), pa.int64())
+    return pc.add(timestamps, meta.ttl_ms)
 
 
 def _kept(meta: RegisteredStateMeta, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
@@ -177,9 +193,12 @@ def converted(
         made = _converted(batch, values, now, keys, convert)
         column = encode_column(now.stored_type, made)
         rows = pa.record_batch([*batch.columns[:-1], column], batch.schema.names)
-        return rows.filter(column.is_valid()) if column.null_count else rows
+        rows = rows.filter(column.is_valid()) if column.null_count else rows
+        return _without_empty_lists(now, rows)
 
-    return DraftState(now, DraftState(was, state.read).changed(change).read)
+    # Later changes see pickles as a file has them, whoever has made them.
+    later = attrs.evolve(now, stored_type=sealed(now.stored_type))
+    return DraftState(later, state.changed(change).read)
 
 
 def _converted(

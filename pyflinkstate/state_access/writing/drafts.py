@@ -94,19 +94,19 @@ class OperatorDraft:
         return attrs.evolve(self, states=states, is_rewritten=True)
 
     def without_state(self, name: str) -> OperatorDraft:
-        """Return the draft without a keyed state, a timer service or an operator state.
+        """Return the draft without all that has a name: a keyed state, a timer service, an operator state.
 
         Raises:
             UnknownStateError: there is none of that name.
         """
-        queues = {queue for queue, state in self.states.items() if _service(state.meta) == name}
-        if name in self.operator_states:
-            return attrs.evolve(self, dropped=self.dropped | {name})
-        if name not in self._names() and not queues:
+        dropped = {known for known, state in self.states.items() if name in (known, _service(state.meta))}
+        is_operator_state = name in self.operator_states
+        if not dropped and not is_operator_state:
             services = {service for state in self.states.values() if (service := _service(state.meta))}
             raise self._unknown("state", name, [*self._names(), *services, *self.operator_states])
-        kept = {known: state for known, state in self.states.items() if known != name and known not in queues}
-        return attrs.evolve(self, states=kept, is_rewritten=True)
+        draft = attrs.evolve(self, dropped=self.dropped | {name}) if is_operator_state else self
+        kept = {known: state for known, state in self.states.items() if known not in dropped}
+        return attrs.evolve(draft, states=kept, is_rewritten=True) if dropped else draft
 
     @property
     def operator_states(self) -> list[str]:
@@ -114,6 +114,17 @@ class OperatorDraft:
         handles = [subtask.managed_operator for subtask in self.origin.subtasks]
         names = dict.fromkeys(name for handle in handles if handle is not None for name in handle.states)
         return [name for name in names if name not in self.dropped]
+
+    @property
+    def has_operator_state(self) -> bool:
+        """Whether a subtask has operator state, managed or raw, that is not left out."""
+        return bool(self.operator_states) or any(sub.raw_operator for sub in self.origin.subtasks)
+
+    def with_at_most(self, parallelism: int) -> OperatorDraft:
+        """Return the draft of at most so many subtasks; those that are left out have keyed state alone."""
+        subtasks = self.origin.subtasks[:parallelism]
+        number = min(self.origin.parallelism, parallelism)
+        return attrs.evolve(self, origin=attrs.evolve(self.origin, parallelism=number, subtasks=subtasks))
 
     def check_no_raw_keys(self) -> None:
         """Refuse raw keyed state, which only its function reads, with an ``IncompatibleCheckpointError``."""

@@ -30,7 +30,7 @@ from pyflinkstate.runtime.slots import SlotHost, SlotService
 from pyflinkstate.runtime.wire import SlotId
 from pyflinkstate.state_access.writing.bootstrapping import Bootstrap
 from pyflinkstate.state_access.writing.drafts import OperatorDraft
-from pyflinkstate.state_access.writing.saving import head_of
+from pyflinkstate.state_access.writing.saving import head_of, kept_states
 
 Operator: TypeAlias = OperatorDraft | Bootstrap
 #: There is only one.
@@ -176,13 +176,17 @@ def _ignore(_: object) -> None:
 
 def _without_values(operator: Operator) -> OperatorState:
     """Return an operator's state with only the names and types of its keyed states."""
-    head = operator.head() if isinstance(operator, Bootstrap) else head_of(operator)
-    keyed = _head_only(head) if head.states else None
     if isinstance(operator, Bootstrap):
-        return OperatorState(operator.keys.uid, 1, head.max_parallelism, (OperatorSubtaskState(keyed),))
+        return operator.without_rows()
+    head = head_of(operator)
+    keyed = _head_only(head) if head.states else None
     written = operator.origin.subtasks or (OperatorSubtaskState(),)
     subtasks = [
-        attrs.evolve(subtask, managed_keyed=keyed if number == 0 else None)
+        attrs.evolve(
+            subtask,
+            managed_keyed=keyed if number == 0 else None,
+            managed_operator=kept_states(subtask.managed_operator, operator),
+        )
         for number, subtask in enumerate(written)
     ]
     return attrs.evolve(

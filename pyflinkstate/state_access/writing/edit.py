@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +10,21 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.descriptors import StateDescriptor
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import ArrowObject, Key, SparkObject, StateValue
 from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.backends.keys import check_parallelism
-from pyflinkstate.backends.types import RegisteredStateMeta, state_migration
+from pyflinkstate.backends.types import RegisteredStateMeta, sealed, state_migration
 from pyflinkstate.backends.wall_clock import wall_clock_ms
-from pyflinkstate.errors import ConfigurationError, PickledStateError, UnknownOperatorError, UnknownStateError
+from pyflinkstate.errors import (
+    ConfigurationError,
+    ParallelismError,
+    PickledStateError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
+from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.facts import nearest
 from pyflinkstate.state_access.pickles import has_pickles
@@ -152,8 +161,14 @@ class CheckpointEdit:
         Raises:
             UnknownOperatorError: there is no such operator.
             InvalidKeyError: a key does not fit the type of the operator's keys.
+            ConfigurationError: ``keys`` is one key and no list.
         """
         draft = self._draft(uid)
+        if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+            raise ConfigurationError(
+                f"operator {uid!r}: delete() takes a list of keys, not {safe_repr(keys)}: put a single key "
+                f"into a list"
+            )
         gone = draft.keys.written(draft.keys.checked(keys))
         return self._set(draft.with_all(lambda state: without_keys(state, gone, draft.keys)))
 
@@ -208,6 +223,7 @@ class CheckpointEdit:
         before = draft.state(state)
         if function is None:
             loads = to.allows_pickled_restore or self._allow_pickle
+            now = attrs.evolve(now, stored_type=sealed(now.stored_type))  # what stays a pickle is not loaded
             convert = state_migration(attrs.evolve(was, name=now.name), now, self._clock, loads).convert
         else:
             before = self._loaded(uid, before)
@@ -240,7 +256,9 @@ class CheckpointEdit:
             self._check_free(to)
         renamed = {to if known == uid else known: operator for known, operator in self._operators.items()}
         self._operators = {**renamed, to: found.renamed(to)}
-        watermarks = {to if name == uid else name: at for name, at in self.metadata.watermarks.items()}
+        watermarks = dict(self.metadata.watermarks)
+        if uid in watermarks:  # also in the place of one that a dropped operator has left
+            watermarks[to] = watermarks.pop(uid)
         self.metadata = attrs.evolve(self.metadata, watermarks=watermarks)
         return self
 
@@ -270,8 +288,8 @@ class CheckpointEdit:
         """
         draft = self._draft(uid)
         draft.check_no_raw_keys()
-        parallelism = draft.origin.parallelism if draft.operator_states else 1
-        check_parallelism(parallelism, max_parallelism)
+        _check_bounds(uid, draft.origin.parallelism if draft.has_operator_state else 1, max_parallelism)
+        draft = draft.with_at_most(max_parallelism)
         keys = attrs.evolve(draft.keys, max_parallelism=max_parallelism)
         spread = attrs.evolve(draft, keys=keys).with_all(lambda state: spread_anew(state, keys))
         return self._set(spread)
@@ -316,7 +334,7 @@ class CheckpointEdit:
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)
-        check_parallelism(parallelism or 1, max_parallelism)
+        _check_bounds(uid, 1 if parallelism is None else parallelism, max_parallelism)
         key_type = PickledBytesTypeInfo() if key_type is None else key_type
         keys = KeySpace(uid, key_type, max_parallelism)
         self._operators[uid] = bootstrap_of(data, function, key, timestamp, keys, parallelism, self._clock)
@@ -324,18 +342,25 @@ class CheckpointEdit:
 
     # --- the result ----------------------------------------------------------------------------------------
 
-    def write(self, path: str) -> Checkpoint:
+    def write(self, path: str | os.PathLike[str]) -> Checkpoint:
         """Write the savepoint and return it, opened.
 
         Args:
             path: a folder that does not exist, or is empty: a path or URI that the job can reach.
 
         Raises:
-            ConfigurationError: there is something at that path.
+            ConfigurationError: there is something at that path, it is inside of the checkpoint that is
+                changed, or it is none.
             CheckpointStorageError: the savepoint cannot be written; nothing of it is left.
             StateTableError, UserFunctionError: a value does not fit, or a function raised.
             CorruptCheckpointError: the old checkpoint is damaged.
         """
+        if not isinstance(path, (str, os.PathLike)) or not str(path):
+            raise ConfigurationError(f"a savepoint is written to a path or URI, not to {path!r}")
+        if self.source is not None and absolute(str(path)).startswith(f"{self.source.uri.rstrip('/')}/"):
+            raise ConfigurationError(
+                f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
+            )
         with new_folder(str(path)) as (folder, uri):
             writer = None if self.source is None else DraftWriter(self.source.reader, folder)
             operators = []
@@ -388,3 +413,10 @@ class CheckpointEdit:
             raise ConfigurationError(
                 f"the savepoint has an operator {uid!r} already: drop() it first, or choose another uid"
             )
+
+
+def _check_bounds(uid: str, parallelism: int, max_parallelism: int) -> None:
+    try:
+        check_parallelism(parallelism, max_parallelism)
+    except ParallelismError as error:
+        raise ParallelismError(f"operator {uid!r}: {error.message}", operator=uid) from error

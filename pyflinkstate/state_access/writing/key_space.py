@@ -60,8 +60,7 @@ class KeySpace:
             PickledStateError: they are pickled, not plain, and must not be loaded.
         """
         if isinstance(self.key_type, PickledBytesTypeInfo):
-            load = loader(self.allow_pickle)
-            return [load(data) for data in column.to_pylist()]
+            return [self.load(data) for data in column.to_pylist()]
         if has_pickles(self.key_type) and not self.allow_pickle:
             raise PickledStateError(
                 f"operator {self.uid!r}: keys of {self.key_type} are pickled in part, and loading them runs "
@@ -79,4 +78,12 @@ class KeySpace:
 
     def codes(self, columns: Iterable[tuple[TypeInformation | None, pa.Array]]) -> ArrowObject:
         """Return a number for each row, equal where the rows are; see ``identity.row_codes``."""
-        return row_codes(list(columns), loader(self.allow_pickle))
+        return row_codes(list(columns), self.load)
+
+    def load(self, data: bytes) -> Key:
+        """Return the key of a pickle; raise ``PickledStateError`` if it must not be loaded."""
+        try:
+            key: Key = loader(self.allow_pickle)(data)
+            return key
+        except PickledStateError as error:
+            raise PickledStateError(f"operator {self.uid!r}: {error.message}", operator=self.uid) from error

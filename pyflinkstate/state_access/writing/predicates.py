@@ -30,7 +30,7 @@ def predicate_of(given: UserPredicate, keys: KeySpace) -> Predicate:
         ConfigurationError: it is neither an expression nor a function.
     """
     if isinstance(given, pc.Expression):
-        return lambda meta, batch: _picked(given, meta, batch)
+        return lambda meta, batch: _picked(given, keys, meta, batch)
     if callable(given):
         return lambda meta, batch: _called(given, keys, meta, batch)
     raise ConfigurationError(
@@ -39,15 +39,17 @@ def predicate_of(given: UserPredicate, keys: KeySpace) -> Predicate:
     )
 
 
-def _picked(expression: pc.Expression, meta: RegisteredStateMeta, batch: pa.RecordBatch) -> Mask:
+def _picked(
+    expression: pc.Expression, keys: KeySpace, meta: RegisteredStateMeta, batch: pa.RecordBatch
+) -> Mask:
     mask = np.zeros(batch.num_rows, np.bool_)
     numbered = pa.Table.from_batches([batch]).append_column("", pa.array(range(batch.num_rows), pa.int64()))
     try:
         picked = numbered.filter(expression).column("").to_numpy()
     except (pa.ArrowException, TypeError) as error:
         raise StateTableError(
-            f"state {meta.name!r}: the predicate {expression} does not fit its entries, whose columns are "
-            f"{', '.join(map(repr, batch.schema.names))}: {error}"
+            f"operator {keys.uid!r}, state {meta.name!r}: the predicate {expression} does not fit its "
+            f"entries, whose columns are {', '.join(map(repr, batch.schema.names))}: {error}"
         ) from error
     mask[picked] = True
     return mask

@@ -28,7 +28,7 @@ from pyflinkstate.backends.format import (
     write_file,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
-from pyflinkstate.errors import CheckpointStorageError, ConfigurationError
+from pyflinkstate.errors import CheckpointStorageError, ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import (
     CheckpointFolder,
     CheckpointStorage,
@@ -65,7 +65,7 @@ def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
         yield CheckpointFolder(file_system, folder), uri
     except (OSError, pa.ArrowException) as error:
         _clear(file_system, folder, existed)
-        if isinstance(error, CheckpointStorageError):
+        if isinstance(error, PyFlinkStateError):
             raise
         raise CheckpointStorageError(f"the savepoint {uri} cannot be written: {error}", path=uri) from error
     except BaseException:
@@ -138,20 +138,15 @@ class DraftWriter:
         return OperatorSubtaskState(
             None if keyed is None or draft.is_rewritten else self._keyed_copy(keyed),
             None if raw_keyed is None else self._keyed_copy(raw_keyed),
-            self._operator_copy(subtask.managed_operator, draft),
+            self._operator_copy(kept_states(subtask.managed_operator, draft)),
             None if raw is None else attrs.evolve(raw, stream=self._copy(raw.stream)),
         )
 
     def _keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
         return attrs.evolve(handle, stream=self._copy(handle.stream), checkpoint_id=None)
 
-    def _operator_copy(
-        self, handle: OperatorStateHandle | None, draft: OperatorDraft
-    ) -> OperatorStateHandle | None:
-        if handle is None:
-            return None
-        kept = {name: entry for name, entry in handle.states.items() if name not in draft.dropped}
-        return OperatorStateHandle(self._copy(handle.stream), kept) if kept else None
+    def _operator_copy(self, handle: OperatorStateHandle | None) -> OperatorStateHandle | None:
+        return None if handle is None else attrs.evolve(handle, stream=self._copy(handle.stream))
 
     def _copy(self, handle: StreamStateHandle) -> StreamStateHandle:
         if handle not in self._copies:
@@ -174,6 +169,14 @@ class DraftWriter:
         if not draft.states:
             return None
         return write_file(self.target, threading.Event(), lambda writer: _write_states(writer, draft))
+
+
+def kept_states(handle: OperatorStateHandle | None, draft: OperatorDraft) -> OperatorStateHandle | None:
+    """Return the handle of a subtask's operator state without the states that are dropped."""
+    if handle is None or draft.dropped.isdisjoint(handle.states):
+        return handle
+    kept = {name: entry for name, entry in handle.states.items() if name not in draft.dropped}
+    return attrs.evolve(handle, states=kept) if kept else None
 
 
 def head_of(draft: OperatorDraft) -> StateFileHead:

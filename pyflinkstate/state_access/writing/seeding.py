@@ -12,10 +12,9 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.values import Key, Record
-from pyflinkstate.backends.format import CheckpointStreamFactory, OperatorSubtaskState, StateFileHead
+from pyflinkstate.backends.format import CheckpointStreamFactory, OperatorSubtaskState
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import key_group_range
-from pyflinkstate.backends.types import StateMeta
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
@@ -26,7 +25,7 @@ from pyflinkstate.runtime.operators import (
 )
 from pyflinkstate.runtime.plan import Partitioning
 from pyflinkstate.runtime.tasks import Router
-from pyflinkstate.runtime.wire import CheckpointTrigger, InputFrame, loads
+from pyflinkstate.runtime.wire import CheckpointTrigger, InputFrame, loads, user_failure
 from pyflinkstate.state_access.writing.key_space import KeySpace
 
 #: The records that are processed at once.
@@ -73,7 +72,10 @@ class SeedSettings:
 
     def _timestamp(self, row: Record) -> int:
         assert self.timestamp_of is not None
-        found = self.timestamp_of(row)
+        try:
+            found = self.timestamp_of(row)
+        except Exception as error:
+            raise user_failure(error, self.keys.uid, row) from error
         if type(found) is not int:
             raise StateTableError(
                 f"operator {self.keys.uid!r}: the timestamp of a row is {found!r}, and must be a whole "
@@ -118,20 +120,12 @@ class Seeder:
         )
         context = OperatorContext(keys.uid, subtask, parallelism, keys.max_parallelism, 0, keyed)
         operator = function if settings.select_key is not None else KeylessOperator("process", function)
-        self._keyed = keyed
         self._subtask = KeyedSubtask(operator, context, state)
         self._subtask.open()
 
     def feed(self, frame: InputFrame) -> None:
         """Process rows; raise ``UserFunctionError`` if the function raises."""
         self._subtask.process_frame(frame, Output())
-
-    def head(self) -> StateFileHead:
-        """Return the head of a file with the keyed states that the function has asked for so far."""
-        metas: list[StateMeta] = [table.meta for table in self._keyed.registered_kv_states.values()]
-        metas += [queue.meta for queue in self._keyed.registered_queues.values()]
-        keys, owned = self._settings.keys, self._keyed.key_group_range
-        return StateFileHead(keys.key_type, owned, keys.max_parallelism, tuple(metas))
 
     def write(self, streams: CheckpointStreamFactory, uri: str) -> OperatorSubtaskState:
         """Write the state and close the function; raise ``CheckpointStorageError`` if that fails."""

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from pyflinkstate.api.values import SparkObject
 from pyflinkstate.backends.format import OperatorSubtaskState
+from pyflinkstate.errors import SparkJobError
 from pyflinkstate.runtime.storage import open_checkpoint
-from pyflinkstate.runtime.wire import InputFrame, encoded_frames
+from pyflinkstate.runtime.wire import InputFrame, encoded_frames, spark_cause, told_by_spark
 from pyflinkstate.state_access.writing.seeding import Seeder, SeedSettings, subtasks_of
 
 #: The number of the partition and of the frame in it, and the frame's bytes.
@@ -43,10 +44,21 @@ def seed_on_spark(frame: SparkObject, settings: SeedSettings, uri: str) -> list[
         frame: a Spark ``DataFrame``; the rows of a key are processed in order of partitions and in each.
         settings: the operator.
         uri: the savepoint's folder, which executors reach as well. Tasks that fail may leave files there.
+
+    Raises:
+        SparkJobError: Spark's job failed; the message says what a task raised.
     """
     routed = frame.rdd.mapPartitionsWithIndex(_Route(settings))
     written = routed.partitionBy(settings.parallelism, _itself).mapPartitionsWithIndex(_Write(settings, uri))
-    return subtasks_of(written.collect())
+    try:
+        return subtasks_of(written.collect())
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+            raise
+        raise SparkJobError(
+            f"operator {settings.keys.uid!r} cannot be seeded: {told_by_spark(error)}",
+            operator=settings.keys.uid,
+        ) from spark_cause(error)
 
 
 def _itself(subtask: int) -> int:

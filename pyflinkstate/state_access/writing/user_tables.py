@@ -1,0 +1,286 @@
+"""The tables that users give, and the values that their cells stand for.
+
+Arrow and pandas have no tuples and no rows: both come back from them as structs, which Python sees as dicts,
+maps come back as lists of pairs, and big numbers as the texts that ``Checkpoint.entries`` gives. Cells of
+Python's own lists and dicts never become Arrow, which would make lists of tuples, for example.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from pyflinkstate.api.row import Row, RowKind, names_of, row_of
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.time import Instant
+from pyflinkstate.api.types import (
+    ArrayTypeInfo,
+    ExternalTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
+from pyflinkstate.api.values import ArrowObject, TypedValue
+from pyflinkstate.backends.types import arrow_type
+from pyflinkstate.errors import StateTableError
+
+#: The cells of a column, as Arrow or as Python has them.
+Cells: TypeAlias = "pa.Array | list[Any]"
+#: Makes of a cell the value that it stands for.
+Shape = Callable[[Any], TypedValue]
+
+_KINDS = "give a table, a pandas DataFrame, a dict of columns or a list of dicts"
+
+
+@attrs.frozen
+class UserTable:
+    """A table in the form in which it was given.
+
+    Attributes:
+        names: the names of its columns, in which one may be twice.
+        columns: the columns by name, all of the same length.
+    """
+
+    names: Sequence[str]
+    columns: Mapping[str, Cells]
+
+    def __attrs_post_init__(self) -> None:
+        """Raise ``ValueError`` if the columns differ in length."""
+        lengths = {name: len(cells) for name, cells in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"its columns have different lengths: {lengths}")
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return next((len(cells) for cells in self.columns.values()), 0)
+
+
+def user_table(table: ArrowObject, what: str) -> UserTable:
+    """Return a table, batch, reader, pandas ``DataFrame``, dict of columns or list of dicts by its columns.
+
+    Raises:
+        StateTableError: it is none of these; the message begins with ``what``.
+    """
+    found: UserTable = _converted(table, what, _user_table)
+    return found
+
+
+def arrow_table(table: ArrowObject, what: str) -> pa.Table:
+    """Return a table, record batch, reader, pandas ``DataFrame`` or dict of columns as an Arrow table.
+
+    Raises:
+        StateTableError: it is none of these; the message begins with ``what``.
+    """
+    return _converted(table, what, _arrow_table)
+
+
+def _converted(table: ArrowObject, what: str, convert: Callable[[ArrowObject], Any]) -> Any:
+    try:
+        return convert(table)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise StateTableError(f"{what}: {safe_repr(table)} cannot be made an Arrow table: {error}") from error
+
+
+def _user_table(table: ArrowObject) -> UserTable:
+    if isinstance(table, Mapping):
+        return UserTable(list(table), {name: _cells(given) for name, given in table.items()})
+    if isinstance(table, list):
+        return _of_rows(table)
+    if hasattr(table, "iloc"):
+        return _of_frame(table)
+    found = _arrow_table(table)
+    columns = [column.combine_chunks() for column in found.columns]
+    return UserTable(found.column_names, dict(zip(found.column_names, columns, strict=True)))
+
+
+def _cells(given: Any) -> Cells:
+    if isinstance(given, (list, tuple)):
+        return list(map(_plain, given))
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"a column is a list of values, not {safe_repr(given)}")
+    array = given if isinstance(given, (pa.Array, pa.ChunkedArray)) else pa.array(given)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _plain(cell: Any) -> Any:
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _of_rows(rows: list[Any]) -> UserTable:
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise TypeError(_KINDS)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return UserTable(names, {name: [_plain(row.get(name)) for row in rows] for name in names})
+
+
+def _of_frame(frame: ArrowObject) -> UserTable:
+    if not frame.columns.is_unique:
+        raise ValueError("it has a column twice")
+    return UserTable(list(frame.columns), {name: _of_series(frame[name]) for name in frame.columns})
+
+
+def _of_series(series: ArrowObject) -> Cells:
+    """Return a column of pandas, in which NaN stands for no value."""
+    if series.dtype == object:
+        return [None if cell != cell else cell for cell in map(_comparable, series)]
+    return _cells(pa.Array.from_pandas(series))
+
+
+def _comparable(cell: Any) -> Any:
+    return cell.tolist() if isinstance(cell, np.ndarray) else cell
+
+
+def _arrow_table(table: ArrowObject) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    if hasattr(table, "to_arrow"):  # a StateTable, or a table of another library
+        return _arrow_table(table.to_arrow())
+    if hasattr(table, "read_all"):
+        return table.read_all()
+    if isinstance(table, Mapping):
+        return pa.table(dict(table))
+    if not hasattr(table, "iloc"):
+        raise TypeError(_KINDS)
+    return pa.Table.from_pandas(table, preserve_index=False)
+
+
+# --- values --------------------------------------------------------------------------------------------
+
+
+def python_cells(cells: Cells) -> list[Any]:
+    """Return the cells of a column as Python has them."""
+    found: list[Any] = cells if isinstance(cells, list) else cells.to_pylist()
+    return found
+
+
+def shaped(type_info: TypeInformation, cells: Cells, pickled: Shape) -> Iterator[TypedValue]:
+    """Yield the values that cells stand for; what stands for none is passed on, for the type to refuse.
+
+    Args:
+        type_info: the type of the values.
+        cells: the column.
+        pickled: what becomes of values without a declared type, and of such parts of others.
+
+    Raises (when it is read):
+        StateTableError: the text of a number is none, or ``pickled`` refuses a value.
+
+    >>> from pyflinkstate.api.types import Types
+    >>> pair = Types.TUPLE([Types.STRING(), Types.BIG_DEC()])
+    >>> list(shaped(pair, [{"f0": "a", "f1": "1.50"}], repr))
+    [('a', Decimal('1.50'))]
+    """
+    shape = _shape(type_info, pickled)
+    for cell in python_cells(cells):
+        try:
+            value = shape(cell)
+        except (ValueError, TypeError, decimal.InvalidOperation) as error:
+            raise StateTableError(f"{safe_repr(cell)} does not fit {type_info}: {error}") from error
+        yield value
+
+
+def _shape(type_info: TypeInformation, pickled: Shape) -> Shape:
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return _unless_none(pickled)
+    parts = [_shape(part, pickled) for part in type_info.parts()]
+    if isinstance(type_info, ExternalTypeInfo):
+        return parts[0]
+    for cls, shape in _COMPOSITES.items():
+        if isinstance(type_info, cls):
+            return _unless_none(shape(type_info, parts))
+    return _unless_none(_ATOMS.get(type_info.kind, _itself))
+
+
+def _itself(value: Any) -> TypedValue:
+    return value
+
+
+def _unless_none(shape: Shape) -> Shape:
+    return lambda value: None if value is None else shape(value)
+
+
+def _decimal(value: Any) -> TypedValue:
+    return decimal.Decimal(value) if isinstance(value, str) else value
+
+
+def _whole_number(value: Any) -> TypedValue:
+    return int(value) if isinstance(value, str) else value
+
+
+def _instant(value: Any) -> TypedValue:
+    return Instant(**value) if isinstance(value, Mapping) else value
+
+
+def _list(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
+    def shape(value: Any) -> TypedValue:
+        value = _comparable(value)
+        return list(map(parts[0], value)) if isinstance(value, (list, tuple)) else value
+
+    return shape
+
+
+def _map(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
+    of_key, of_item = parts
+
+    def shape(value: Any) -> TypedValue:
+        pairs = dict(value) if isinstance(value, list) else value
+        if not isinstance(pairs, Mapping):
+            return value
+        return {of_key(key): of_item(item) for key, item in pairs.items()}
+
+    return shape
+
+
+def _tuple(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
+    def shape(value: Any) -> TypedValue:
+        fields = list(value.values()) if isinstance(value, Mapping) else value
+        if not isinstance(fields, (list, tuple)) or len(fields) != len(parts):
+            return value
+        return tuple(part(field) for part, field in zip(parts, fields, strict=True))
+
+    return shape
+
+
+def _row(type_info: Any, parts: Sequence[Shape]) -> Shape:
+    names, kind_name = type_info.field_names, arrow_type(type_info).field(0).name
+
+    def shape(value: Any) -> TypedValue:
+        if not isinstance(value, Mapping) or set(value) - {kind_name} != set(names):
+            return value
+        kind = RowKind(value.get(kind_name) or 0)
+        return row_of([part(value[name]) for part, name in zip(parts, names, strict=True)], names, kind)
+
+    return lambda value: shape(_fields(value, names, kind_name))
+
+
+def _fields(value: Any, names: Sequence[str], kind_name: str) -> Any:
+    """Return a row as a dict; what has another number of fields stays as it is."""
+    if not isinstance(value, (Row, list, tuple)) or len(value) != len(names):
+        return value
+    kind = value.get_row_kind().value if isinstance(value, Row) else 0
+    named = (
+        value.as_dict()
+        if isinstance(value, Row) and names_of(value)
+        else dict(zip(names, value, strict=True))
+    )
+    return {kind_name: kind, **named}
+
+
+_ATOMS: dict[str, Shape] = {"BIG_DEC": _decimal, "BIG_INT": _whole_number, "INSTANT": _instant}
+_COMPOSITES: dict[type, Callable[[Any, Sequence[Shape]], Shape]] = {
+    ListTypeInfo: _list,
+    ArrayTypeInfo: _list,
+    MapTypeInfo: _map,
+    TupleTypeInfo: _tuple,
+    RowTypeInfo: _row,
+}

@@ -1,0 +1,164 @@
+"""Tables of every kind can be put into states and keys of every type, and what fits none is refused."""
+
+import datetime
+import decimal
+
+import pyarrow as pa
+import pytest
+from backend_support import make_backend, state_of
+from read_support import COUNT, UID
+from write_support import checkpoint_with, filled, restored
+
+from pyflinkstate import Instant, ListStateDescriptor, MapStateDescriptor, Row, Types, ValueStateDescriptor
+from pyflinkstate.api.row import RowKind
+from pyflinkstate.api.windows import (
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+)
+from pyflinkstate.errors import PickledStateError, StateTableError
+from pyflinkstate.state_access.writing import edit
+
+PAIR = Types.TUPLE([Types.INT(), Types.BIG_DEC()])
+NAMED = Types.ROW_NAMED(["a", "b"], [Types.LONG(), Types.TUPLE([Types.STRING(), PAIR])])
+TYPES = {
+    "BIG_DEC": (Types.BIG_DEC(), decimal.Decimal("1.50")),
+    "BIG_INT": (Types.BIG_INT(), 2**80),
+    "SQL_DATE": (Types.SQL_DATE(), datetime.date(2020, 1, 2)),
+    "SQL_TIME": (Types.SQL_TIME(), datetime.time(1, 2, 3)),
+    "SQL_TIMESTAMP": (Types.SQL_TIMESTAMP(), datetime.datetime(2020, 1, 2, 3, 4, 5, 678000)),
+    "INSTANT": (Types.INSTANT(), Instant(5, 6)),
+    "bytes": (Types.PRIMITIVE_ARRAY(Types.BYTE()), b"\x80ab."),
+    "TUPLE": (Types.TUPLE([Types.STRING(), PAIR]), ("a", (1, decimal.Decimal("2.0")))),
+    "ROW": (NAMED, Row.of_kind(RowKind.DELETE, a=1, b=("x", (1, decimal.Decimal(2))))),
+    "nested pickle": (Types.TUPLE([Types.STRING(), Types.PICKLED_BYTE_ARRAY()]), ("a", {1: (2, 3)})),
+}
+VALUES = TYPES | {
+    "LIST": (Types.LIST(PAIR), [(1, decimal.Decimal(2))]),
+    "MAP": (Types.MAP(Types.STRING(), PAIR), {"a": (1, decimal.Decimal(2))}),
+    "array": (Types.OBJECT_ARRAY(Types.STRING()), ["a", None]),
+    "PICKLED": (Types.PICKLED_BYTE_ARRAY(), {"n": (1, 2)}),
+}
+FORMS = {
+    "arrow": lambda table: table.to_arrow(),
+    "pandas": lambda table: table.to_pandas(),
+    "dicts": lambda table: table.to_arrow().to_pylist(),
+    "columns": lambda table: table.to_arrow().to_pydict(),
+    "rows": lambda table: list(table.rows()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", VALUES)
+def test_what_entries_returns_can_be_put_back_in_every_form(tmp_path, name, form):
+    declared, value = VALUES[name]
+    one = ValueStateDescriptor("one", declared)
+    many = ListStateDescriptor("many", declared)
+    named = MapStateDescriptor("named", Types.STRING(), declared)
+    backend = make_backend(Types.STRING())
+    state_of(backend, one, "k").update(value)
+    state_of(backend, many, "k").add_all([value, value])
+    state_of(backend, named, "k").put("x", value)
+    checkpoint = checkpoint_with(backend)
+    changed = edit(checkpoint).delete(UID, ["k"])
+    for state in ("one", "many", "named"):
+        changed.put(UID, state, FORMS[form](checkpoint.entries(UID, state)))
+    (again,) = restored(changed.write(tmp_path / "s"))
+    assert state_of(again, one, "k").value() == value
+    assert list(state_of(again, many, "k").get()) == [value, value]
+    assert dict(state_of(again, named, "k").items()) == {"x": value}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [*TYPES, "PICKLED"])
+def test_keys_in_every_form_are_the_keys_that_are_there(tmp_path, name, form):
+    key_type, key = TYPES.get(name, (Types.PICKLED_BYTE_ARRAY(), ("a", 1)))
+    if name == "nested pickle":
+        key = ("a", (2, 3))
+    backend = make_backend(key_type)
+    state_of(backend, COUNT, key).update(1)
+    checkpoint = checkpoint_with(backend)
+    changed = edit(checkpoint, allow_pickle=True)
+    table = FORMS[form](checkpoint.entries(UID, "count"))
+    written = changed.put(UID, "count", table).set_max_parallelism(UID, 77).write(tmp_path / "s")
+    (again,) = restored(written, key_type=key_type)
+    assert dict(again.registered_kv_states["count"].items()) == {key: 1}
+
+
+WINDOWS = {
+    "time": (TimeWindowSerializer(), TimeWindow(0, 10)),
+    "count": (CountWindowSerializer(), CountWindow(1)),
+    "global": (GlobalWindowSerializer(), GlobalWindow.get()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_in_every_form_are_the_windows_that_are_there(tmp_path, name, form):
+    namespace_type, window = WINDOWS[name]
+    backend = make_backend(Types.STRING())
+    backend.set_current_key("k")
+    backend.get_partitioned_state(COUNT, window, namespace_type).update(1)
+    checkpoint = checkpoint_with(backend)
+    changed = edit(checkpoint).put(UID, "count", FORMS[form](checkpoint.entries(UID, "count")))
+    changed.put(UID, "count", {"key": ["new"], "window": [window], "value": [2]})
+    found = changed.write(tmp_path / "s").entries(UID, "count").rows()
+    assert {(row["key"], row["window"], row["value"]) for row in found} == {
+        ("k", window, 1),
+        ("new", window, 2),
+    }
+    with pytest.raises(StateTableError, match="'window' must not be null"):
+        changed.put(UID, "count", {"key": ["new"], "window": [None], "value": [2]})
+
+
+def test_python_values_without_a_declared_type_stay_as_they_are(tmp_path):
+    backend = make_backend(Types.STRING())
+    pickled = ValueStateDescriptor("n", Types.PICKLED_BYTE_ARRAY())
+    state_of(backend, pickled, "a").update(0)
+    given = [{"n": 1}, {"m": (2,)}, 3, 4.5, decimal.Decimal("1.50"), {7}]
+    table = {"key": [f"k{place}" for place in range(len(given))], "value": given}
+    (again,) = restored(edit(checkpoint_with(backend)).put(UID, "n", table).write(tmp_path / "s"))
+    assert [state_of(again, pickled, key).value() for key in table["key"]] == given
+
+
+@pytest.mark.parametrize(
+    ("state", "table", "message"),
+    [
+        ("value", {"key": ["a"], "value": [None]}, "state 'value', key 'a': column 'value' is null"),
+        ("list", {"key": ["a"], "value": pa.array([None], pa.list_(pa.string()))}, "'value' is null"),
+        ("list", {"key": ["a"], "value": ["text"]}, r"'text' in column 'value' does not fit LIST\(STRING\)"),
+        ("list", {"key": ["a"], "position": [0], "value": [None]}, "key 'a': column 'value' is null"),
+        ("list", {"key": ["a"], "position": ["0"], "value": ["a"]}, "'position' must be whole numbers"),
+        ("list", {"key": ["a"], "position": [None], "value": ["a"]}, "'position' must be whole numbers"),
+        ("value", [{"key": "a", "value": 1}, {"key": "b", "valeu": 2}], "a column 'valeu'"),
+        ("value", [{"key": "a", "value": 1}, {"key": "b"}], "key 'b': column 'value' is null"),
+        ("value", [1, 2], "a list of dicts"),
+        ("value", {"key": "ab", "value": [1, 2]}, "a column is a list of values, not 'ab'"),
+        ("value", {"key": ["a", "b"], "value": [1]}, "different lengths"),
+    ],
+)
+def test_cells_that_stand_for_nothing_are_refused(state, table, message):
+    with pytest.raises(StateTableError, match=message):
+        edit(filled([1])).put(UID, state, table)
+
+
+def test_bytes_are_no_keys_where_keys_are_pickled():
+    backend = make_backend()
+    state_of(backend, COUNT, b"raw").update(1)
+    changed = edit(checkpoint_with(backend))
+    with pytest.raises(StateTableError, match=r"column 'key': .*pickle\.dumps"):
+        changed.put(UID, "count", {"key": [b"raw"], "value": [1]})
+    with pytest.raises(PickledStateError, match=f"operator '{UID}'.*allow_pickle"):
+        changed.put(UID, "count", {"key": [b"\x80\x04cos\nsystem\n."], "value": [1]})
+
+
+def test_keys_that_must_not_be_loaded_cannot_be_spread(tmp_path):
+    backend = make_backend()
+    state_of(backend, COUNT, datetime.date(2020, 1, 2)).update(1)
+    changed = edit(checkpoint_with(backend)).set_max_parallelism(UID, 5)
+    with pytest.raises(PickledStateError, match=f"operator '{UID}': a pickled value is of datetime.date"):
+        changed.write(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
