@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyflinkstate.api.values import ArrowObject, Key
 from pyflinkstate.backends.keys import KeyHasher
 from pyflinkstate.backends.types import encode_column
-from pyflinkstate.errors import InvalidKeyError
+from pyflinkstate.errors import ConfigurationError, InvalidKeyError
 from pyflinkstate.state_access.identity import row_codes
 from pyflinkstate.state_access.keyed_state import KeyedState
 
@@ -56,5 +56,11 @@ class KeyFilter:
 
 
 def key_filter(state: KeyedState, keys: Iterable[Key] | None) -> KeyFilter | None:
-    """Return the filter of some keys; None if all keys are wanted."""
+    """Return the filter of some keys; None if all keys are wanted.
+
+    Raises:
+        ConfigurationError: a single text is given, whose letters would be the keys.
+    """
+    if isinstance(keys, (str, bytes)):
+        raise ConfigurationError(f"keys is a list of keys, not {keys!r}: give [{keys!r}]")
     return None if keys is None else KeyFilter(state, list(keys))

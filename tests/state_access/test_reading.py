@@ -22,6 +22,7 @@ from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
 from pyflinkstate.errors import (
+    ConfigurationError,
     InvalidKeyError,
     PickledStateError,
     StateTableError,
@@ -321,3 +322,10 @@ class TestBadInput:
         with pytest.raises(UnknownStateError, match="no operator state None; it has none"):
             checkpoint.operator_state("counter")
         assert rows(checkpoint.timers("counter")) == []
+
+
+def test_a_single_text_is_no_list_of_keys():
+    checkpoint = checkpoint_of(take_snapshot(counted(("a", 1), key_type=Types.STRING())))
+    for read in (checkpoint.keyed, checkpoint.timers):
+        with pytest.raises(ConfigurationError, match=r"give \['ab'\]"):
+            read(UID, keys="ab")
