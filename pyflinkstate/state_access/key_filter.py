@@ -6,14 +6,10 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.values import ArrowObject, Key
-from pyflinkstate.backends.keys import KeyHasher
-from pyflinkstate.backends.types import encode_column
-from pyflinkstate.errors import ConfigurationError, InvalidKeyError
-from pyflinkstate.state_access.identity import row_codes
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.state_access.keyed_state import KeyedState
 
 
@@ -31,28 +27,20 @@ class KeyFilter:
 
     def __attrs_post_init__(self) -> None:
         """Check the keys against their declared type; raise ``InvalidKeyError`` if one does not fit."""
-        hasher, uid = KeyHasher(self.state.key_type), self.state.operator.operator_id
-        try:
-            self.keys = [hasher.check(key) for key in self.keys]
-        except InvalidKeyError as error:
-            raise InvalidKeyError(
-                f"operator {uid!r} has keys of {self.state.key_type}: {error.message}", operator=uid
-            ) from error
+        self.keys = self.state.keys.checked(self.keys)
 
     @cached_property
     def key_groups(self) -> frozenset[int]:
         """The key groups in which the keys are."""
-        return frozenset(self.state.key_groups_of(self.keys).tolist()) if self.keys else frozenset()
+        return frozenset(self.state.keys.groups_of_keys(self.keys).tolist()) if self.keys else frozenset()
 
     @cached_property
     def _written(self) -> pa.Array:
-        return encode_column(self.state.key_type, self.keys)
+        return self.state.keys.written(self.keys)
 
     def mask(self, keys: pa.Array) -> ArrowObject:
         """Return which rows of a column of keys have one of the wanted keys."""
-        column = pa.concat_arrays([keys, self._written])
-        codes = row_codes([(self.state.key_type, column)], self.state.load)
-        return np.isin(codes[: len(keys)], codes[len(keys) :])
+        return self.state.keys.mask(keys, self._written)
 
 
 def key_filter(state: KeyedState, keys: Iterable[Key] | None) -> KeyFilter | None:

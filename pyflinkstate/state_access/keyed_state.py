@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, Key
+from pyflinkstate.api.values import ArrowObject
 from pyflinkstate.backends.format import (
     STATE_FILE_MAGIC,
     KeyGroupsStateHandle,
@@ -34,9 +34,7 @@ from pyflinkstate.backends.format import (
 )
 from pyflinkstate.backends.keys import (
     KeyGroupRange,
-    KeyHasher,
     hash_has_changed,
-    key_group_of_hash,
     key_group_range,
 )
 from pyflinkstate.backends.types import (
@@ -55,19 +53,16 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
-    PickledStateError,
     StateMigrationError,
 )
 from pyflinkstate.state_access.identity import last_of_each, row_codes
-from pyflinkstate.state_access.pickles import Load, has_pickles, loader
+from pyflinkstate.state_access.key_space import Group, KeySpace
+from pyflinkstate.state_access.pickles import Load, loader
 
 T = TypeVar("T")
 
 #: Ranges of key groups have about so many bytes in the checkpoint, unless it is said how many there are.
 _RANGE_BYTES = 32 << 20
-
-#: The key group, and its rows: ``key``, ``namespace`` if there is one, and ``value``.
-Group = tuple[int, pa.RecordBatch]
 
 
 @attrs.frozen
@@ -176,11 +171,7 @@ class KeyedState:
 
     def schema(self, name: str) -> pa.Schema:
         """Return the columns of a state: ``key``, ``namespace`` if there is one, and ``value``."""
-        meta = self.metas[name]
-        columns = [("key", arrow_type(sealed(self.key_type)))]
-        if meta.is_namespaced:
-            columns.append(("namespace", arrow_type(meta.namespace_type)))
-        return pa.schema([*columns, ("value", arrow_type(meta.stored_type))])
+        return state_schema(self.metas[name], self.key_type)
 
     def declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
         """Return a state with its pickles as the program declared them."""
@@ -283,6 +274,12 @@ class KeyedState:
         removed = np.concatenate([_removed(piece) for piece in pieces])
         return rows.take(pa.array(kept[~removed[kept]]))
 
+    @cached_property
+    def keys(self) -> KeySpace:
+        """The operator's keys."""
+        operator = self.operator
+        return KeySpace(operator.operator_id, self.key_type, operator.max_parallelism, self.allow_pickle)
+
     @property
     def load(self) -> Load:
         """What loads pickled keys."""
@@ -300,9 +297,7 @@ class KeyedState:
         pieces: dict[int, list[pa.RecordBatch]] = {}
         for file in self.files:
             for _, batch in self._of_file(file, name, None):
-                groups = self.key_groups_of(self.decoded_keys(batch.column("key")))
-                for key_group in np.unique(groups).tolist():
-                    rows = batch.filter(pa.array(groups == key_group))
+                for key_group, rows in self.keys.split(batch):
                     pieces.setdefault(key_group, []).append(rows)
         for key_group in sorted(pieces):
             if wanted is None or key_group in wanted:
@@ -310,25 +305,13 @@ class KeyedState:
                 if batch.num_rows:
                     yield key_group, batch
 
-    def key_groups_of(self, keys: list[Key]) -> ArrowObject:
-        """Return the key group of each key, which must be valid."""
-        most = self.operator.max_parallelism
-        return np.array([key_group_of_hash(code, most) for code in KeyHasher(self.key_type).hashes(keys)])
 
-    def decoded_keys(self, column: pa.Array) -> list[Key]:
-        """Return keys as the program knows them.
-
-        Raises:
-            PickledStateError: keys are pickled, not plain, and must not be loaded.
-        """
-        if isinstance(self.key_type, PickledBytesTypeInfo):
-            return [self.load(data) for data in column.to_pylist()]
-        if has_pickles(self.key_type) and not self.allow_pickle:
-            raise PickledStateError(
-                f"keys of {self.key_type} are pickled in part, and loading them runs code: pass "
-                f"allow_pickle=True if you trust whoever wrote the checkpoint"
-            )
-        return decode_column(self.key_type, column)
+def state_schema(meta: StateMeta, key_type: TypeInformation) -> pa.Schema:
+    """Return the columns of a state: ``key``, ``namespace`` if there is one, and ``value``."""
+    columns = [("key", arrow_type(key_type))]
+    if meta.is_namespaced:
+        columns.append(("namespace", arrow_type(meta.namespace_type)))
+    return pa.schema([*columns, ("value", arrow_type(meta.stored_type))])
 
 
 def _sealed(meta: StateMeta) -> StateMeta:

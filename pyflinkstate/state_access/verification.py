@@ -117,7 +117,7 @@ def _check(located: Located, result: Verification, on_read: OnRead | None) -> se
     for operator in metadata.operators:
         for part in _parts(operator, reader):
             result.problems += [problem for problem in part if problem not in result.problems]
-        files |= {handle.path: handle for handle in _files(operator)}
+        files |= {file.path: file for subtask in operator.subtasks for file in subtask.files()}
     result.files += len(files)
     result.problems += filter(None, (_wrong_size(folder, handle) for handle in files.values()))
     result.bytes_read += reader.bytes_read
@@ -189,16 +189,6 @@ def _problems_of_raw(
             read_section(reader, stream, section, f"{reader.describe(stream)}, raw state,")
         except CheckpointError as error:
             yield error.message
-
-
-def _files(operator: OperatorState) -> Iterator[FileStateHandle]:
-    """Yield the files of an operator."""
-    for subtask in operator.subtasks:
-        if subtask.managed_keyed is not None:
-            yield from subtask.managed_keyed.files()
-        for handle in (subtask.raw_keyed, subtask.managed_operator, subtask.raw_operator):
-            if handle is not None and isinstance(handle.stream, FileStateHandle):
-                yield handle.stream
 
 
 def _wrong_size(folder: CheckpointFolder, handle: FileStateHandle) -> str | None:

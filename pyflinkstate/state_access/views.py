@@ -35,7 +35,8 @@ from pyflinkstate.state_access.expiry import (
 )
 from pyflinkstate.state_access.identity import row_codes
 from pyflinkstate.state_access.key_filter import KeyFilter
-from pyflinkstate.state_access.keyed_state import Group, KeyedState, together
+from pyflinkstate.state_access.key_space import Group
+from pyflinkstate.state_access.keyed_state import KeyedState, together
 from pyflinkstate.state_access.tables import Column, Read, StateTable
 
 #: The kind of time of a timer, by how the name of its queue begins.

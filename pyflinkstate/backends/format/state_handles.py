@@ -127,6 +127,14 @@ class OperatorSubtaskState:
         handles = (self.managed_keyed, self.raw_keyed, self.managed_operator, self.raw_operator)
         return sum(handle.size_bytes for handle in handles if handle is not None)
 
+    def files(self) -> Iterator[FileStateHandle]:
+        """Iterate over all files that are needed."""
+        if self.managed_keyed is not None:
+            yield from self.managed_keyed.files()
+        for handle in (self.raw_keyed, self.managed_operator, self.raw_operator):
+            if handle is not None and isinstance(handle.stream, FileStateHandle):
+                yield handle.stream
+
 
 @attrs.frozen
 class StateAssignment:

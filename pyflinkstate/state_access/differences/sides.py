@@ -19,7 +19,8 @@ from pyflinkstate.backends.types import (
     unsealed,
 )
 from pyflinkstate.errors import StateTableError
-from pyflinkstate.state_access.keyed_state import Group, KeyedState, together
+from pyflinkstate.state_access.key_space import Group
+from pyflinkstate.state_access.keyed_state import KeyedState, together
 from pyflinkstate.state_access.pickles import Load
 from pyflinkstate.state_access.tables import Column, Read
 from pyflinkstate.state_access.views import namespace_name

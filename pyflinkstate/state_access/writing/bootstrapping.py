@@ -21,8 +21,8 @@ from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.storage import CheckpointFolder
 from pyflinkstate.runtime.wire import pickled
+from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.writing.bootstrap_functions import StateBootstrapFunction, column_states
-from pyflinkstate.state_access.writing.key_space import KeySpace
 from pyflinkstate.state_access.writing.seeding import Field, Seeder, SeedSettings
 from pyflinkstate.state_access.writing.spark_bootstrapping import arrow_types, seed_on_spark
 from pyflinkstate.state_access.writing.user_tables import arrow_table

@@ -27,11 +27,11 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import StateTableError, UserFunctionError
 from pyflinkstate.state_access.expiry import Mask, expires, offsets_of
 from pyflinkstate.state_access.identity import last_of_each
-from pyflinkstate.state_access.keyed_state import Group
+from pyflinkstate.state_access.key_space import Group, KeySpace
+from pyflinkstate.state_access.keyed_state import state_schema
 from pyflinkstate.state_access.views import element_type, exploded, namespace_name
 from pyflinkstate.state_access.writing.drafts import DraftState
 from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered, stamped
-from pyflinkstate.state_access.writing.key_space import KeySpace
 
 #: Returns a mask of the rows of a batch of entries that are deleted.
 Predicate = Callable[[RegisteredStateMeta, pa.RecordBatch], Mask]
@@ -118,9 +118,7 @@ def without_keys(state: DraftState, gone: pa.Array, keys: KeySpace) -> DraftStat
     def change(key_group: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         if key_group not in wanted:
             return batch
-        column = batch.column("key")
-        codes = keys.codes([(keys.key_type, pa.concat_arrays([column, gone.cast(column.type)]))])
-        return batch.filter(pa.array(~np.isin(codes[: len(column)], codes[len(column) :])))
+        return batch.filter(pa.array(~keys.mask(batch.column("key"), gone)))
 
     return state.changed(change)
 
@@ -273,10 +271,7 @@ def spread_anew(state: DraftState, keys: KeySpace) -> DraftState:
 
 def columns_of(meta: StateMeta, keys: KeySpace) -> pa.Schema:
     """Return the columns of a state."""
-    columns = [("key", arrow_type(keys.key_type))]
-    if meta.is_namespaced:
-        columns.append(("namespace", arrow_type(meta.namespace_type)))
-    return pa.schema([*columns, ("value", arrow_type(meta.stored_type))])
+    return state_schema(meta, keys.key_type)
 
 
 def in_columns_of(meta: StateMeta, keys: KeySpace, batch: pa.RecordBatch) -> pa.RecordBatch:

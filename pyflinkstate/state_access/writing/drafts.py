@@ -15,9 +15,9 @@ from pyflinkstate.backends.format import OperatorState
 from pyflinkstate.backends.types import RegisteredQueueMeta, RegisteredStateMeta, StateMeta
 from pyflinkstate.errors import IncompatibleCheckpointError, UnknownStateError
 from pyflinkstate.state_access.facts import nearest
-from pyflinkstate.state_access.keyed_state import Group, KeyedState
+from pyflinkstate.state_access.key_space import Group, KeySpace
+from pyflinkstate.state_access.keyed_state import KeyedState
 from pyflinkstate.state_access.views import timer_service
-from pyflinkstate.state_access.writing.key_space import KeySpace
 
 #: Yields the key groups of a state, in order.
 ReadGroups = Callable[[], Iterator[Group]]
@@ -149,12 +149,11 @@ class OperatorDraft:
 def draft_of(state: KeyedState) -> OperatorDraft:
     """Return the draft of an operator as it is in its checkpoint."""
     operator = state.operator
-    keys = KeySpace(operator.operator_id, state.key_type, operator.max_parallelism, state.allow_pickle)
     states = {
         name: DraftState(_lasting(state, meta), _reader(state, name)) for name, meta in state.metas.items()
     }
     has_increments = any(len(chain) > 1 for chain in state.chains)
-    return OperatorDraft(operator.operator_id, keys, states, operator, has_increments)
+    return OperatorDraft(operator.operator_id, state.keys, states, operator, has_increments)
 
 
 def _lasting(state: KeyedState, meta: StateMeta) -> StateMeta:

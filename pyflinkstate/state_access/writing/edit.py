@@ -27,6 +27,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.facts import nearest
+from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.writing.bootstrapping import Bootstrap, KeyOf, TimestampOf, bootstrap_of
 from pyflinkstate.state_access.writing.changes import (
@@ -42,7 +43,6 @@ from pyflinkstate.state_access.writing.descriptors import meta_of
 from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft, draft_of
 from pyflinkstate.state_access.writing.dry_run import DryRun, Operator, tried
 from pyflinkstate.state_access.writing.fitted_tables import fitted
-from pyflinkstate.state_access.writing.key_space import KeySpace
 from pyflinkstate.state_access.writing.predicates import UserPredicate, predicate_of
 from pyflinkstate.state_access.writing.saving import DraftWriter, new_folder, publish
 

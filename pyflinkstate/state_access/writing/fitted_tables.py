@@ -40,9 +40,9 @@ from pyflinkstate.backends.types import (
 )
 from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access.expiry import expires, user_type
+from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.views import namespace_name
-from pyflinkstate.state_access.writing.key_space import KeySpace
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
 #: Arrow types whose columns need no look at single values, if the state's type is written in the same way.

@@ -14,10 +14,10 @@ from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.types import RegisteredStateMeta, decode_column, unsealed
 from pyflinkstate.errors import ConfigurationError, StateTableError, UserFunctionError
 from pyflinkstate.state_access.expiry import Mask, user_type
+from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.views import element_type
 from pyflinkstate.state_access.writing.changes import Predicate
-from pyflinkstate.state_access.writing.key_space import KeySpace
 
 #: What a user gives: ``pc.field("value") < 0``, or a function of a row, a dict of Python values by column.
 UserPredicate: TypeAlias = "pc.Expression | Callable[[JsonObject], bool]"

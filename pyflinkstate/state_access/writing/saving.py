@@ -63,14 +63,11 @@ def new_folder(path: str) -> Iterator[tuple[CheckpointFolder, str]]:
         raise CheckpointStorageError(f"the savepoint {uri} cannot be created: {error}", path=uri) from error
     try:
         yield CheckpointFolder(file_system, folder), uri
-    except (OSError, pa.ArrowException) as error:
+    except BaseException as error:
         _clear(file_system, folder, existed)
-        if isinstance(error, PyFlinkStateError):
+        if isinstance(error, PyFlinkStateError) or not isinstance(error, (OSError, pa.ArrowException)):
             raise
         raise CheckpointStorageError(f"the savepoint {uri} cannot be written: {error}", path=uri) from error
-    except BaseException:
-        _clear(file_system, folder, existed)
-        raise
 
 
 def _check_free(file_system: fs.FileSystem, folder: str, uri: str) -> bool:
@@ -97,18 +94,11 @@ def _clear(file_system: fs.FileSystem, folder: str, existed: bool) -> None:
 
 def publish(metadata: CheckpointMetadata, folder: CheckpointFolder, uri: str) -> None:
     """Make a folder of state files a savepoint, also after a power cut; delete the files of failed tasks."""
-    needed = {handle.path for state in metadata.operators for handle in _files(state)}
+    needed = {file.path for state in metadata.operators for sub in state.subtasks for file in sub.files()}
     for info in folder.file_system.get_file_info(fs.FileSelector(folder.folder)):
         if is_file_name(info.base_name) and info.base_name not in needed:
             folder.file_system.delete_file(info.path)
     CheckpointStorage(uri).complete(metadata, uri)
-
-
-def _files(state: OperatorState) -> Iterator[FileStateHandle]:
-    for sub in state.subtasks:
-        handles = (sub.managed_keyed, sub.raw_keyed, sub.managed_operator, sub.raw_operator)
-        streams = (handle.stream for handle in handles if handle is not None)
-        yield from (stream for stream in streams if isinstance(stream, FileStateHandle))
 
 
 @attrs.frozen

@@ -26,7 +26,7 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.plan import Partitioning
 from pyflinkstate.runtime.tasks import Router
 from pyflinkstate.runtime.wire import CheckpointTrigger, InputFrame, loads, user_failure
-from pyflinkstate.state_access.writing.key_space import KeySpace
+from pyflinkstate.state_access.key_space import KeySpace
 
 #: The records that are processed at once.
 RECORDS_PER_FRAME = 4096

@@ -1,4 +1,4 @@
-"""The keys of one operator of a savepoint that is being made: their type, and which key group each is in."""
+"""The keys of one operator: their type, and which key group each is in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pyflinkstate.backends.keys import KeyHasher, key_group_of_hash
 from pyflinkstate.backends.types import decode_column, encode_column
 from pyflinkstate.errors import InvalidKeyError, PickledStateError
 from pyflinkstate.state_access.identity import row_codes
-from pyflinkstate.state_access.keyed_state import Group
 from pyflinkstate.state_access.pickles import has_pickles, loader
+
+#: The key group, and its rows: ``key``, ``namespace`` if there is one, and ``value``.
+Group = tuple[int, pa.RecordBatch]
 
 
 @attrs.frozen
@@ -50,8 +52,17 @@ class KeySpace:
 
     def groups_of(self, column: pa.Array) -> ArrowObject:
         """Return the key group of each key of a column, as an array of numbers."""
-        hashes = KeyHasher(self.key_type).hashes(self.decoded(column))
+        return self.groups_of_keys(self.decoded(column))
+
+    def groups_of_keys(self, keys: Sequence[Key]) -> ArrowObject:
+        """Return the key group of each key, which must be valid."""
+        hashes = KeyHasher(self.key_type).hashes(keys)
         return np.array([key_group_of_hash(code, self.max_parallelism) for code in hashes], np.int64)
+
+    def mask(self, column: pa.Array, wanted: pa.Array) -> ArrowObject:
+        """Return which rows of a column have one of the keys of another column."""
+        codes = self.codes([(self.key_type, pa.concat_arrays([column, wanted.cast(column.type)]))])
+        return np.isin(codes[: len(column)], codes[len(column) :])
 
     def decoded(self, column: pa.Array) -> list[Key]:
         """Return the keys of a column as the program knows them.
