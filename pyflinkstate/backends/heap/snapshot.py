@@ -50,7 +50,7 @@ class HeapSnapshotResources:
 
     head: StateFileHead
     states: tuple[KeyedStateSnapshot, ...]
-    entries: int
+    is_for_a_process: bool
 
     def release(self) -> None:
         """Make the backend forget the snapshot. Idempotent."""
@@ -89,12 +89,16 @@ class HeapSnapshotStrategy:
             metas,
             is_increment=self.changes is not None,
         )
-        return HeapSnapshotResources(head, tuple(states), self._entries())
+        return HeapSnapshotResources(head, tuple(states), self._is_for_a_process())
 
-    def _entries(self) -> int:
+    def _is_for_a_process(self) -> bool:
+        """Return whether a forked process is to write the snapshot; nothing is counted unless it may."""
+        if not (self.backend.forks_snapshots and CAN_FORK):
+            return False
         if self.changes is None:
-            return self.backend.num_key_value_state_entries()
-        return sum(len(changed) for groups in self.changes.values() for changed in groups)
+            return self.backend.num_key_value_state_entries() >= MIN_ENTRIES_TO_FORK
+        changed = (len(entries) for groups in self.changes.values() for entries in groups)
+        return sum(changed) >= MIN_ENTRIES_TO_FORK
 
     def _frozen(self, state: StateTable | TimerQueue) -> KeyedStateSnapshot:
         return state.snapshot() if self.changes is None else state.increment(self.changes[state.meta.name])
@@ -117,7 +121,7 @@ class HeapSnapshotStrategy:
         try:
             if not resources.states or self._nothing_changed():
                 return None
-            if self.backend.forks_snapshots and resources.entries >= MIN_ENTRIES_TO_FORK and CAN_FORK:
+            if resources.is_for_a_process:
                 handle = write_forked(lambda writer: self._write(writer, resources), streams, cancelled)
                 if handle is not None:
                     return handle
