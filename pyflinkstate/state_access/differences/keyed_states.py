@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.state_access.differences.rows import alike, changes_of, places_of, rows_of, values_at
 from pyflinkstate.state_access.differences.sides import Sides, typed_column
@@ -33,8 +29,7 @@ class KeyedPair:
             typed_column(name, type_info) for name, type_info in zip(("old", "new"), types, strict=True)
         ]
         columns = (*self.sides.key_columns(), Column("change", pa.string()), *values)
-        read = partial(KeyedPair._batches, self, columns)
-        return StateTable(columns, partial(read, None), self.allow_pickle, partial(self.sides.split, read))
+        return self.sides.table(columns, self._compared, self.allow_pickle)
 
     @property
     def _user_types(self) -> list[TypeInformation | None]:
@@ -43,12 +38,6 @@ class KeyedPair:
         return [
             user_type(meta.stored_type) if isinstance(meta, RegisteredStateMeta) else None for meta in metas
         ]
-
-    def _batches(self, columns: tuple[Column, ...], wanted: KeyGroupRange | None) -> Iterator[pa.RecordBatch]:
-        for key_group, batches in self.sides.groups(wanted):
-            made = self._compared(key_group, batches, columns)
-            if made.num_rows:
-                yield made
 
     def _compared(
         self, key_group: int, batches: list[pa.RecordBatch | None], columns: tuple[Column, ...]

@@ -22,8 +22,11 @@ from pyflinkstate.errors import StateTableError
 from pyflinkstate.state_access.key_space import Group
 from pyflinkstate.state_access.keyed_state import KeyedState, together
 from pyflinkstate.state_access.pickles import Load
-from pyflinkstate.state_access.tables import Column, Read
+from pyflinkstate.state_access.tables import Column, Read, StateTable
 from pyflinkstate.state_access.views import namespace_name
+
+#: Compares the old and the new rows of a key group; the columns are those of the result.
+Compare = Callable[[int, list[pa.RecordBatch | None], tuple[Column, ...]], pa.RecordBatch]
 
 
 @attrs.frozen
@@ -118,6 +121,19 @@ class Sides:
     @property
     def _numbers_differ(self) -> bool:
         return len({state.operator.max_parallelism for state in self.states if state is not None}) > 1
+
+    def table(self, columns: tuple[Column, ...], compare: Compare, allow_pickle: bool) -> StateTable:
+        """Return the table of the rows that ``compare`` makes of each key group."""
+        read = partial(self._batches, columns, compare)
+        return StateTable(columns, partial(read, None), allow_pickle, partial(self.split, read))
+
+    def _batches(
+        self, columns: tuple[Column, ...], compare: Compare, wanted: KeyGroupRange | None
+    ) -> Iterator[pa.RecordBatch]:
+        for key_group, batches in self.groups(wanted):
+            made = compare(key_group, batches, columns)
+            if made.num_rows:
+                yield made
 
     def split(
         self, read: Callable[[KeyGroupRange | None], Iterator[pa.RecordBatch]], number: int | None

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
 import attrs
 import pyarrow as pa
 
-from pyflinkstate.backends.keys import KeyGroupRange
 from pyflinkstate.backends.types import RegisteredQueueMeta
 from pyflinkstate.state_access.differences.rows import changes_of, places_of, rows_of
 from pyflinkstate.state_access.differences.sides import Sides
@@ -34,14 +30,7 @@ class TimerPair:
         """Return the timers that only one of the two has."""
         timestamp, change = Column("timestamp_ms", pa.int64()), Column("change", pa.string())
         columns = (*self.sides.key_columns(), timestamp, change)
-        read = partial(TimerPair._batches, self, columns)
-        return StateTable(columns, partial(read, None), self.allow_pickle, partial(self.sides.split, read))
-
-    def _batches(self, columns: tuple[Column, ...], wanted: KeyGroupRange | None) -> Iterator[pa.RecordBatch]:
-        for key_group, batches in self.sides.groups(wanted):
-            made = self._compared(key_group, batches, columns)
-            if made.num_rows:
-                yield made
+        return self.sides.table(columns, self._compared, self.allow_pickle)
 
     def _compared(
         self, key_group: int, batches: list[pa.RecordBatch | None], columns: tuple[Column, ...]
