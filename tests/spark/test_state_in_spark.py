@@ -194,7 +194,7 @@ def damage(folder: str, key: str) -> None:
     """Change a byte in the key group of ``key``."""
     checkpoint = open_checkpoint(folder)
     state = checkpoint.keyed_state(UID)
-    (group,) = state.key_groups_of([key]).tolist()
+    (group,) = state.keys.groups_of_keys([key]).tolist()
     (file,) = state.files
     section = file.handle.sections["count"][group]
     path = state_file(folder)
