@@ -228,7 +228,7 @@ def figures_of(rates: dict[str, list[float]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--records", type=int, default=600_000)
+    parser.add_argument("--records", type=int, default=2_400_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=sorted(set(OPERATORS) - {YARDSTICK}), metavar="NAME")
     args = parser.parse_args()
