@@ -131,7 +131,8 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
     if str(context.master).split("[")[0] == "local":
         return Endpoint(port=port)
     host = str(conf.get("spark.driver.host"))
-    return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
+    bind_host = str(conf.get("spark.driver.bindAddress", host))
+    return Endpoint(host.strip("[]"), bind_host.strip("[]"), port)  # Spark writes IPv6 in brackets
 
 
 def batch_handler(

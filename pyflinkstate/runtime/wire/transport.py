@@ -348,8 +348,13 @@ class Server:
 
 
 def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
-    """Listen on a port of ``host``; 0 chooses a free one."""
-    return socket.create_server((host, port), backlog=128)
+    """Listen on a port of ``host``, a name or an address of IPv4 or IPv6; port 0 chooses a free one.
+
+    The wildcard of IPv6 is reached by both.
+    """
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    is_wildcard = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_wildcard)
 
 
 def listen_on_unix() -> tuple[socket.socket, str]:
