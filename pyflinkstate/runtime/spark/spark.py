@@ -19,7 +19,7 @@ from pathlib import Path
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkConf, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
 from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
@@ -133,6 +133,12 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
     host = str(conf.get("spark.driver.host"))
     bind_host = str(conf.get("spark.driver.bindAddress", host))
     return Endpoint(host.strip("[]"), bind_host.strip("[]"), port)  # Spark writes IPv6 in brackets
+
+
+def is_encrypted(conf: SparkConf) -> bool:
+    """Return whether Spark encrypts what its processes send each other."""
+    names = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    return any(str(conf.get(name, "false")).lower() == "true" for name in names)
 
 
 def batch_handler(
