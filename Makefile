@@ -90,6 +90,7 @@ soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
+	$(BIN)/python tests/soak/soak_submit.py
 
 bench: $(SETUP)
 	$(BIN)/python benchmarks/state_map.py

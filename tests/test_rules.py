@@ -219,6 +219,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/python_files.py",
         "runtime/spark/row_schema.py",
         "runtime/spark/own_package.py",
+        "runtime/spark/placement.py",
         "runtime/spark/spark.py",
         "runtime/spark/worker_python.py",
         "runtime/program/environment.py",

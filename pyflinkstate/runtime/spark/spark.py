@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from operator import itemgetter
@@ -47,11 +47,12 @@ from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, slots_rdd
 from pyflinkstate.runtime.spark.python_files import PythonFiles, kept_folder
 from pyflinkstate.runtime.spark.same_version import OfThisVersion
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
-from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
-from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
+from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask, TaskLink
+from pyflinkstate.runtime.wire import SlotId, decode_values, spark_cause, told_by_spark
 
 
 def local_session() -> SparkSession:
@@ -344,6 +345,9 @@ class SparkRunner(EpochRunner):
             return EpochEnded(None, self._failure(description, error))
 
     def _results(self, request: EpochRequest) -> list[list[Reported]]:
+        missing = missing_slots(request)
+        if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
+            self._start_slots(request.link, missing)
         if self._code is not request.code:
             self._view = ContextView(self._context)
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
@@ -351,10 +355,12 @@ class SparkRunner(EpochRunner):
             return [graph.run(sink) for sink in request.plan.sinks]
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
-        slots = self._context.parallelize(request.slots, len(request.slots))
-        task = self._files.prepared(StartSlotsTask(request.link))
-        slots.mapPartitionsWithIndex(OfThisVersion(task)).collect()
+        self._start_slots(request.link, request.slots)
         return []
+
+    def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
+        task = self._files.prepared(StartSlotsTask(link))
+        slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task)).collect()
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not _is_alive(self._context):
