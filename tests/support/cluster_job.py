@@ -1,7 +1,7 @@
 """A small job for clusters: it says whether its state was right to the end, and where its slots were.
 
     spark-submit [...] cluster_job.py DIRECTORY [--ship] [--parallelism N] [--executors N] [--until-none]
-        [--conf NAME=VALUE ...]
+        [--encrypted] [--conf NAME=VALUE ...]
 
 It imports nothing but the package, so that it runs from a zip file of it. A place is the folder in which the
 executor that started a slot runs, with the address of its host.
@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import pyflinkstate as ps
+from pyflinkstate.common import Configuration
 from pyflinkstate.runtime.spark.placement import executors_of
 
 KEYS, EPOCHS, RECORDS_PER_EPOCH = 37, 5, 100
@@ -97,6 +98,8 @@ def main() -> None:
         session.sparkContext.parallelize([1]).count()  # takes as long as a task takes
     env = ps.StreamExecutionEnvironment(session).set_parallelism(args.parallelism)
     env.enable_checkpointing(0, f"{args.directory}/checkpoints")
+    if args.encrypted:
+        env.configure(Configuration().set_boolean("security.ssl.internal.enabled", True))
     env.add_listener(Teller(session, args.until_none))
     records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
     keyed = records.key_by(lambda record: record[0], ps.Types.LONG()).process(Sums()).uid("sums")
