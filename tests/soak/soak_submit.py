@@ -3,8 +3,7 @@
     python tests/soak/soak_submit.py [--archive PACKED.tar.gz] [--rounds 1] [--seed 3000]
 
 The hosts are those of ``soak_two_hosts``, and need what that needs. Their Python has all packages but this
-one. With an archive of ``venv-pack``, the job is run once more with the Python in it. Kill rounds of a program
-that was submitted so come last.
+one. With an archive of ``venv-pack``, the job is run once more with the Python in it. Kill rounds come last.
 """
 
 from __future__ import annotations
