@@ -75,7 +75,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--until-none", action="store_true", help="wait after each epoch until there are none"
     )
-    parser.add_argument("--encrypted", action="store_true", help="the job's connections, whatever Spark's are")
+    parser.add_argument("--encrypted", action="store_true", help="the connections of the job")
     parser.add_argument("--conf", action="append", default=[])
     return parser.parse_args()
 
