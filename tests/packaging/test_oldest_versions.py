@@ -13,7 +13,7 @@ import pytest
 
 from pyflinkstate.runtime.spark import own_package
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
 JOB = Path(__file__).with_name("small_job.py")
 #: The oldest Python that the metadata names.
