@@ -105,7 +105,7 @@ from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
-from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -201,7 +201,7 @@ class Job(JobView):
         self._is_busy = False
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
-        self._secret = secrets.token_bytes(32)
+        self._secret = new_secret(settings.is_encrypted)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
         self._registry: SlotRegistry | None = None

@@ -46,6 +46,7 @@ from pyflinkstate.runtime.wire.messages import (
 from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -124,6 +125,7 @@ __all__ = [
     "listen_on_tcp",
     "listen_on_unix",
     "loads",
+    "new_secret",
     "pickled",
     "spark_cause",
     "steady",
