@@ -37,6 +37,7 @@ RUNTIME_ORDER = [
     "program",
     "spark",
     "job",
+    "queries",
     "engine",
     "checkpoints",
     "tasks",
