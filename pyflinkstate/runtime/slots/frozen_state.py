@@ -32,7 +32,7 @@ from pyflinkstate.runtime.wire import AskState, StateFrozen
 BATCH_BYTES = 512 << 10
 MOST_ROWS = 8_192
 #: The first batch, which tells how large rows are.
-FIRST_ROWS = 256
+FIRST_ROWS = 32
 #: A batch has at most so many times the rows of the one before it.
 _GROWTH = 8
 
