@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import attrs
 import pytest
 from live_functions import CountRecords, EveryKind, Late, Padded
 from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
@@ -308,6 +309,21 @@ def until_answered(available: int, answers: list[queue.SimpleQueue[Any]]) -> Sou
         source.is_over = bool(answers) and not answers[0].empty()
 
     return SourceNode(GrowingSource(available, when_idle), "numbers")
+
+
+def test_a_question_that_comes_too_late_is_asked_again() -> None:
+    def late(job: Job) -> tuple[list[int], int]:
+        live, told_epochs = job.queries._live, [1, 2]
+
+        def behind() -> Any:
+            slots = live()
+            return attrs.evolve(slots, epoch=told_epochs.pop(0)) if told_epochs else slots
+
+        job.queries._live = behind
+        found = ask(job, "value")
+        return sorted(row["key"] for row in found), found.epoch
+
+    assert asked_when_idle(EveryKind(), late) == ([0, 1, 2, 3], 3)
 
 
 def told(live: Callable[[], Any], asked_for: threading.Event) -> Callable[[], Any]:
