@@ -8,7 +8,7 @@ connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qs
 
 import attrs
@@ -108,17 +108,22 @@ class Request:
 
 @attrs.frozen
 class Response:
-    """An answer; an ``is_stream`` has no end, and more is sent after its body."""
+    """An answer; an ``is_stream`` has no end, and more is sent after its body.
+
+    If there are ``parts``, they follow the body as they come, and the end of the connection ends them.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = attrs.Factory(dict)
     is_stream: bool = False
+    parts: Iterable[bytes] = ()
 
     def encode(self, has_body: bool = True) -> bytes:
         """Return its bytes, with or without those of the body."""
-        length = {} if self.is_stream else {"Content-Length": str(len(self.body))}
+        is_whole = not (self.is_stream or self.parts)
+        length = {"Content-Length": str(len(self.body))} if is_whole else {}
         fields = {**_ALWAYS, "Content-Type": self.content_type, **length, **self.headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         line = f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"

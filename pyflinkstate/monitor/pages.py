@@ -11,13 +11,15 @@ import threading
 from importlib.resources import files
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor import api, prometheus
+from pyflinkstate.monitor import api, prometheus, queries
 from pyflinkstate.monitor.access import Access
 from pyflinkstate.monitor.http import Request, Response
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.runtime.wire import Clock
 
 _JSON = "application/json"
+#: A question to the live state of a job; anybody who could act may ask, even if the page has no actions.
+_QUERY = "query"
 #: The files of the page, which lie in ``page/`` beside this file.
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -113,12 +115,25 @@ class Pages:
 
     def _act(self, request: Request) -> Response:
         parts = request.path.removeprefix("/api/jobs/").split("/")
-        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in ACTIONS:
+        known = {_QUERY, *ACTIONS}
+        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in known:
             return Response(405 if request.path in _FILES else 404)
-        if not self._has_actions or not self._access.lets_act(request):
+        if not self._access.lets_act(request):
+            return Response(403)
+        if parts[1] == _QUERY:
+            return self._query(parts[0], request.body)
+        if not self._has_actions:
             return Response(403)
         done, text = self._jobs.act(parts[0], parts[1])
         return _json(202 if done else 409, {"message": text})
+
+    def _query(self, job_id: str, body: bytes) -> Response:
+        """Answer a question to live state, which changes nothing but makes the job's slots work."""
+        job = self._jobs.running(job_id)
+        if job is None:
+            return _json(409, {"message": "The job does not run here, or does not run any more."})
+        found = queries.answer(job, body)
+        return found if isinstance(found, Response) else _json(*found)
 
 
 def _summary(shown: Shown) -> JsonObject:
