@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 
-from pyflinkstate.monitor.access import Access
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.pages import Pages
 from pyflinkstate.monitor.recorder import Recorder
-from pyflinkstate.monitor.server import PageServer
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.pages import Pages
+from pyflinkstate.monitor.web.server import PageServer
 from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 

@@ -103,7 +103,7 @@ def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(chromiu
     assert len(loaded) >= 4
     origin = chromium.execute_script("return location.origin")
     assert all(address.startswith(f"{origin}/") for address in loaded)
-    page = Path(__file__).parents[2] / "pyflinkstate" / "monitor" / "page"
+    page = Path(__file__).parents[2] / "pyflinkstate" / "monitor" / "web" / "page"
     for file in page.iterdir():
         for marker in ('src="/', 'href="/', 'fetch("/', 'EventSource("/', "http://", "url("):
             found = [line for line in file.read_text().splitlines() if marker in line]

@@ -16,14 +16,15 @@ from support_runtime import PATIENCE_S, ManualClock
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError
-from pyflinkstate.monitor import api, prometheus
-from pyflinkstate.monitor.access import Access
-from pyflinkstate.monitor.http import Request
+from pyflinkstate.monitor import api
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.pages import Pages
+from pyflinkstate.monitor.metrics import prometheus
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.http import Request
+from pyflinkstate.monitor.web.pages import Pages
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 

@@ -16,10 +16,10 @@ from support_runtime import PATIENCE_S, raising
 from support_web import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.monitor import server
-from pyflinkstate.monitor.http import Request, Response
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.server import PageServer
+from pyflinkstate.monitor.web import server
+from pyflinkstate.monitor.web.http import Request, Response
+from pyflinkstate.monitor.web.server import PageServer
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
 SEED = 20_240_601

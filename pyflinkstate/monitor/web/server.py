@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.monitor.http import BadRequestError, Request, Response, end_of_head, parse_head
+from pyflinkstate.monitor.web.http import BadRequestError, Request, Response, end_of_head, parse_head
 
 MOST_CONNECTIONS = 64
 MOST_VIEWERS = 128

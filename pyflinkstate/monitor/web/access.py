@@ -17,7 +17,7 @@ import ipaddress
 import secrets
 from collections.abc import Collection
 
-from pyflinkstate.monitor.http import Request
+from pyflinkstate.monitor.web.http import Request
 
 #: The header that carries the token for actions.
 ACTION_HEADER = "x-action-token"

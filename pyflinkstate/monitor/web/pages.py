@@ -11,10 +11,11 @@ import threading
 from importlib.resources import files
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor import api, prometheus
-from pyflinkstate.monitor.access import Access
-from pyflinkstate.monitor.http import Request, Response
+from pyflinkstate.monitor import api
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
+from pyflinkstate.monitor.metrics import prometheus
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.runtime.wire import Clock
 
 _JSON = "application/json"
@@ -137,4 +138,4 @@ def _encoded(value: JsonObject) -> bytes:
 
 
 def _file(name: str) -> bytes:
-    return (files("pyflinkstate.monitor") / "page" / name).read_bytes()
+    return (files("pyflinkstate.monitor.web") / "page" / name).read_bytes()
