@@ -32,6 +32,31 @@ MOST_METRICS = 2_000
 KEY_GROUP_PARTS = 64
 
 
+#: What a failure takes, as far as it is known without asking a user's object for its text.
+BYTES_OF_FAILURE = 4 * MOST_TEXT
+#: What a count with its name takes, a metric, and a section of a state file.
+_BYTES_OF_COUNT, _BYTES_OF_METRIC, _BYTES_OF_SECTION = 150, 300, 200
+
+
+def bytes_of_report(report: EpochReport) -> int:
+    """Return about how many bytes a report takes; this costs a step for each task."""
+    counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
+    metrics = sum(map(len, report.metrics.values()))
+    return counts * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
+
+
+def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
+    """Return about how many bytes the parts of a checkpoint take; this costs a step for each state."""
+    sections = 0
+    for part in parts:
+        for handle in (part.state.managed_keyed, part.state.raw_keyed):
+            if handle is not None:
+                sections += sum(
+                    len(one) for each in (handle, *handle.increments) for one in each.sections.values()
+                )
+    return sections * _BYTES_OF_SECTION
+
+
 def started(at: int, job: JobDescription, directory: str | None) -> JsonObject:
     """The job begins a run; ``directory`` is that of its checkpoints."""
     return {

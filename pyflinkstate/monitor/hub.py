@@ -32,7 +32,7 @@ class Monitor:
 
     def __init__(
         self,
-        page: WebPageSettings | None,
+        page: WebPageSettings | None = None,
         keeps_journal: bool = True,
         clock: Clock | None = None,
         is_told: bool = True,
@@ -41,11 +41,22 @@ class Monitor:
         self._keeps_journal = keeps_journal
         self._jobs = Jobs()
         self._server: PageServer | None = None
+        self._is_told = is_told
         #: Where the page is, with its token; None if there is none.
         self.address: str | None = None
+        self.serve(page)
+
+    def serve(self, page: WebPageSettings | None) -> None:
+        """Serve the page in another way from now on, with all jobs that it showed; None for no longer.
+
+        Raises:
+            ConfigurationError: the page cannot listen where it should; there is none then.
+        """
+        self.close()
+        self._server = self.address = None
         if page is not None:
             self._open(page)
-            if is_told:
+            if self._is_told:
                 _log.warning("the web page is at %s", self.address)
 
     def _open(self, page: WebPageSettings) -> None:
@@ -53,6 +64,7 @@ class Monitor:
         access = Access(names, page.metrics_without_token)
         pages = Pages(self._jobs, access, page.has_actions, self._clock)
         self._server = PageServer(page.host, page.ports, pages.answer)
+        access.port = self._server.port
         host = page.address or page.host
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"

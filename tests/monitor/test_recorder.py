@@ -13,13 +13,14 @@ from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
+from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobListener, JobObserver
+from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
 from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
@@ -172,7 +173,9 @@ def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
 def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None:
     """The job does not wait, even if nobody takes the events away."""
     held = threading.Event()
-    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder = Recorder(
+        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
+    )
     recorder.on_start(_description())
     for number in range(50):
         recorder.on_commit(number, 1)
@@ -181,11 +184,28 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
     assert recorder.story.left_out >= 40
 
 
+def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
+    """A few reports of a large job take as much as many of a small one."""
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=1 << 20)
+    recorder.on_start(_description())
+    counts = {f"count[{n}]": {"count.records_in": n} for n in range(2000)}
+    for number in range(20):
+        report = EpochReport(EpochStats(number, 1, 1, 0), {}, counts, {}, {}, {})
+        recorder.on_epoch_report(report)
+    held.set()
+    recorder.on_end(JobStatus.FINISHED)
+    assert 1 <= len(recorder.story.epochs) <= 6
+    assert recorder.story.left_out == 20 - len(recorder.story.epochs)
+
+
 def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job does not wait longer for its end than it has to, and the thread ends later."""
     monkeypatch.setattr("pyflinkstate.monitor.recorder.END_TIMEOUT_S", 0.0)
     held = threading.Event()
-    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder = Recorder(
+        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
+    )
     recorder.on_start(_description())
     for number in range(50):
         recorder.on_commit(number, 1)
@@ -258,17 +278,33 @@ def test_numbers_of_numpy_and_odd_ones_are_told_as_json_has_them() -> None:
     assert _value(odd) == {"kind": "gauge", "count": 1, "maximum": 2}
 
 
-def test_all_hear_of_the_end_even_if_a_listener_raises(run: JobRun) -> None:
-    class Rude(JobListener):
-        def on_end(self, status: JobStatus) -> None:
-            raise ZeroDivisionError
+class Rude(JobObserver):
+    """Raises whatever it is told."""
 
+    def __getattribute__(self, name: str) -> Any:
+        return raising(ZeroDivisionError(name)) if name.startswith("on_") else super().__getattribute__(name)
+
+
+def test_a_listener_that_raises_costs_neither_the_job_nor_the_others_anything(
+    run: JobRun, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder(run.clock)
     run.listeners = (Rude(), recorder)
-    with pytest.raises(ZeroDivisionError):
-        run.run()
-    assert recorder.story.is_over
-    assert not recorder._thread.is_alive()
+    job = run.run()
+    assert job.status is JobStatus.FINISHED
+    assert recorder.story.status == "FINISHED"
+    assert recorder.story.totals["numbers.records_out"] == 10
+    assert len(recorder.story.checkpoints) == len(run.heard.checkpoints)
+    told = {record.exc_info[1].args[0] for record in caplog.records if record.exc_info and record.exc_info[1]}
+    assert told == {
+        "on_start",
+        "on_epoch",
+        "on_epoch_report",
+        "on_checkpoint_written",
+        "on_checkpoint",
+        "on_commit",
+        "on_end",
+    }
 
 
 def test_a_system_without_threads_costs_the_record_and_not_the_job(

@@ -55,8 +55,7 @@ class Pages:
         if not self._access.knows_host(request):
             return Response(421)
         if request.path == "/" and self._access.has_token(request) and request.method != "POST":
-            headers = {"Set-Cookie": self._access.set_cookie()}
-            return Response(200, _ENTRY, "text/html; charset=utf-8", headers)
+            return Response(200, _ENTRY, "text/html; charset=utf-8", cookies=self._access.cookies(request))
         if not self._access.lets_in(request):
             return Response(401)
         return self._act(request) if request.method == "POST" else self._get(request)

@@ -95,6 +95,7 @@ from pyflinkstate.runtime.job.observe import (
     JobExecutionResult,
     JobObserver,
     log_output,
+    tell_each,
 )
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.job.timeline import EpochTimeline
@@ -201,6 +202,7 @@ class Job(JobView):
         self._is_busy = False
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
+        self._is_over = False
         self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
@@ -290,7 +292,7 @@ class Job(JobView):
             self._end(JobStatus.CANCELED, left)
             raise
         except BaseException as error:
-            if error is not machine.error and machine.status is not JobStatus.FAILED:
+            if not self._is_over:
                 self._end(JobStatus.FAILED, error)
             raise
         finally:
@@ -301,8 +303,9 @@ class Job(JobView):
 
     def _tell_of_start(self) -> None:
         restored = None if self._restore is None else self._restore.uri
-        for observer in self._observers:
-            observer.on_start(describe(self._plan, self.job_id, self._settings.name, restored))
+        if self._observers:
+            described = describe(self._plan, self.job_id, self._settings.name, restored)
+            tell_each(self._observers, lambda one: one.on_start(described))
 
     def _take_turn(self) -> None:
         """Look for work between epochs, or wait for an event."""
@@ -424,8 +427,9 @@ class Job(JobView):
                 sink.sink.rewind(instruction.epoch)
                 sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
         self._log.restarts(instruction.attempt, instruction.error, self._restore)
-        for listener in self._settings.listeners:
-            listener.on_restart(instruction.attempt, instruction.error)
+        tell_each(
+            self._settings.listeners, lambda one: one.on_restart(instruction.attempt, instruction.error)
+        )
         return WentBack()
 
     def _pause(self, instruction: Pause) -> None:
@@ -595,8 +599,7 @@ class Job(JobView):
         records = sum(self._accumulators.of_epoch(number, name) for name in names)
         stats = EpochStats(number, records, self._last_duration_ms, self._machine.attempt)
         self._log.epoch_ended(number)
-        for listener in self._settings.listeners:
-            listener.on_epoch(stats)
+        tell_each(self._settings.listeners, lambda one: one.on_epoch(stats))
         if self._timeline is not None:
             report = EpochReport(
                 stats,
@@ -606,8 +609,7 @@ class Job(JobView):
                 self._event_time.at(number),
                 self._accumulators.metrics_of_tasks(),
             )
-            for observer in self._observers:
-                observer.on_epoch_report(report)
+            tell_each(self._observers, lambda one: one.on_epoch_report(report))
 
     def _align(self, instruction: AlignBarrier) -> None:
         assert self._checkpointing is not None
@@ -624,8 +626,8 @@ class Job(JobView):
         self._accumulators.fold(epoch)
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
-        for observer in self._observers:
-            observer.on_commit(epoch, self._clock.monotonic_ms() - began_ms)
+        lasted_ms = self._clock.monotonic_ms() - began_ms if self._observers else 0
+        tell_each(self._observers, lambda one: one.on_commit(epoch, lasted_ms))
         return OutputCommitted(epoch)
 
     def _count(self, instruction: CountReport) -> None:
@@ -704,21 +706,37 @@ class Job(JobView):
         self._log.failed_late(instruction.error)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
-        began = self._machine.has_begun
+        began, self._is_over = self._machine.has_begun, True
         self._machine.break_off(status)
-        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
         if self._registry is not None:
             self._registry.end()
+        error = self._close_source(cause)
+        if error is not None and cause is None:  # all is well but for that
+            status, cause = JobStatus.FAILED, error
+            self._machine.break_off(status)
+        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
+        try:  # a streaming query cannot be stopped once Spark is gone
+            self._end_checkpoints(status, began)
+        finally:
+            self._tell_of_end(status, cause)
+        if error is not None and cause is error:
+            raise error
+
+    def _close_source(self, cause: BaseException | None) -> BaseException | None:
+        """Close the source and return what that raises; all hear of the end of the job nevertheless."""
         try:
             self._source.close(cause)
-        finally:  # a streaming query cannot be stopped once Spark is gone
-            self._end_checkpoints(status, began)
-        with contextlib.ExitStack() as told:  # all hear of the end, even if one of them raises
-            for listener in reversed(self._settings.listeners):
-                told.callback(listener.on_end, status)
-            for observer in reversed(self._observers):
-                if status is JobStatus.FAILED and cause is not None:
-                    told.callback(observer.on_failure, cause)
+        except BaseException as error:  # noqa: BLE001 - it is raised when everything has ended, or logged
+            if cause is not None:
+                self._log.source_not_closed(error)
+            return error
+        return None
+
+    def _tell_of_end(self, status: JobStatus, cause: BaseException | None) -> None:
+        if status is JobStatus.FAILED and cause is not None:
+            failure = cause
+            tell_each(self._observers, lambda one: one.on_failure(failure))
+        tell_each(self._settings.listeners, lambda one: one.on_end(status))
 
     def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
         error = CheckpointError(f"the job ended: it is {status.name}")
@@ -757,18 +775,16 @@ class Job(JobView):
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""
-        for listener in self._settings.listeners:
-            if stats.failure is None:
-                listener.on_checkpoint(stats)
-            else:
-                listener.on_checkpoint_failed(stats)
+        if stats.failure is None:
+            tell_each(self._settings.listeners, lambda one: one.on_checkpoint(stats))
+        else:
+            tell_each(self._settings.listeners, lambda one: one.on_checkpoint_failed(stats))
 
     def checkpoint_written(self, checkpoint_id: int, parts: Iterable[CheckpointPart]) -> None:
         """See :class:`JobView`."""
         if self._observers:
             told = tuple(parts)
-            for observer in self._observers:
-                observer.on_checkpoint_written(checkpoint_id, told)
+            tell_each(self._observers, lambda one: one.on_checkpoint_written(checkpoint_id, told))
 
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job.description import JobDescription
@@ -18,6 +20,7 @@ from pyflinkstate.runtime.sources import RejectedRecord
 from pyflinkstate.runtime.wire import MetricValues, SlotOutput, TaskReport, added_up
 
 _slots_log = logging.getLogger("pyflinkstate.slots")
+_job_log = logging.getLogger("pyflinkstate.job")
 
 
 def log_output(output: SlotOutput) -> None:
@@ -37,7 +40,10 @@ class EpochStats:
 
 
 class JobListener:
-    """Override the methods for the events you want. They are called in the driver, between epochs."""
+    """Override the methods for the events you want. They are called in the driver, between epochs.
+
+    The job waits for each of them. What one raises is logged, and the job goes on, as in Flink.
+    """
 
     def on_epoch(self, stats: EpochStats) -> None:
         """An epoch has run."""
@@ -97,6 +103,18 @@ class JobObserver(JobListener):
 
     def on_failure(self, error: BaseException) -> None:
         """The job has failed and does not restart; this comes before :meth:`on_end`."""
+
+
+_L = TypeVar("_L", bound=JobListener)
+
+
+def tell_each(listeners: Iterable[_L], tell: Callable[[_L], None]) -> None:
+    """Tell each listener something. What one of them raises is logged, and costs nobody else anything."""
+    for listener in listeners:
+        try:
+            tell(listener)
+        except Exception:  # noqa: BLE001 - as in Flink, no error of a listener concerns the job
+            _job_log.exception("listener %s has raised an error; the job goes on", safe_repr(listener))
 
 
 @attrs.frozen
