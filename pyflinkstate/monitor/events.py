@@ -22,7 +22,7 @@ from pyflinkstate.errors import JobFailedError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
-from pyflinkstate.runtime.wire import MetricValue
+from pyflinkstate.runtime.wire import MetricValue, SubtaskStatus
 
 #: Longer texts of failures are cut in the middle.
 MOST_TEXT = 8_000
@@ -42,7 +42,7 @@ def bytes_of_report(report: EpochReport) -> int:
     """Return about how many bytes a report takes; this costs a step for each task."""
     counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
     metrics = sum(map(len, report.metrics.values()))
-    return counts * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
+    return (counts + len(report.statuses)) * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
 
 
 def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
@@ -83,6 +83,35 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
         "totals": report.totals,
         "watermarks": report.watermarks,
         "metrics": _metrics(report),
+        "slots": _slots(report.statuses),
+    }
+
+
+def _slots(statuses: dict[str, SubtaskStatus]) -> JsonObject:
+    """Return what the slots of each operator know of themselves: a list for each fact, by subtask."""
+    found: dict[str, dict[int, SubtaskStatus]] = {}
+    for task, status in statuses.items():
+        place = _slot(task)
+        if place is not None:
+            found.setdefault(place[0], {})[place[1]] = status
+    return {operator: _columns(own) for operator, own in found.items()}
+
+
+def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
+    rows = [statuses.get(number) for number in range(max(statuses) + 1)]
+    times = {
+        name: [None if row is None else round(getattr(row, f"{name}_ns") / 1e6, 3) for row in rows]
+        for name in ("busy", "idle", "back_pressured")
+    }
+    rest = {
+        name: [None if row is None else getattr(row, name) for row in rows]
+        for name in ("memory_bytes", "timers")
+    }
+    limit = max((row.memory_limit_bytes or 0 for row in statuses.values()), default=0)
+    return {
+        **{f"{name}_ms": each for name, each in times.items()},
+        **rest,
+        "memory_limit_bytes": limit or None,
     }
 
 

@@ -17,6 +17,10 @@ MOST_FAILURES = 100
 MOST_DETAILS = 20
 #: A rate is that of the epochs that ended in the last so many milliseconds, or of the last one.
 RATE_OVER_MS = 10_000
+#: And of so many epochs at most where the time of subtasks went: this has a number for each of them.
+MOST_TIMES = 20
+#: How a subtask spends its time, in ms.
+TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
 #: The status of a job that has not told of its end.
 RUNNING, RESTARTING = "RUNNING", "RESTARTING"
@@ -48,6 +52,9 @@ class JobStory:
         self.watermarks: dict[str, int] = {}
         self.metrics: list[JsonObject] = []
         self.subtasks: dict[str, list[int]] = {}
+        #: What the slots of each operator told last, and where their time went in the last moments.
+        self.slots: JsonObject = {}
+        self._times: deque[tuple[int, JsonObject]] = deque(maxlen=MOST_TIMES)
         self.states: JsonObject = {}
 
     def take(self, event: JsonObject) -> None:
@@ -70,6 +77,8 @@ class JobStory:
         self.runs += 1
         self.restarts = 0
         self.subtasks = {}
+        self.slots = {}
+        self._times.clear()
 
     def _epoch(self, event: JsonObject) -> None:
         self.status = RUNNING
@@ -78,8 +87,16 @@ class JobStory:
         self.metrics = event["metrics"]
         for operator, received in event["subtasks"].items():
             self._received(operator, received)
+        self._slots(int(event["at"]), event.get("slots", {}))
         kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
         self.epochs.append({name: event[name] for name in kept} | {"commit_ms": None})
+
+    def _slots(self, at: int, slots: JsonObject) -> None:
+        """Take in what slots told; a subtask without records in an epoch was not asked then."""
+        self.slots = {**self.slots, **slots}
+        self._times.append((at, slots))
+        while self._times[0][0] < at - RATE_OVER_MS:
+            self._times.popleft()
 
     def _received(self, operator: str, received: list[int]) -> None:
         before = self.subtasks.get(operator, [])
@@ -139,6 +156,16 @@ class JobStory:
         lasted_ms = max(1, recent[-1]["at"] - first["at"] + first["duration_ms"])
         return {name: count * 1000 / lasted_ms for name, count in counts.items()}
 
+    def time_shares(self) -> dict[str, JsonObject]:
+        """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
+        sums: dict[str, dict[str, Counter[int]]] = {}
+        for _, slots in self._times:
+            for operator, told in slots.items():
+                of_operator = sums.setdefault(operator, {name: Counter() for name in TIMES})
+                for name in TIMES:
+                    of_operator[name].update({n: ms for n, ms in enumerate(told[name]) if ms is not None})
+        return {operator: _shares(own) for operator, own in sums.items()}
+
     def _recent(self) -> list[JsonObject]:
         if not self.epochs:
             return []
@@ -154,6 +181,18 @@ class JobStory:
         """Return the newest checkpoint or savepoint that completed."""
         done = (checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint["failure"] is None)
         return next(done, None)
+
+
+def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
+    """Return the ms of each second that each subtask spent in each way; None for one that told nothing."""
+    count = 1 + max((number for own in sums.values() for number in own), default=-1)
+    whole = [sum(own[number] for own in sums.values()) for number in range(count)]
+    return {
+        f"{name}_per_s": [
+            round(own[number] * 1000 / total) if total else None for number, total in enumerate(whole)
+        ]
+        for name, own in sums.items()
+    }
 
 
 def _kind_of(stats: JsonObject) -> str:

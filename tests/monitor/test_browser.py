@@ -87,6 +87,21 @@ def test_data_is_text_and_never_markup(chromium: Any) -> None:
     monitor.close()
 
 
+def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    assert "90 % in subtask 1, the slowest" in text(chromium, "#overview table")
+    marked = "return [...document.querySelectorAll('.busy .bars i')].map((one) => one.className)"
+    assert chromium.execute_script(marked) == ["", "marked"]
+    chromium.execute_script("document.querySelector('#overview details').open = true;")
+    (row,) = chromium.find_elements("css selector", "#overview details tr.slowest")
+    assert row.text.split("\n")[-1].endswith("1 (slowest) 90 % 5 % 5 % 2 90 MiB of 100 MiB 0")
+    assert chromium.find_element("css selector", "meter").accessible_name == "of its limit"
+    sides = chromium.find_elements("css selector", "#overview .wide")[-1].text
+    assert "late, dropped 4" in sides
+    monitor.close()
+
+
 def test_the_token_does_not_stay_in_the_address(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)

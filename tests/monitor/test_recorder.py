@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slot_functions import KeyedMeasured
+from slot_functions import KeyedAside, KeyedMeasured
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
+from pyflinkstate.api.functions import ProcessFunction
+from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
+from pyflinkstate.monitor.api import operators
 from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
@@ -22,9 +25,10 @@ from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVer
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
-from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValue
 
@@ -91,6 +95,41 @@ def test_what_the_job_consists_of(run: JobRun) -> None:
     ]
     assert JobEdge("a", "b").chain == ()
     assert JobVertex("a", "a", "source").max_parallelism is None
+
+
+def test_where_the_time_of_each_subtask_went(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    (operator,) = [one for one in operators(recorder.story) if one["kind"] == "keyed"]
+    shares = [operator[f"{name}_ms_per_s"] for name in ("busy", "idle", "back_pressured")]
+    assert [len(each) for each in shares] == [2, 2, 2]
+    assert all(998 <= sum(of_subtask) <= 1002 for of_subtask in zip(*shares, strict=True))
+    assert all(size > 1 << 20 for size in operator["memory_bytes"])
+    assert operator["timers"] == [0, 0]
+
+
+def test_another_run_has_other_slots(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    story = recorder.story
+    assert story.time_shares()
+    story.take({"event": "started", "at": 1, "job": story.job})
+    assert (story.time_shares(), story.slots) == ({}, {})
+
+
+def test_side_outputs_are_counted(run: JobRun) -> None:
+    """Those of an operator with state, and those of one without."""
+    split: Any = ChainNode(numbers(), "process", Split(), "split")
+    counts = StatefulNode(split, lambda n: n % 2, PICKLED, KeyedAside(), "count", uid="counts")
+    run.end = counts
+    others = {"odd": split, "aside": counts}
+    run.others = [
+        SinkNode(SideOutputNode(node, tag, tag), DriverSink(lambda _, values: None), tag)
+        for tag, node in others.items()
+    ]
+    job, recorder = recorded(run)
+    found = {one["name"]: one["side_outputs"] for one in operators(recorder.story)}
+    assert found["split"] == {"odd": 5}
+    assert found["count"] == {"aside": 5}
+    assert job.result().accumulators["split.side_output.odd"] == 5
 
 
 def test_checkpoints_with_what_each_subtask_did(run: JobRun) -> None:
@@ -276,6 +315,14 @@ def test_numbers_of_numpy_and_odd_ones_are_told_as_json_has_them() -> None:
     assert json.dumps(told) == '{"kind": "distribution", "count": 3, "total": 1.5}'
     odd: Any = MetricValue("gauge", 1, 0.0, "text", None, 2)  # type: ignore[arg-type]
     assert _value(odd) == {"kind": "gauge", "count": 1, "maximum": 2}
+
+
+ODD, ASIDE = OutputTag("odd"), OutputTag("aside")
+
+
+class Split(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (ODD, value) if value % 2 else value
 
 
 class Rude(JobObserver):

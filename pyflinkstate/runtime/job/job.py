@@ -608,6 +608,7 @@ class Job(JobView):
                 self._accumulators.total(number),
                 self._event_time.at(number),
                 self._accumulators.metrics_of_tasks(),
+                self._timeline.statuses,
             )
             tell_each(self._observers, lambda one: one.on_epoch_report(report))
 

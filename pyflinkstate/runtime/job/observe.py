@@ -17,7 +17,7 @@ from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job.description import JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sources import RejectedRecord
-from pyflinkstate.runtime.wire import MetricValues, SlotOutput, TaskReport, added_up
+from pyflinkstate.runtime.wire import MetricValues, SlotOutput, SubtaskStatus, TaskReport, added_up
 
 _slots_log = logging.getLogger("pyflinkstate.slots")
 _job_log = logging.getLogger("pyflinkstate.job")
@@ -73,6 +73,7 @@ class EpochReport:
         totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
         watermarks: by the ids of assigners and operators.
         metrics: by task, the metrics of functions so far.
+        statuses: by the task of each state slot, where its time went, its memory and its timers.
     """
 
     stats: EpochStats
@@ -81,6 +82,7 @@ class EpochReport:
     totals: dict[str, int]
     watermarks: dict[str, int]
     metrics: dict[str, MetricValues]
+    statuses: dict[str, SubtaskStatus] = attrs.Factory(dict)
 
 
 class JobObserver(JobListener):
@@ -125,7 +127,8 @@ class JobExecutionResult:
         job_id: the id of the job, which is the folder of its checkpoints.
         accumulators: record counts by ``"<operator>.<what>"``, exact over restarts and restores:
             ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
-            ``records_in`` and ``records_out`` of keyed operators.
+            ``records_in`` and ``records_out`` of keyed operators, ``side_output.<tag>`` of operators that
+            emit to side outputs.
         rejected: malformed rows that the policy ``collect`` removed in this run.
         checkpoints: the checkpoints and savepoints that this run completed, in order.
         epochs: the number of the last epoch.

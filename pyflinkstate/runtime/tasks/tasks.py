@@ -47,6 +47,7 @@ from pyflinkstate.runtime.wire import (
     WatermarkMerger,
     encoded_frames,
     frames,
+    side_output_count,
 )
 
 
@@ -262,9 +263,7 @@ class StageTask:
 def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     while (values := cutter.take(records)) or chain.side:
-        frame = ValuesFrame(values, side=dict(chain.side))
-        chain.side.clear()
-        yield from _cut(frame, place, cutter)
+        yield from _cut(ValuesFrame(values, side=chain.take_side()), place, cutter)
 
 
 def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
@@ -288,8 +287,7 @@ def _timed(records: TimedRecords, running: RunningChain, place: str) -> Iterator
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark
         is_idle = silent or time.is_idle
-        frame = ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening)
-        made.side.clear()
+        frame = ValuesFrame(values, timestamps, watermark, is_idle, made.take_side(), opening)
         yield from _cut(frame, place, cutter)
         if is_over:
             return
@@ -376,7 +374,10 @@ class SlotTask:
                         is_slot=True,
                         next_timer_ms=item.next_timer_ms,
                         watermarks={self.operator_id: item.watermark},
+                        status=item.status,
                     )
+                    for tag_id, count in item.side_out.items():
+                        counts[side_output_count(self.name, tag_id)] += count
                 else:
                     yield item
 

@@ -40,10 +40,18 @@ from pyflinkstate.runtime.wire.messages import (
     SlotUnavailable,
     StartSlot,
     StateMaterialized,
+    SubtaskStatus,
     TaskReport,
     WakeUp,
 )
-from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.wire.metrics import (
+    SIDE_OUTPUT,
+    MetricValue,
+    MetricValues,
+    OperatorMetrics,
+    added_up,
+    side_output_count,
+)
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
 from pyflinkstate.runtime.wire.transport import (
@@ -67,6 +75,7 @@ __all__ = [
     "DRIVER",
     "MAX_WATERMARK",
     "NO_WATERMARK",
+    "SIDE_OUTPUT",
     "AbortCheckpoint",
     "AcquireSlot",
     "Address",
@@ -109,6 +118,7 @@ __all__ = [
     "SlotUnavailable",
     "StartSlot",
     "StateMaterialized",
+    "SubtaskStatus",
     "SystemClock",
     "TaskReport",
     "TaskTime",
@@ -125,6 +135,7 @@ __all__ = [
     "listen_on_unix",
     "loads",
     "pickled",
+    "side_output_count",
     "spark_cause",
     "steady",
     "told_by_spark",

@@ -116,10 +116,19 @@ function table(caption, columns, rows, rowClass) {
       element("tbody", null, body)));
 }
 
-function bars(values, about) {
-  const most = Math.max(1, ...values);
+function bars(values, about, marked, most = Math.max(1, ...values)) {
   return element("div", { class: "bars", role: "img", "aria-label": about, title: about },
-    values.map((value) => element("i", { "height%": Math.max(2, (100 * value) / most).toFixed(1) })));
+    values.map((value, n) => element("i", {
+      class: n === marked ? "marked" : null, "height%": Math.max(2, (100 * (value ?? 0)) / most).toFixed(1) })));
+}
+
+// Shares are told in ms of each second.
+const share = (ms) => (ms === null || ms === undefined ? "–" : some.format(ms / 10) + " %");
+
+function most(values) {
+  let place = -1;
+  values.forEach((value, n) => { if (value !== null && (place < 0 || value > values[place])) place = n; });
+  return place;
 }
 
 const spread = (values, unit) => values.length
@@ -169,7 +178,8 @@ function graph(job) {
       element("text", { x: x + 10, y: y + 22 }, short(operator.name, 24), element("title", null, operator.name)),
       element("text", { class: "small", x: x + 10, y: y + 42 },
         operator.kind + (operator.parallelism ? ` × ${operator.parallelism}` : "") +
-        (rate === null || rate === undefined ? "" : `, ${number(rate)} records/s`)));
+        (rate === null || rate === undefined ? "" : `, ${number(rate)}/s`) +
+        (most(operator.busy_ms_per_s) < 0 ? "" : `, ${share(operator.busy_ms_per_s[most(operator.busy_ms_per_s)])} busy`)));
   });
   return element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Graph of the job" },
     element("svg", { class: "graph", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
@@ -201,12 +211,57 @@ function overview(job) {
     failure ? element("p", null, element("strong", { class: "bad-text" }, "Last failure: "),
       `${time(failure.at)}, ${failure.type}` + where(failure), ". ", element("a", { href: "#failures" }, "All failures")) : null,
     job.operators.length ? graph(job) : null,
-    operatorTable(job));
+    operatorTable(job),
+    subtaskTable(job),
+    sideTable(job));
 }
 
 const where = (failure) =>
   (failure.operator ? `, operator ${failure.operator}` : "") + (failure.key ? `, key ${failure.key}` : "") +
   (failure.record ? `, record ${failure.record}` : "");
+
+function busy(operator) {
+  const shares = operator.busy_ms_per_s, slowest = most(shares);
+  if (slowest < 0) return "–";
+  const about = `${share(shares[slowest])} in subtask ${slowest}` + (shares.length > 1 ? ", the slowest" : "");
+  return [shares.length > 1 ? bars(shares, about, slowest, 1000) : null, element("span", null, about)];
+}
+
+function subtaskTable(job) {
+  const rows = job.operators.flatMap((operator) => {
+    const slowest = operator.busy_ms_per_s.length > 1 ? most(operator.busy_ms_per_s) : -1;
+    return operator.busy_ms_per_s.map((_, n) => ({ operator, n, isSlowest: n === slowest }));
+  });
+  if (!rows.length) return null;
+  const memory = ({ operator, n }) => {
+    const used = operator.memory_bytes[n], limit = operator.memory_limit_bytes;
+    if (!used) return "–";
+    if (!limit) return bytes(used);
+    return [element("meter", { min: 0, max: limit, value: used, high: limit * 0.9, "aria-label": "of its limit" }),
+      ` ${bytes(used)} of ${bytes(limit)}`];
+  };
+  return element("details", null, element("summary", null, `Each subtask (${rows.length})`),
+    table("Subtasks in the last seconds", [
+      ["Operator", ({ operator }) => operator.name, "name"],
+      ["Subtask", ({ n, isSlowest }) => number(n) + (isSlowest ? " (slowest)" : ""), "number"],
+      ["Busy", ({ operator, n }) => share(operator.busy_ms_per_s[n]), "number"],
+      ["Idle", ({ operator, n }) => share(operator.idle_ms_per_s[n]), "number"],
+      ["Backpressured", ({ operator, n }) => share(operator.back_pressured_ms_per_s[n]), "number"],
+      ["Records in", ({ operator, n }) => number(operator.subtask_records[n]), "number"],
+      ["Memory", memory, "number"],
+      ["Pending timers", ({ operator, n }) => number(operator.timers[n]), "number"],
+    ], rows, (row) => (row.isSlowest ? "slowest" : null)));
+}
+
+function sideTable(job) {
+  const rows = job.operators.flatMap((operator) => [
+    ...Object.entries(operator.side_outputs).map(([tag, count]) => [operator.name, `side output ${tag}`, count]),
+    ...(operator.records_late ? [[operator.name, "late, dropped", operator.records_late]] : []),
+  ]);
+  return rows.length ? table("Side outputs and late records", [
+    ["Operator", ([name]) => name, "name"], ["Where to", ([, to]) => to, "name"],
+    ["Records", ([, , count]) => number(count), "number"]], rows) : null;
+}
 
 function operatorTable(job) {
   const until = job.ended_ms ?? (job.is_live ? Date.now() : job.heard_ms);
@@ -221,6 +276,8 @@ function operatorTable(job) {
     ["In/s", (o) => number(o.records_in_per_s), "number"],
     ["Out/s", (o) => number(o.records_out_per_s), "number"],
     ["Watermark lag", (o) => (o.watermark_ms === null ? "–" : duration(Math.max(0, until - o.watermark_ms))), "number"],
+    ["Busy by subtask", busy, "busy"],
+    ["Backpressure", (o) => share(o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)]), "number"],
     ["Records by subtask", (o) => (o.subtask_records.length > 1 ? bars(o.subtask_records, spread(o.subtask_records, number)) : "–")],
     ["Skew", (o) => (o.skew === null ? "–" : decimal(o.skew) + (o.skew >= worst ? " (most)" : "")), "number"],
   ], job.operators, (o) => ((o.skew ?? 0) >= worst ? "slowest" : null));
