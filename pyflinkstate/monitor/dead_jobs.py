@@ -76,6 +76,7 @@ def _story(storage: CheckpointStorage, job_id: str) -> JobStory:
     story = _told(job_id, read_journal(folder))
     if story.started_ms is None and metadata is not None:
         story = _told(job_id, _events_without_journal(storage.uri, folder, metadata))
+    story.folder = folder
     if not story.states and metadata is not None:
         story.states = _states(metadata)
     return story

@@ -49,6 +49,11 @@ class Shown:
         """Whether it is recorded in this process."""
         return self.recorder is not None
 
+    def checkpoint_path(self) -> str | None:
+        """Return where the last checkpoint is: a journal may say anything, so only a live job is believed."""
+        last = self.story.last_checkpoint()
+        return self.story.folder if not self.is_live or last is None else last["uri"]
+
 
 class Jobs:
     """The jobs of one page; each has a lock of its own, so that a viewer of one never delays another."""

@@ -34,6 +34,8 @@ class JobStory:
         self.version = 0
         self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
         self.directory: str | None = None
+        #: The job's own folder, if that is where all this was read.
+        self.folder: str | None = None
         self.status = RUNNING
         self.started_ms: int | None = None
         self.ended_ms: int | None = None

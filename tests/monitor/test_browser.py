@@ -102,6 +102,24 @@ def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
     monitor.close()
 
 
+def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRun) -> None:
+    recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
+    run.listeners = (recorder,)
+    run.run()
+    assert run.storage is not None
+    monitor = monitor_with(*stories_at(run.storage.uri))
+    enter(chromium, monitor)
+    assert "Full size of the last" in text(chromium, "#state figcaption")
+    button = chromium.find_element("css selector", "[data-largest=counts]")
+    button.send_keys("\ue007")
+    wait(chromium, "document.querySelector('.largest tbody tr')")
+    assert "Largest keys of count in checkpoint" in text(chromium, ".largest caption")
+    rows = chromium.find_elements("css selector", ".largest tbody tr")
+    assert sorted(row.text.split()[0] for row in rows) == ["0", "1"]
+    assert errors(chromium) == []
+    monitor.close()
+
+
 def test_the_token_does_not_stay_in_the_address(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)

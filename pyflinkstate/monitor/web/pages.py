@@ -13,6 +13,7 @@ from importlib.resources import files
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
+from pyflinkstate.monitor.largest_keys import LargestKeys
 from pyflinkstate.monitor.metrics import prometheus
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.monitor.web.http import Request, Response
@@ -44,6 +45,7 @@ class Pages:
         self._access = access
         self._has_actions = has_actions
         self._clock = clock
+        self._largest = LargestKeys()
         self._lock = threading.Lock()
         #: By path: the version and the bytes of the last answer, so that many viewers cost little. Older
         #: versions are forgotten.
@@ -74,7 +76,19 @@ class Pages:
         if path == "/api/session":
             token = self._access.action_token if self._has_actions else None
             return _json(200, {"has_actions": self._has_actions, "action_token": token})
+        if path.endswith("/largest-keys"):
+            return self._largest_keys(request)
         return self._view(path)
+
+    def _largest_keys(self, request: Request) -> Response:
+        with self._jobs.locked(_job_id(request.path)) as shown:
+            path = None if shown is None else shown.checkpoint_path()
+            last = None if shown is None else shown.story.last_checkpoint()
+        operator = request.query.get("operator")
+        if path is None or operator is None:
+            return Response(404)
+        checkpoint_id = None if last is None else last["checkpoint_id"]
+        return _json(200, {"checkpoint_id": checkpoint_id, **self._largest.of(path, operator, checkpoint_id)})
 
     def _metrics(self) -> Response:
         found: list[prometheus.Sample] = []
@@ -119,6 +133,10 @@ class Pages:
             return Response(403)
         done, text = self._jobs.act(parts[0], parts[1])
         return _json(202 if done else 409, {"message": text})
+
+
+def _job_id(path: str) -> str:
+    return path.removeprefix("/api/jobs/").partition("/")[0]
 
 
 def _summary(shown: Shown) -> JsonObject:

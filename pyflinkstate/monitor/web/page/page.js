@@ -7,6 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
 const AGAIN_MS = 5000;
 const UNREAD = "The data could not be read";
+const ASK_AGAIN_MS = 1000;
 const SHOWN_ROWS = 50;
 const SHOWN_AT_ONCE = 12;
 const QUESTIONS = {
@@ -343,11 +344,57 @@ function checkpoints({ checkpoints: found }) {
 // The first line of a failure, or the last name of a folder; the pointer shows all of it.
 const folder = (c) => short((c.failure ?? (c.uri ?? "–").split("?")[0].split("/").pop()).split("\n")[0], 120);
 
-function state({ checkpoint_id: id, operators }) {
+// The full size of each checkpoint that is known, the oldest first.
+function growth({ checkpoints: found }) {
+  const sizes = found.filter((one) => one.failure === null && !one.is_savepoint).map((one) => one.size_bytes);
+  if (sizes.length < 2) return null;
+  const about = `Full size of the last ${sizes.length} checkpoints, from ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}`;
+  return element("figure", null, bars(sizes, about), element("figcaption", null, about));
+}
+
+// --- the largest keys: asked for by the viewer, and never by itself -----------------------------------
+
+const largest = new Map();
+
+async function findLargest(operator) {
+  const job = jobId, path = `jobs/${job}/largest-keys?operator=${encodeURIComponent(operator)}`;
+  try {
+    let answer = { is_ready: false };
+    largest.set(operator, answer);
+    load();
+    while (!answer.is_ready && job === jobId) {
+      answer = await get(path);
+      if (!answer.is_ready) await new Promise((done) => setTimeout(done, ASK_AGAIN_MS));
+    }
+    largest.set(operator, answer);
+  } catch (error) {
+    largest.set(operator, { is_ready: true, error: `They could not be found (${error.message}).` });
+  }
+  load();
+}
+
+function largestOf(name) {
+  const answer = largest.get(name);
+  const button = element("button", { type: "button", "data-largest": name,
+    disabled: answer && !answer.is_ready ? "" : null }, `Find the largest keys of ${name}`);
+  if (!answer) return button;
+  if (!answer.is_ready) return [button, element("p", { role: "status" }, "They are being found in the last checkpoint.")];
+  if (answer.error) return [button, element("p", { role: "status", class: "bad-text" }, answer.error)];
+  return [button, Object.entries(answer.states).map(([state, found]) =>
+    table(`Largest keys of ${state} in checkpoint ${answer.checkpoint_id}: ${number(found.entries)} entries, ` +
+      `${bytes(found.bytes)} as columns` + (found.is_whole ? "" : "; the search ended before it had seen all"), [
+      ["Key", (k) => k.key, "name"],
+      ["Entries", (k) => number(k.entries), "number"],
+      ["Size", (k) => bytes(k.bytes), "number"],
+    ], found.keys))];
+}
+
+function state({ checkpoint_id: id, operators }, { checkpoints: history }) {
   const names = Object.keys(operators).sort();
   if (!names.length) { show("state", nothing("The sizes of state are known after the first checkpoint.")); return; }
   const rows = names.flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size]));
   show("state",
+    growth(history),
     table(`Bytes of each state in checkpoint ${id}, compressed`, [
       ["Operator", ([name]) => name, "name"],
       ["State", ([, of]) => of, "name"],
@@ -357,7 +404,8 @@ function state({ checkpoint_id: id, operators }) {
       ["Operator", (name) => name, "name"],
       ["By key group", (name) => bars(operators[name].key_groups, spread(operators[name].key_groups, bytes))],
       ["By subtask", (name) => bars(operators[name].subtasks, spread(operators[name].subtasks, bytes))],
-    ], names));
+    ], names),
+    names.map((name) => element("div", { class: "largest" }, largestOf(name))));
 }
 
 function metrics({ metrics: found }) {
@@ -401,12 +449,17 @@ function head(job) {
 }
 
 function choose(found) {
+  const before = jobId;
   jobs = found;
   if (!jobs.some((job) => job.id === jobId)) jobId = jobs.length ? jobs[jobs.length - 1].id : null;
   byId("chooser").hidden = jobs.length < 2;
   fill(byId("jobs"), jobs.map((job) => element("option", { value: job.id }, `${job.name} (${job.status})`)));
   if (jobId) byId("jobs").value = jobId;
+  if (before !== jobId) forget();
 }
+
+// What belongs to one job.
+function forget() { largest.clear(); }
 
 let isLoading = false, isStale = false;
 
@@ -418,7 +471,7 @@ async function load() {
     if (jobId !== null) {
       const found = await get(`jobs/${jobId}/page`);
       head(found.job);
-      for (const [name, section] of Object.entries(SECTIONS)) section(found[name]);
+      for (const [name, section] of Object.entries(SECTIONS)) section(found[name], found);
     }
     if (byId("message").textContent.startsWith(UNREAD)) say("");
     document.body.dataset.loaded = "yes";
@@ -459,7 +512,10 @@ async function act(action) {
 }
 
 async function begin() {
-  byId("jobs").addEventListener("change", (event) => { jobId = event.target.value; load(); });
+  byId("jobs").addEventListener("change", (event) => { jobId = event.target.value; forget(); load(); });
+  byId("state").addEventListener("click", (event) => {
+    if (event.target.dataset.largest !== undefined) findLargest(event.target.dataset.largest);
+  });
   for (const button of document.querySelectorAll("[data-action]")) {
     button.addEventListener("click", () => act(button.dataset.action));
   }
