@@ -148,6 +148,11 @@ def state(story: JobStory, _: bool) -> JsonObject:
     }
 
 
+def samples(story: JobStory, _: bool) -> JsonObject:
+    """Return a few records of each stream that somebody looks at, or looked at."""
+    return {"samples": story.samples}
+
+
 def metrics(story: JobStory, _: bool) -> JsonObject:
     """Return the metrics of users' functions."""
     return {"metrics": story.metrics}
@@ -161,6 +166,7 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "epochs": {"epochs": list(story.epochs)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
+        "samples": samples(story, is_live),
         "metrics": {"metrics": story.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
     }
@@ -180,5 +186,6 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "failures": failures,
     "state": state,
     "metrics": metrics,
+    "samples": samples,
     "page": page,
 }

@@ -22,7 +22,7 @@ from pyflinkstate.errors import JobFailedError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
-from pyflinkstate.runtime.wire import MetricValue, SubtaskStatus
+from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 
 #: Longer texts of failures are cut in the middle.
 MOST_TEXT = 8_000
@@ -32,6 +32,9 @@ MOST_METRICS = 2_000
 KEY_GROUP_PARTS = 64
 
 
+SAMPLE, OUTPUT = "sample", "output"
+#: The events that are shown and not kept in the journal: they have records, or are too many.
+NOT_KEPT = frozenset({SAMPLE, OUTPUT})
 #: What a failure takes, as far as it is known without asking a user's object for its text.
 BYTES_OF_FAILURE = 4 * MOST_TEXT
 #: What a count with its name takes, a metric, and a section of a state file.
@@ -84,6 +87,21 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
         "watermarks": report.watermarks,
         "metrics": _metrics(report),
         "slots": _slots(report.statuses),
+    }
+
+
+def sampled(at: int, epoch: int, samples: dict[str, list[str]]) -> JsonObject:
+    """A few records of streams that somebody looks at; they are shown, and not kept."""
+    return {"event": SAMPLE, "at": at, "epoch": epoch, "records": samples}
+
+
+def printed(at: int, output: SlotOutput) -> JsonObject:
+    """User code has printed or logged lines in a slot; they are shown, and not kept."""
+    return {
+        "event": OUTPUT,
+        "at": at,
+        "slot": str(output.slot),
+        "lines": [list(line) for line in output.lines],
     }
 
 

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription, JobObserver
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import child_uri
-from pyflinkstate.runtime.wire import Clock
+from pyflinkstate.runtime.wire import Clock, SlotOutput
 
 #: How many bytes the events that wait may take.
 QUEUE_BYTES = 32 << 20
@@ -81,6 +81,14 @@ class Recorder(JobObserver):
 
     def on_epoch_report(self, report: EpochReport) -> None:
         self._put(partial(events.epoch_ended, self._clock.now_ms(), report), events.bytes_of_report(report))
+
+        if report.samples:
+            make = partial(events.sampled, self._clock.now_ms(), report.stats.epoch, report.samples)
+            self._put(make, sum(len(text) for texts in report.samples.values() for text in texts))
+
+    def on_output(self, output: SlotOutput) -> None:
+        size = sum(len(line) for _, line in output.lines)
+        self._put(partial(events.printed, self._clock.now_ms(), output), size)
 
     def on_commit(self, epoch: int, duration_ms: int) -> None:
         self._put(partial(events.committed, self._clock.now_ms(), epoch, duration_ms))
@@ -162,7 +170,9 @@ class Recorder(JobObserver):
             for event in made:
                 self.story.take(event)
         self._changed()
-        return [encode(event) for event in made] if self._journal is not None else []
+        if self._journal is None:
+            return []
+        return [encode(event) for event in made if event["event"] not in events.NOT_KEPT]
 
     def _write(self, lines: list[bytes]) -> None:
         if self._journal is None or not lines:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from pyflinkstate.api.values import JsonObject
+from pyflinkstate.monitor.log_tail import LogTail
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500
@@ -58,6 +59,9 @@ class JobStory:
         self.slots: JsonObject = {}
         self._times: deque[tuple[int, JsonObject]] = deque(maxlen=MOST_TIMES)
         self.states: JsonObject = {}
+        #: A few records of each stream that somebody looked at, with their epoch.
+        self.samples: JsonObject = {}
+        self.logs = LogTail()
 
     def take(self, event: JsonObject) -> None:
         """Take in an event.
@@ -124,6 +128,16 @@ class JobStory:
         self.checkpoint_counts[_kind_of(stats)] += 1
         if stats["failure"] is None:
             self.states = event["states"]
+
+    def _sampled(self, event: JsonObject) -> None:
+        told = {
+            stream: {"epoch": event["epoch"], "at": event["at"], "records": records}
+            for stream, records in event["records"].items()
+        }
+        self.samples = {**self.samples, **told}
+
+    def _printed(self, event: JsonObject) -> None:
+        self.logs.add(int(event["at"]), event["slot"], event["lines"])
 
     def _restarted(self, event: JsonObject) -> None:
         self.status = RESTARTING
@@ -212,4 +226,6 @@ _APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
     "failed": JobStory._failed,
     "ended": JobStory._ended,
     "left out": JobStory._left_out,
+    "sample": JobStory._sampled,
+    "output": JobStory._printed,
 }

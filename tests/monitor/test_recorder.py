@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slot_functions import KeyedAside, KeyedMeasured
+from slot_functions import KeyedAside, KeyedMeasured, KeyedPrints
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
@@ -21,7 +21,7 @@ from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
+from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex, describe
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
@@ -59,7 +59,7 @@ def retold(storage: CheckpointStorage, job: Job) -> JobStory:
 
 
 def known(story: JobStory) -> dict[str, Any]:
-    return {name: value for name, value in vars(story).items() if name != "version"}
+    return {name: value for name, value in vars(story).items() if name not in ("version", "logs")}
 
 
 def test_a_job_is_told_whole(run: JobRun) -> None:
@@ -130,6 +130,72 @@ def test_side_outputs_are_counted(run: JobRun) -> None:
     assert found["split"] == {"odd": 5}
     assert found["count"] == {"aside": 5}
     assert job.result().accumulators["split.side_output.odd"] == 5
+
+
+def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) -> None:
+    """They are in no journal, and of a stream that nobody looks at there are none."""
+    shared: Any = ChainNode(numbers(100, 50), "map", lambda n: -n, "shared")
+    counts = StatefulNode(shared, lambda n: n % 2, PICKLED, KeyedAside(), "count", uid="counts")
+    run.end = counts
+    run.others = [SinkNode(shared, DriverSink(lambda _, values: None), "all")]
+    recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
+    run.listeners = (recorder,)
+    job = run.job()
+    wanted = ["numbers-0", "shared-1", "counts"]
+
+    def look(request: Any) -> None:
+        for stream in wanted:
+            job.sample(stream, 60_000 if request.link.epoch == 1 else 0)
+        sampled.append(request.link.sampled)
+
+    sampled: list[frozenset[str]] = []
+    run.runner.after = look
+    list(job.run())
+    assert sampled[:2] == [frozenset(), frozenset(wanted)]
+    told = recorder.story.samples
+    assert set(told) == {*wanted, "counts.side_output.aside"}
+    assert told["numbers-0"]["records"] == [str(n) for n in range(50, 70)]
+    assert told["shared-1"]["records"] == [str(-n) for n in range(50, 70)]
+    assert told["counts"]["records"] == []
+    assert len(told["counts.side_output.aside"]["records"]) == 20
+    assert told["counts"]["epoch"] == 2
+    assert run.storage is not None
+    assert retold(run.storage, job).samples == {}
+
+
+def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobRun) -> None:
+    run.end = ChainNode(numbers(), "map", lambda n: "x" * 10_000, "wide")
+    recorder = Recorder(run.clock)
+    run.listeners = (recorder,)
+    job = run.job()
+    sink = next(one for one in describe(job._plan, "", "").vertices if one.kind == "sink")
+    job.sample(sink.id, 60_000)
+    list(job.run())
+    records = recorder.story.samples[sink.id]["records"]
+    assert 1 <= len(records) <= 3
+    assert all(len(record) <= 303 for record in records)
+
+
+def test_a_record_that_cannot_be_shown_does_not_fail_the_job(run: JobRun) -> None:
+    run.end = ChainNode(numbers(), "map", lambda n: Unspeakable(), "odd")
+    recorder = Recorder(run.clock)
+    run.listeners = (recorder,)
+    job = run.job()
+    job.sample("sink-1", 60_000)
+    list(job.run())
+    assert "whose repr raised" in recorder.story.samples["sink-1"]["records"][0]
+
+
+def test_lines_of_slots_are_kept_and_found(run: JobRun) -> None:
+    counts = StatefulNode(numbers(), lambda n: n % 2, PICKLED, KeyedPrints(), "count", uid="counts")
+    run.end = counts
+    _, recorder = recorded(run)
+    logs = recorder.story.logs
+    found = logs.found()
+    assert {line for *_, line in found["lines"]} == {f"saw {n}" for n in range(10)}
+    assert {slot for _, slot, *_ in found["lines"]} <= {"counts[0]", "counts[1]"}
+    assert [line for *_, line in logs.found("SAW 7")["lines"]] == ["saw 7"]
+    assert logs.found("saw", "counts[", 30)["matching"] == 0
 
 
 def test_checkpoints_with_what_each_subtask_did(run: JobRun) -> None:

@@ -52,6 +52,14 @@ class KeyedAside(KeyedProcessFunction):
         return ((OutputTag("aside"), value),)
 
 
+class KeyedPrints(KeyedProcessFunction):
+    """Prints every record."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        print(f"saw {value}")
+        return ()
+
+
 class Divide(KeyedProcessFunction):
     """Fails on zero."""
 

@@ -177,6 +177,13 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
             "subtasks": [],
             "states": {},
         },
+        {"event": "sample", "at": at + 1250, "epoch": 1, "records": {EVIL: [EVIL]}},
+        {
+            "event": "output",
+            "at": at + 1260,
+            "slot": f"{EVIL}[1]",
+            "lines": [[30, EVIL], [20, "all is well"]],
+        },
         {"event": "committed", "at": at + 1300, "epoch": 1, "duration_ms": 12},
         {"event": "restarted", "at": at + 1400, "attempt": 1, "failure": failure},
     ]

@@ -7,6 +7,7 @@ which jobs or pages there are.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from importlib.resources import files
 
@@ -20,6 +21,9 @@ from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.runtime.wire import Clock
 
 _JSON = "application/json"
+_LEVELS = {
+    name: int(getattr(logging, name)) for name in ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+}
 #: The files of the page, which lie in ``page/`` beside this file.
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -78,6 +82,8 @@ class Pages:
             return _json(200, {"has_actions": self._has_actions, "action_token": token})
         if path.endswith("/largest-keys"):
             return self._largest_keys(request)
+        if path.endswith("/logs"):
+            return self._logs(request)
         return self._view(path)
 
     def _largest_keys(self, request: Request) -> Response:
@@ -89,6 +95,16 @@ class Pages:
             return Response(404)
         checkpoint_id = None if last is None else last["checkpoint_id"]
         return _json(200, {"checkpoint_id": checkpoint_id, **self._largest.of(path, operator, checkpoint_id)})
+
+    def _logs(self, request: Request) -> Response:
+        """Return the lines of slots that a filter lets through."""
+        asked = request.query
+        level = _LEVELS.get(asked.get("level", "NOTSET").upper())
+        with self._jobs.locked(_job_id(request.path)) as shown:
+            if shown is None or level is None:
+                return Response(404 if shown is None else 400)
+            found = shown.story.logs.found(asked.get("contains", ""), asked.get("slot", ""), level)
+        return _json(200, found)
 
     def _metrics(self) -> Response:
         found: list[prometheus.Sample] = []
@@ -131,7 +147,7 @@ class Pages:
             return Response(405 if request.path in _FILES else 404)
         if not self._has_actions or not self._access.lets_act(request):
             return Response(403)
-        done, text = self._jobs.act(parts[0], parts[1])
+        done, text = self._jobs.act(parts[0], parts[1], request.query.get("stream", ""))
         return _json(202 if done else 409, {"message": text})
 
 

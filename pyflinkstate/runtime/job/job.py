@@ -203,6 +203,8 @@ class Job(JobView):
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
         self._is_over = False
+        #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
+        self._sampled: dict[str, int] = {}
         self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
@@ -227,6 +229,16 @@ class Job(JobView):
     def request_savepoint(self, request: SavepointRequest) -> None:
         """Request a savepoint at the next barrier."""
         self._events.put(request)
+
+    def sample(self, stream: str, for_ms: int) -> None:
+        """Tell observers a few records of a stream with each epoch that begins in the next milliseconds.
+
+        Args:
+            stream: the id of a vertex in the job's description: the results of a source or an operator, or
+                the input of a sink.
+            for_ms: how long; 0 ends it.
+        """
+        self._sampled = {**self._sampled, stream: self._clock.monotonic_ms() + for_ms}
 
     def wake_up(self) -> None:
         """Tell the job that the source has new input."""
@@ -389,6 +401,7 @@ class Job(JobView):
     def _handle(self, mail: Any, tell: Callable[[Event], None]) -> None:
         if isinstance(mail, SlotOutput):
             log_output(mail)
+            tell_each(self._observers, lambda one: one.on_output(mail))
         elif isinstance(mail, (EpochEnded, TaskReport, SlotLost, CancelJob, SavepointRequest)):
             tell(mail)
         elif self._checkpointing is not None:
@@ -558,7 +571,7 @@ class Job(JobView):
         number = instruction.number
         request = EpochRequest(
             self._plan,
-            TaskLink(self._driver_link(), number),
+            TaskLink(self._driver_link(), number, self._sampled_now()),
             instruction.step.epoch,
             instruction.barrier,
             self._registry.addresses(),
@@ -570,6 +583,11 @@ class Job(JobView):
         if self._timeline is not None:
             self._timeline.started()
         self._start(instruction.run, partial(self._runner.start, request))
+
+    def _sampled_now(self) -> frozenset[str]:
+        """Return the streams of which somebody wants to see a few records in the next epoch."""
+        now_ms = self._clock.monotonic_ms()
+        return frozenset(stream for stream, until_ms in self._sampled.items() if now_ms < until_ms)
 
     def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
@@ -609,6 +627,7 @@ class Job(JobView):
                 self._event_time.at(number),
                 self._accumulators.metrics_of_tasks(),
                 self._timeline.statuses,
+                self._timeline.samples,
             )
             tell_each(self._observers, lambda one: one.on_epoch_report(report))
 

@@ -74,6 +74,7 @@ class EpochReport:
         watermarks: by the ids of assigners and operators.
         metrics: by task, the metrics of functions so far.
         statuses: by the task of each state slot, where its time went, its memory and its timers.
+        samples: by the ids of streams that somebody looks at, a few records of the epoch as texts.
     """
 
     stats: EpochStats
@@ -83,6 +84,7 @@ class EpochReport:
     watermarks: dict[str, int]
     metrics: dict[str, MetricValues]
     statuses: dict[str, SubtaskStatus] = attrs.Factory(dict)
+    samples: dict[str, list[str]] = attrs.Factory(dict)
 
 
 class JobObserver(JobListener):
@@ -102,6 +104,9 @@ class JobObserver(JobListener):
 
     def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
         """A checkpoint is complete; this comes before :meth:`on_checkpoint`."""
+
+    def on_output(self, output: SlotOutput) -> None:
+        """User code has printed or logged lines in a state slot."""
 
     def on_failure(self, error: BaseException) -> None:
         """The job has failed and does not restart; this comes before :meth:`on_end`."""

@@ -113,6 +113,8 @@ class TaskReport:
     is_only_run: bool = False
     #: What the slot knows of itself.
     status: SubtaskStatus | None = None
+    #: A few records as texts, by the ids of streams that somebody looks at.
+    samples: dict[str, list[str]] = attrs.Factory(dict)
 
 
 # --- slot and driver -----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
 const AGAIN_MS = 5000;
 const UNREAD = "The data could not be read";
 const ASK_AGAIN_MS = 1000;
+const SAMPLE_AGAIN_MS = 20000;
 const SHOWN_ROWS = 50;
 const SHOWN_AT_ONCE = 12;
 const QUESTIONS = {
@@ -418,6 +419,50 @@ function metrics({ metrics: found }) {
   ], found));
 }
 
+// --- records of streams: sampled while somebody looks, and asked for again and again -------------------
+
+const watched = new Set();
+
+async function tellSample(stream) {
+  const action = watched.has(stream) ? "sample" : "unsample";
+  try { await post(`jobs/${jobId}/${action}?stream=${encodeURIComponent(stream)}`); }
+  catch (error) { say(`The job was not told (${error.message}).`); }
+}
+
+function data({ samples }, { job }) {
+  const streams = job.operators.filter((operator) => operator.kind !== "exchange");
+  const maySee = session.has_actions && job.is_live;
+  const shown = Object.entries(samples).filter(([stream]) => !maySee || watched.has(stream.split(".side_output.")[0]));
+  show("data",
+    maySee ? [nothing("A few records of each epoch are shown while a stream is switched on. For a sink these are its input."),
+      element("div", { class: "choice", role: "group", "aria-label": "Streams" }, streams.map((operator) =>
+        element("button", { type: "button", "data-stream": operator.id, "aria-pressed": String(watched.has(operator.id)) },
+          `Records of ${operator.name}`)))]
+      : nothing("Records can be shown while the job runs, if the page may steer it."),
+    shown.map(([stream, { epoch, records }]) => table(`Records of ${stream} in epoch ${epoch}`, [
+      ["Record", (record) => record, "name line"]], records)),
+    watched.size && !shown.length ? nothing("They come with the next epoch.") : null);
+}
+
+// --- lines of slots: read only while somebody has them open ---------------------------------------------
+
+async function logs() {
+  if (!byId("logs-open").open || jobId === null) return;
+  const asked = new URLSearchParams({ contains: byId("logs-contains").value, slot: byId("logs-slot").value,
+    level: byId("logs-level").value });
+  const found = await get(`jobs/${jobId}/logs?${asked}`);
+  if (!found.lines.length) {
+    show("logs", nothing(found.kept ? "No line is like that." : isLive ? "There are no lines yet." : "A job that runs elsewhere, or has run, has none here."));
+    return;
+  }
+  show("logs", table(`${number(found.lines.length)} of ${number(found.matching)} lines that match, of ${number(found.kept)} that are kept, the newest first`, [
+    ["Time", ([at]) => time(at)],
+    ["Slot", ([, slot]) => slot, "name"],
+    ["Level", ([, , level]) => level],
+    ["Line", ([, , , line]) => line, "line"],
+  ], found.lines.reverse()));
+}
+
 function failures({ failures: found }) {
   if (!found.length) { show("failures", nothing("No failure is known.")); return; }
   show("failures", found.slice(-SHOWN_ROWS).reverse().map((failure, n) =>
@@ -426,7 +471,7 @@ function failures({ failures: found }) {
       element("pre", { tabindex: "0" }, failure.message))));
 }
 
-const SECTIONS = { job: overview, epochs, checkpoints, state, metrics, failures };
+const SECTIONS = { job: overview, epochs, checkpoints, state, samples: data, metrics, failures };
 
 // --- data -------------------------------------------------------------------------------------------
 
@@ -459,7 +504,7 @@ function choose(found) {
 }
 
 // What belongs to one job.
-function forget() { largest.clear(); }
+function forget() { largest.clear(); watched.clear(); }
 
 let isLoading = false, isStale = false;
 
@@ -472,6 +517,7 @@ async function load() {
       const found = await get(`jobs/${jobId}/page`);
       head(found.job);
       for (const [name, section] of Object.entries(SECTIONS)) section(found[name], found);
+      await logs();
     }
     if (byId("message").textContent.startsWith(UNREAD)) say("");
     document.body.dataset.loaded = "yes";
@@ -494,6 +540,9 @@ function listen() {
 
 // --- actions ----------------------------------------------------------------------------------------
 
+const post = (path) => fetch("api/" + path,
+  { method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token } });
+
 async function act(action) {
   byId("ask-text").textContent = QUESTIONS[action];
   const dialog = byId("ask");
@@ -502,10 +551,7 @@ async function act(action) {
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   if (dialog.returnValue !== "yes") return;
   try {
-    const answer = await fetch(`api/jobs/${jobId}/${action}`, {
-      method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token },
-    });
-    say((await answer.json()).message);
+    say((await (await post(`jobs/${jobId}/${action}`)).json()).message);
   } catch (error) {
     say(`The job was not told (${error.message}).`);
   }
@@ -516,6 +562,17 @@ async function begin() {
   byId("state").addEventListener("click", (event) => {
     if (event.target.dataset.largest !== undefined) findLargest(event.target.dataset.largest);
   });
+  byId("data").addEventListener("click", (event) => {
+    const stream = event.target.dataset.stream;
+    if (stream === undefined) return;
+    if (!watched.delete(stream)) watched.add(stream);
+    tellSample(stream);
+    load();
+  });
+  setInterval(() => { if (isLive) watched.forEach(tellSample); }, SAMPLE_AGAIN_MS);
+  byId("logs-open").addEventListener("toggle", load);
+  for (const id of ["logs-contains", "logs-slot", "logs-level"]) byId(id).addEventListener("input", load);
+  document.querySelector(".filter").addEventListener("submit", (event) => event.preventDefault());
   for (const button of document.querySelectorAll("[data-action]")) {
     button.addEventListener("click", () => act(button.dataset.action));
   }
