@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
@@ -42,6 +43,8 @@ class Monitor:
         self._jobs = Jobs()
         self._server: PageServer | None = None
         self._is_told = is_told
+        #: Ends what follows a folder.
+        self._ended = threading.Event()
         #: Where the page is, with its token; None if there is none.
         self.address: str | None = None
         self.serve(page)
@@ -52,7 +55,8 @@ class Monitor:
         Raises:
             ConfigurationError: the page cannot listen where it should; there is none then.
         """
-        self.close()
+        if self._server is not None:
+            self._server.close()
         self._server = self.address = None
         if page is not None:
             self._open(page)
@@ -83,10 +87,25 @@ class Monitor:
         """Show a job that does not run here."""
         self._jobs.add(Shown(story, threading.Lock()))
 
+    def follow(self, path: str) -> None:
+        """Show the jobs at a path, and what they tell while somebody looks at the page.
+
+        Raises:
+            CheckpointNotFoundError: there is no job.
+            CheckpointStorageError: the storage cannot be read.
+        """
+        follower = Follower(path, self._jobs, self._changed)
+        args = (self._is_watched, self._ended)
+        threading.Thread(target=follower.follow, args=args, name="pyflinkstate follower", daemon=True).start()
+
+    def _is_watched(self) -> bool:
+        return self._server is not None and self._server.is_watched()
+
     def close(self) -> None:
         """Close the page; jobs go on, and so do their journals."""
         if self._server is not None:
             self._server.close()
+        self._ended.set()
 
     def _changed(self) -> None:
         self._jobs.changed()
