@@ -99,6 +99,7 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/epoch_cost.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/state_access.py
+	$(BIN)/python benchmarks/live_state.py
 
 record: $(SETUP)
 	$(BIN)/python benchmarks/record.py

@@ -116,6 +116,7 @@ HANDED_OUT = {
     "pyflinkstate.runtime.job.description.JobVertex",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
+    "pyflinkstate.state_access.live.live_table.LiveTable",
 }
 INDEX = DOCS / "api" / "index.md"
 

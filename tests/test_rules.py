@@ -38,6 +38,7 @@ RUNTIME_ORDER = [
     "program",
     "spark",
     "job",
+    "queries",
     "engine",
     "checkpoints",
     "tasks",

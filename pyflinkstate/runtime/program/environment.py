@@ -83,6 +83,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._temporary_storage: TemporaryDirectory[str] | None = None
         self._caches: list[CachedSource] = []
         self._monitor: MonitorOfProgram | None = None
+        #: How the page is served now.
+        self._served: WebPageSettings | None = None
 
     @classmethod
     def get_execution_environment(
@@ -303,7 +305,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             ConfigurationError: it cannot listen there.
         """
         self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
-        self._close_monitor()
+        self._served = None
         self._started_monitor()
         return self
 
@@ -440,13 +442,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _close_monitor(self) -> None:
         if self._monitor is not None:
             self._monitor.close()
-            self._monitor = None
+            self._monitor = self._served = None
 
     def _started_monitor(self) -> MonitorOfProgram | None:
         """Return the monitor, which is loaded when it is needed for the first time."""
         page = self._settings.web_page
         if self._monitor is None and (page is not None or self._settings.keeps_journal):
-            self._monitor = load_monitor(page)
+            self._monitor = load_monitor()
+        if self._monitor is not None and self._served is not page:  # it was chosen later
+            self._monitor.serve(page)
+            self._served = page
         return self._monitor
 
     # --- running -------------------------------------------------------------------------------

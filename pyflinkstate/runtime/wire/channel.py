@@ -124,6 +124,13 @@ class Channel:
         timeout = struct.pack("ll", int(seconds), int(rest_s * 1_000_000))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
+    def limit_messages(self, timeout_s: float) -> None:
+        """From now on, end the connection if the peer does not accept a whole message within ``timeout_s``.
+
+        The head of a message and its rest may take so long each. Receiving has the same limit.
+        """
+        self._sock.settimeout(timeout_s)
+
     def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are; raise ``OSError`` if the peer is gone."""
         self._send(_BYTES, data)
