@@ -13,7 +13,7 @@ import attrs
 import pytest
 from live_functions import CountRecords, EveryKind, Late, Padded
 from support_job import NO_RESTART, GrowingSource, JobRun, numbers, once
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, ManualClock
 from support_slots import in_thread, outcome
 
 from pyflinkstate.api.functions import KeyedProcessFunction
@@ -160,6 +160,16 @@ def test_batches_are_arrow_and_a_stream_is_read_once() -> None:
         return [table.num_rows for table in tables] + [sorted(frame["value"])]
 
     assert asked_when_idle(EveryKind(), read) == [4, 1, 1, [5, 6, 7, 8]]
+
+
+def test_values_that_have_expired_by_the_jobs_clock_are_left_out() -> None:
+    def kept(job: Job) -> list[int]:
+        answers = [ask(job, state, keys) for state in ("living", "value") for keys in (None, [3])]
+        return [len(rows(answer)) for answer in answers]
+
+    years_later = ManualClock(4_000_000_000_000)
+    assert asked_when_idle(EveryKind(), kept) == [9, 2, 4, 1]
+    assert asked_when_idle(EveryKind(), kept, clock=years_later) == [0, 0, 4, 1]
 
 
 def test_every_answer_is_of_one_whole_epoch(storage: CheckpointStorage) -> None:
