@@ -53,6 +53,10 @@ class UnsupportedSessionError(ConfigurationError):
     """The job cannot run on this Spark session, for example because Spark Connect has no RDDs."""
 
 
+class PackageMismatchError(UnsupportedSessionError):
+    """An executor has another version of this package than the driver, or lacks what the package needs."""
+
+
 class UnsupportedFeatureError(ConfigurationError, NotImplementedError):
     """This version does not run a part of Flink's API, and refuses it rather than ignoring it."""
 

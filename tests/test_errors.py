@@ -30,6 +30,7 @@ RECOVERABLE = [
 NOT_RECOVERABLE = [
     errors.ConfigurationError,
     errors.ParallelismError,
+    errors.PackageMismatchError,
     errors.StateAccessError,
     errors.NoCurrentKeyError,
     errors.ConcurrentModificationError,
@@ -130,6 +131,7 @@ def test_recoverable_survives_pickling(cls):
         (errors.ConfigurationError, [ValueError]),
         (errors.ParallelismError, [errors.ConfigurationError]),
         (errors.UnsupportedSessionError, [errors.ConfigurationError]),
+        (errors.PackageMismatchError, [errors.UnsupportedSessionError]),
         (errors.UnsupportedFeatureError, [errors.ConfigurationError, NotImplementedError]),
         (errors.StateAccessError, [RuntimeError]),
         (errors.NotKeyedStreamError, [errors.StateAccessError]),

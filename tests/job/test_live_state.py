@@ -150,6 +150,27 @@ def test_a_value_is_given_as_the_program_knows_it() -> None:
     assert asked_when_idle(EveryKind(), lambda job: value(job, "value", 99)) is None
 
 
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_slots_of_other_hosts_answer_over_tcp(is_encrypted: bool) -> None:
+    """Several batches come at once there, and more of them than was asked for is read ahead."""
+
+    def over_tcp(job: Job) -> list[Any]:
+        live = job.queries._live
+
+        def without_unix_sockets() -> Any:
+            slots = live()
+            far = {slot: attrs.evolve(at, unix_path=None) for slot, at in slots.addresses.items()}
+            return attrs.evolve(slots, addresses=far)
+
+        job.queries._live = without_unix_sockets
+        padded = ask(job, "padding").to_arrow()
+        return [sorted(padded.column("key").to_pylist()), len(value(job, "padding", 3)), job._secret]
+
+    keys, length, secret = asked_when_idle(Padded(), over_tcp, is_encrypted=is_encrypted)
+    assert (keys, length) == ([0, 1, 2, 3], 2_000_000)
+    assert is_encrypted == (b"CERTIFICATE" in secret)
+
+
 def test_batches_are_arrow_and_a_stream_is_read_once() -> None:
     def read(job: Job) -> list[Any]:
         streamed, named = ask(job, "value"), ask(job, "value", [1])

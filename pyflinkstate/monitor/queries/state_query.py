@@ -25,7 +25,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.monitor.http import BadRequestError, Response
+from pyflinkstate.monitor.web.http import BadRequestError, Response
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.state_access.command_line.printing import readable_row
 from pyflinkstate.state_access.live import LiveTable, query

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -38,6 +38,7 @@ from pyflinkstate.runtime.operators import (
 from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import MemoryGuard
 from pyflinkstate.runtime.slots.questions import Outcome, Question
+from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
@@ -62,6 +63,7 @@ from pyflinkstate.runtime.wire import (
     SlotFailed,
     SlotId,
     StateMaterialized,
+    SubtaskStatus,
     ValuesFrame,
     WatermarkMerger,
     encoded_frames,
@@ -83,6 +85,7 @@ class SlotHost:
         open_storage: opens the checkpoint storage.
         open_checkpoint: opens a checkpoint's folder.
         perf_s: a clock for durations, in seconds.
+        perf_ns: the same in ns.
     """
 
     tell: Callable[[object], None]
@@ -91,6 +94,7 @@ class SlotHost:
     open_storage: Callable[..., CheckpointStorage] = CheckpointStorage
     open_checkpoint: Callable[[str], StateReader] = open_checkpoint
     perf_s: Callable[[], float] = time.perf_counter
+    perf_ns: Callable[[], int] = time.perf_counter_ns
 
 
 class SlotService:
@@ -105,7 +109,9 @@ class SlotService:
         self._version: int | None = None
         self._epoch: BeginEpoch | None = None
         self._counts = [0, 0]
+        self._side_counts: Counter[str] = Counter()
         self._steps = OutputSteps()
+        self._shares = TimeShares(host.perf_ns)
         #: The watermark at the beginning of the epoch, and the one that was sent last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
@@ -184,6 +190,7 @@ class SlotService:
                 return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
             self._epoch, self._version = begin, None
             self._counts = [0, 0]
+            self._side_counts.clear()
             self._merger.begin_epoch()
             self._opening, self._told = self._merger.watermark, None
         return EpochAccepted()
@@ -200,6 +207,9 @@ class SlotService:
         Raises:
             PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
         """
+        return self._shares.of(self._process(data))
+
+    def _process(self, data: bytes) -> Iterator[bytes]:
         frame = self._decode(data)
         output = Output()
         if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
@@ -223,6 +233,9 @@ class SlotService:
 
     def finish_input(self) -> Iterator[bytes]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""
+        return self._shares.of(self._finish_input())
+
+    def _finish_input(self) -> Iterator[bytes]:
         assert self._epoch is not None
         output = Output()
         with self._user_code:
@@ -235,6 +248,8 @@ class SlotService:
         """Yield frames with the results or a new watermark; there are none if there is neither."""
         assert self._epoch is not None
         self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
+        for tag_id, (values, _) in output.side.items():
+            self._side_counts[tag_id] += len(values)
         has_results = bool(output.values or output.side)
         if not self._epoch.is_timed:
             frame = ValuesFrame(output.values, side=output.side)
@@ -271,7 +286,15 @@ class SlotService:
                 for trigger in () if begin.barrier is None else begin.barrier.all():
                     self._begin_snapshot(trigger)
                 metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
-                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
+                done = EpochDone(
+                    self._counts[0],
+                    self._counts[1],
+                    metrics,
+                    timer_ms,
+                    self._merger.watermark,
+                    self._status(),
+                    dict(self._side_counts),
+                )
         except PyFlinkStateError as error:
             self.abandon()
             return EpochFailed(error)
@@ -280,6 +303,11 @@ class SlotService:
         self._answer_all()
         self._tell_function_soon()
         return done
+
+    def _status(self) -> SubtaskStatus:
+        self._shares.processed()
+        used, timers = self._memory.used_bytes(), self._subtask.pending_timers()
+        return SubtaskStatus(*self._shares.take(), used, self._memory.limit_bytes, timers)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""

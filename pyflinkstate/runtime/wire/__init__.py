@@ -44,12 +44,21 @@ from pyflinkstate.runtime.wire.messages import (
     StartSlot,
     StateFrozen,
     StateMaterialized,
+    SubtaskStatus,
     TaskReport,
     WakeUp,
 )
-from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.wire.metrics import (
+    SIDE_OUTPUT,
+    MetricValue,
+    MetricValues,
+    OperatorMetrics,
+    added_up,
+    side_output_count,
+)
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -71,6 +80,7 @@ __all__ = [
     "DRIVER",
     "MAX_WATERMARK",
     "NO_WATERMARK",
+    "SIDE_OUTPUT",
     "AbortCheckpoint",
     "AcquireSlot",
     "Address",
@@ -117,6 +127,7 @@ __all__ = [
     "StartSlot",
     "StateFrozen",
     "StateMaterialized",
+    "SubtaskStatus",
     "SystemClock",
     "TaskReport",
     "TaskTime",
@@ -132,7 +143,9 @@ __all__ = [
     "listen_on_tcp",
     "listen_on_unix",
     "loads",
+    "new_secret",
     "pickled",
+    "side_output_count",
     "spark_cause",
     "steady",
     "told_by_spark",

@@ -74,6 +74,27 @@ class SlotUnavailable:
 
 
 @attrs.frozen
+class SubtaskStatus:
+    """What a slot knows of itself at the end of an epoch.
+
+    Attributes:
+        busy_ns: how long it has processed since the end of the epoch before, in ns.
+        idle_ns: how long it has waited for input since then; with the other two this is all of the time.
+        back_pressured_ns: how long it took to hand over its output, which waits if nobody takes it.
+        memory_bytes: the memory of its process; 0 if the system does not tell.
+        memory_limit_bytes: how much it may have; None if only its host limits it.
+        timers: how many timers are pending.
+    """
+
+    busy_ns: int
+    idle_ns: int
+    back_pressured_ns: int
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    timers: int
+
+
+@attrs.frozen
 class TaskReport:
     """A task reports its counts, or why it failed."""
 
@@ -93,6 +114,10 @@ class TaskReport:
     watermarks: dict[str, int] = attrs.Factory(dict)
     #: The task must not end again in the same epoch, because a second run may give other results.
     is_only_run: bool = False
+    #: What the slot knows of itself.
+    status: SubtaskStatus | None = None
+    #: A few records as texts, by the ids of streams that somebody looks at.
+    samples: dict[str, list[str]] = attrs.Factory(dict)
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -281,6 +306,9 @@ class EpochDone:
     metrics: MetricValues = attrs.Factory(dict)
     next_timer_ms: int | None = None
     watermark: int = NO_WATERMARK
+    status: SubtaskStatus | None = None
+    #: The records of each side output, by the ids of tags.
+    side_out: dict[str, int] = attrs.Factory(dict)
 
 
 @attrs.frozen
