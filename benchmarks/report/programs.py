@@ -191,7 +191,7 @@ MEANINGS: dict[str, str] = {
     "query_p50_ms": "the value of one key between two epochs, ms",
     "query_p99_ms": "the same, the slowest of a hundred, ms",
     "query_cpu_ms": "the same, processor time of the driver, ms",
-    "scan_s": "all entries as an Arrow table while epochs follow each other, the slowest scan, s",
+    "scan_s": "all entries as an Arrow table while epochs follow each other, s",
     "scan_wait_s": "of it, waiting for the end of an epoch, s",
     "scan_throughput_ratio": "the job's rate during a scan, compared with the time before and after it",
     "records_per_s": "the job's rate without a scan, records/s",

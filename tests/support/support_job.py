@@ -236,6 +236,7 @@ class JobRun:
     mailbox: queue.SimpleQueue[Any] | None = None
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
+    is_encrypted: bool = False
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
 
@@ -256,6 +257,7 @@ class JobRun:
             self.retention,
             self.allow_non_restored_state,
             self.fall_back,
+            is_encrypted=self.is_encrypted,
         )
         return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox)
 
