@@ -23,3 +23,5 @@ class JobSettings:
     fall_back: bool = False
     slot_memory_bytes: int | None = None
     job_parameters: dict[str, str] = attrs.Factory(dict)
+    #: The address of the web page, without its token; None if there is none.
+    page: str | None = None

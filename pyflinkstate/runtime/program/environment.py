@@ -659,7 +659,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
+            self._page_without_token(),
         )
+
+    def _page_without_token(self) -> str | None:
+        address = None if self._monitor is None else self._monitor.address
+        return None if address is None else address.partition("?")[0]
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]
