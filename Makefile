@@ -98,6 +98,7 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/keyed_count.py
 	$(BIN)/python benchmarks/epoch_cost.py
+	$(BIN)/python benchmarks/page_cost.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/state_access.py
 
