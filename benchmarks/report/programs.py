@@ -61,6 +61,7 @@ BENCHMARKS = {
         Benchmark("keyed_count", "keyed_count", _FEW_KEYED),
         Benchmark("keyed_count_one_core", "keyed_count", _FEW_KEYED, is_on_one_core=True),
         Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
+        Benchmark("page_cost", "page_cost", ("--records", "20000", "--viewers", "2", "--rounds", "1")),
         Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
         Benchmark(
             "live_state",
@@ -135,6 +136,7 @@ _MARKS: dict[str, dict[str, float]] = {
         "restore_entries_per_s": 2_500_000,
     },
     "epoch_cost": {"epoch_p50_ms": 150, "epoch_ratio": 1.25, "incremental_share": 0.03},
+    "page_cost": {"throughput_ratio": 0.97},
     "recovery": {"rescale_read_ratio": 1.1},
     "state_access": {
         "one_key_s": 0.5,
@@ -177,6 +179,9 @@ MEANINGS: dict[str, str] = {
     "epoch_p50_ms": "an epoch of 1,000 records over 2 million keys, with its checkpoint, ms",
     "epoch_ratio": "the same, compared with an epoch over 1,000 keys",
     "incremental_share": "bytes of its incremental checkpoint, compared with a full one",
+    "throughput_ratio": "records/s with 50 viewers of the web page and a scrape each second, against no page",
+    "cpu_ratio": "processor time of the job without them, compared with that with them",
+    "answers": "pages and scrapes that were read meanwhile",
     "first_output_s": "from `SIGKILL` of a state slot with 2 million keys to the next committed output, s",
     "rescale_read_ratio": "bytes read to restore 4 subtasks as 3, compared with the bytes of their state",
     "one_key_s": "open the checkpoint and read one key, s",

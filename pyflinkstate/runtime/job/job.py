@@ -43,7 +43,7 @@ from pyflinkstate.runtime.checkpoints import (
 )
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.deployment import Deployments, fit
-from pyflinkstate.runtime.job.description import describe
+from pyflinkstate.runtime.job.description import describe, outline
 from pyflinkstate.runtime.job.events import (
     AttemptBegun,
     AttemptEnded,
@@ -153,6 +153,7 @@ class Job(JobView):
         if restore is not None:
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self._code = CodeBook(self._plan)
+        self._about = outline(self._plan, settings.page)
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
         self._log = JobLog(settings.name, self.job_id)
         #: What makes it fail is raised where somebody waits for it.
@@ -595,6 +596,7 @@ class Job(JobView):
             self._code,
             self._event_time.progress(number - 1),
             instruction.is_final,
+            self._about,
         )
         if self._timeline is not None:
             self._timeline.started()

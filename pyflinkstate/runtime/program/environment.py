@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
@@ -28,7 +29,11 @@ from pyflinkstate.runtime.job import (
 )
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_options import apply_configuration
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
+from pyflinkstate.runtime.program.environment_settings import (
+    EnvironmentSettings,
+    RuntimeExecutionMode,
+    check_positive,
+)
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
@@ -314,6 +319,29 @@ class StreamExecutionEnvironment(EnvironmentSources):
         monitor = self._started_monitor()
         return None if monitor is None else monitor.address
 
+    def add_metric_reporter(
+        self, reporter: MetricReporter, interval_ms: int = 10_000
+    ) -> StreamExecutionEnvironment:
+        """Tell ``reporter`` the metrics of the jobs of this environment, until :meth:`close`.
+
+        :class:`~pyflinkstate.metrics.otel.OpenTelemetryReporter` exports them with OpenTelemetry.
+
+        Args:
+            reporter: is opened now, and told on a thread of its own.
+            interval_ms: the time between two reports (Flink: ``metrics.reporter.<name>.interval``, whose
+                default is the same).
+
+        Raises:
+            ConfigurationError: it is no reporter, or the interval is none.
+        """
+        if not isinstance(reporter, MetricReporter):
+            raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
+        check_positive("the interval of a reporter in ms", interval_ms)
+        if self._monitor is None:
+            self._monitor = load_monitor()
+        self._monitor.add_reporter(reporter, interval_ms)
+        return self
+
     def set_journal(self, kept: bool) -> StreamExecutionEnvironment:
         """Choose whether what jobs tell is kept beside their checkpoints, for ``pyflinkstate ui``.
 
@@ -431,7 +459,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def close(self) -> None:
-        """Release cached streams and close the web page.
+        """Release cached streams, and close the web page and the reporters of metrics.
 
         The caller owns the Spark session, and a job releases its own slots.
         """
@@ -633,11 +661,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
             self._is_encrypted(),
+            self._page_without_token(),
         )
 
     def _is_encrypted(self) -> bool:
         chosen = self._settings.is_encrypted
         return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
+
+    def _page_without_token(self) -> str | None:
+        address = None if self._monitor is None else self._monitor.address
+        return None if address is None else address.partition("?")[0]
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]

@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
@@ -51,7 +52,7 @@ from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, sl
 from pyflinkstate.runtime.spark.python_files import PythonFiles, kept_folder
 from pyflinkstate.runtime.spark.same_version import OfThisVersion
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
-from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask, TaskLink
+from pyflinkstate.runtime.tasks import SinkTask, SourceTask, StartSlotsTask, TaskLink
 from pyflinkstate.runtime.wire import SlotId, decode_values, spark_cause, told_by_spark
 
 
@@ -281,14 +282,18 @@ class SparkRunner(EpochRunner):
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
-        self._begin(request.description, lambda: self._results(request), done)
+        self._begin(request.description, lambda: self._results(request), done, request.about)
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`: one task for each slot."""
         self._begin(request.description, lambda: self._started(request), done)
 
     def _begin(
-        self, description: str, job: Callable[[], list[list[Reported]]], done: Callable[[EpochEnded], None]
+        self,
+        description: str,
+        job: Callable[[], list[list[Reported]]],
+        done: Callable[[EpochEnded], None],
+        about: str = "",
     ) -> None:
         """Run ``job`` in a thread of its own.
 
@@ -299,7 +304,7 @@ class SparkRunner(EpochRunner):
             properties = _local_properties(self._context)
             self._description = description
             self._thread = threading.Thread(
-                target=self._run_and_tell, args=(description, properties, job, done), daemon=True
+                target=self._run_and_tell, args=(description, about, properties, job, done), daemon=True
             )
             self._thread.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
@@ -323,23 +328,25 @@ class SparkRunner(EpochRunner):
     def _run_and_tell(
         self,
         description: str,
+        about: str,
         properties: SparkObject,
         job: Callable[[], list[list[Reported]]],
         done: Callable[[EpochEnded], None],
     ) -> None:
         ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
         try:
-            ended = self._run(description, properties, job)
+            ended = self._run(description, about, properties, job)
         finally:
             done(ended)
 
     def _run(
-        self, description: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
+        self, description: str, about: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
     ) -> EpochEnded:
         try:
             if properties is not None:
                 self._context._jsc.sc().setLocalProperties(properties)
-            self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+            shown = _shown_by_spark(description, about)
+            self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
             return EpochEnded(job(), None)
         except Exception as error:  # noqa: BLE001 - the job master decides about any error
             return EpochEnded(None, self._failure(description, error))
@@ -371,6 +378,11 @@ class SparkRunner(EpochRunner):
         failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
         failure.__cause__ = spark_cause(error)
         return failure
+
+
+def _shown_by_spark(description: str, about: str) -> str:
+    """Return what Spark's page says of a job: it takes texts for markup, in which links lead nowhere else."""
+    return escape(f"{description} ({about})" if about else description)
 
 
 def _local_properties(context: SparkContext) -> SparkObject:
@@ -425,10 +437,13 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         self._persisted: list[RDD[Record]] = []
         #: How many partitions an RDD has, where that is known without asking the JVM.
         self._sizes: dict[RDD[Record], int] = {}
+        #: What the stages that end with an RDD are called.
+        self._names: dict[RDD[Record], str] = {}
 
     def run(self, sink: SinkNode) -> list[Reported]:
         """Run a sink's job and return the results of its writers."""
         written = self.written(sink).setName(sink.name)
+        self._view.stage_name = self._names.get(written, sink.name)
         if isinstance(sink.sink, KeptRddSink):
             # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
             # a lost block is an error, and never a second run through the slots.
@@ -455,6 +470,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         is_source = isinstance(task, SourceTask)
         made = data.mapPartitionsWithIndex(prepared if is_source else OfThisVersion(WorkerTask(prepared)))
         made.ctx = self._view
+        self._names[made] = f"{task.chain.stage} -> {name}" if isinstance(task, SinkTask) else name
         if not is_source:
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer
@@ -463,9 +479,11 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
     def concatenate(self, parts: list[RDD[Record]]) -> RDD[Record]:
         made = self._context.union(parts)
         made.ctx = self._view
+        self._names[made] = ", ".join(self._names.get(part, "") for part in parts)
         return self._known(made, sum(map(self.partitions, parts)))
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
+        self._view.stage_name = self._names.get(data)
         made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
         return self._known(made, parallelism)
 
