@@ -95,3 +95,10 @@ def test_the_reference_has_every_public_name(door: ModuleType) -> None:
         module = getattr(getattr(door, name), "__module__", None) or ""  # a number has none
         is_own = module.startswith("pyflinkstate")  # Python's own futures are documented elsewhere
         assert not is_own or {module, f"{module}.{getattr(door, name).__qualname__}"} & named, name
+
+
+def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
+    page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
+    assert [task for _, task, where in rows if not _LINK.search(where)] == []
