@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File
+
 #: A reference in a docstring, as it comes out of Markdown: the role, and the path in ``code``.
 _REFERENCE = re.compile(r":(?:class|meth|func|data|attr|mod):<code>~?([^<]+)</code>")
 #: What the theme's script would load for diagrams and for search from disk, which this site does without.
@@ -14,6 +16,27 @@ _FOREIGN_SCRIPT = re.compile(r"https://unpkg\.com/[^\"'`]+")
 _LOADED = re.compile(
     r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*|url\([\"']?(?:https?:)?//"
 )
+
+
+#: A link out of the documentation, to a file of the repository.
+_OUT = re.compile(r"\]\(((?:\.\./)+[^)\s#]+)\)")
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Have links to files of the repository lead to copies of them in the site, which browsers show as text."""
+    folder = Path(page.file.abs_src_path).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (folder / found[1]).resolve()
+        if target.is_relative_to(config["docs_dir"]) or not target.is_file():
+            return found[0]
+        copy = f"files/{target.relative_to(_ROOT).as_posix()}.txt"
+        if files.get_file_from_path(copy) is None:
+            files.append(File.generated(config, copy, content=target.read_bytes()))
+        return f"]({'../' * page.file.src_uri.count('/')}{copy})"
+
+    return _OUT.sub(link, markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

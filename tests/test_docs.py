@@ -64,7 +64,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-        assert page.parent == ROOT or target.is_relative_to(DOCS), f"{link} is not part of the site"
+        assert page.parent == ROOT or target.is_relative_to(ROOT), f"{link} is not part of the repository"
         assert page.parent == ROOT or target.is_file(), f"{link}: the site has no such page"
 
 
@@ -85,6 +85,7 @@ def test_images_are_whole_and_load_nothing(image: Path) -> None:
     text = image.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
     assert "://" not in text
     assert "<title>" in text
+    assert "@media (prefers-color-scheme: dark)" in text
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
