@@ -24,7 +24,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Have links to files of the repository lead to copies of them in the site, which browsers show as text."""
+    """Have links to files of the repository lead to copies in the site, which browsers show as text."""
     folder = Path(page.file.abs_src_path).parent
 
     def link(found: re.Match[str]) -> str:
