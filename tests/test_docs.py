@@ -70,7 +70,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-        assert page.parent == ROOT or target.is_relative_to(DOCS), f"{link} is not part of the site"
+        assert page.parent == ROOT or target.is_relative_to(ROOT), f"{link} is not part of the repository"
         assert page.parent == ROOT or target.is_file(), f"{link}: the site has no such page"
 
 
@@ -91,6 +91,7 @@ def test_images_are_whole_and_load_nothing(image: Path) -> None:
     text = image.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
     assert "://" not in text
     assert "<title>" in text
+    assert "@media (prefers-color-scheme: dark)" in text
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
@@ -190,3 +191,10 @@ def is_of_this_package(value: Any) -> bool:
 def test_the_package_says_its_version_and_that_it_has_types() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", pyflinkstate.__version__)
     assert (Path(pyflinkstate.__file__).parent / "py.typed").is_file()
+
+
+def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
+    page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
+    assert [task for _, task, where in rows if not _LINK.search(where)] == []
