@@ -16,7 +16,7 @@ from pyflinkstate.runtime.job import JobExecutionResult
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.sinks import FileSink
-from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.spark import job_failure, row_batches
 from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
 
 if TYPE_CHECKING:
@@ -166,9 +166,7 @@ def _selector(df: DataFrame, columns: list[str]) -> SelectKey:
         raise ConfigurationError(
             f"there is no column {missing[0]!r}; the columns are {', '.join(df.columns)}"
         )
-    if len(columns) == 1:
-        return lambda row: row[columns[0]]
-    return lambda row: tuple(row[column] for column in columns)
+    return row_batches.ColumnKey(tuple(columns))
 
 
 def _streaming(

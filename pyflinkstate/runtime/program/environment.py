@@ -42,7 +42,7 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import python_files, row_schema, worker_python
+from pyflinkstate.runtime.spark import arrow_frames, python_files, row_columns, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -509,7 +509,13 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
-        return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+        kind = row_schema.schema_of(schema)
+        columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
+        if columns is None:
+            return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+        sink = RddSink(arrow_frames.ArrowWriter(columns))
+        run_to_end(self._job([SinkNode(node, sink, "dataframe")], job_name))
+        return arrow_frames.dataframe_of(self._spark, sink.committed, columns)
 
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
         """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -34,8 +34,16 @@ MARKER = "_pyflinkstate.json"
 #: How many records are written at once.
 RECORDS_PER_WRITE = 4096
 
-#: Names or a schema; with None the records decide.
+#: Names, a schema, or what makes batches; with None the records decide.
 Columns: TypeAlias = ArrowObject
+
+
+@runtime_checkable
+class BatchMaker(Protocol):
+    """Makes Arrow batches of records; the error of one that does not fit is ready to be reported."""
+
+    def batch(self, rows: list[Record]) -> pa.RecordBatch:
+        """Return the records as a batch."""
 
 
 class _Encoder(Protocol):
@@ -99,6 +107,7 @@ class _ParquetEncoder:
         self._stream = stream
         self.columns = columns
         self._names = columns.names if isinstance(columns, pa.Schema) else columns
+        self._maker = columns if isinstance(columns, BatchMaker) else None
         self._schema = columns if isinstance(columns, pa.Schema) else None
         self._writer: pq.ParquetWriter | None = None
 
@@ -111,6 +120,8 @@ class _ParquetEncoder:
 
     def table(self, records: list[Record]) -> pa.Table:
         """Return the records as columns; raise ``ValueError`` if a value would lose precision."""
+        if self._maker is not None:
+            return pa.Table.from_batches([self._maker.batch(records)])
         names = self._names
         if names is None and isinstance(records[0], dict):
             names = list(records[0])
@@ -248,7 +259,7 @@ def _abandon(encoder: _Encoder) -> None:
 
 
 def _check_columns(format: str, columns: Columns) -> None:
-    if columns is None:
+    if columns is None or isinstance(columns, BatchMaker):
         return
     if isinstance(columns, pa.Schema) and format != "parquet":
         raise SinkError(f"file sink: only Parquet takes a schema; {format} takes names of columns")
@@ -293,7 +304,8 @@ class FileSink:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
         self._format = format
-        self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
+        is_whole = columns is None or isinstance(columns, (pa.Schema, BatchMaker))
+        self._columns = columns if is_whole else list(columns)
         _check_columns(format, self._columns)
         with sink_errors(f"open {directory}"):
             self._fs, self._root = _opened(self.directory, file_system)
