@@ -1,6 +1,7 @@
 """Count per key over a DataFrame: ``keyed_process`` against what Spark has for the same work.
 
     python benchmarks/dataframe.py [--json] [--records N] [--keys N] [--rounds N] [--tws-records N]
+                                   [--only WAY ...]
 
 Each gets a DataFrame of rows ``(customer, n)`` that Spark's SQL makes, and gives ``(customer, count)`` for
 each row, which Spark's ``noop`` format takes. First the results of a small run of each are compared. Then
@@ -189,9 +190,12 @@ def main() -> None:
     parser.add_argument("--tws-records", type=int, default=200_000)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", metavar="WAY", default=[], help="ways to compare with ours")
     args = parser.parse_args()
     Bench(min(args.keys, 100)).check()
     bench = Bench(args.keys)
+    if args.only:
+        bench.ways = {name: bench.ways[name] for name in ("keyed_process", *args.only)}
     sizes = dict.fromkeys(bench.ways, args.records) | {"tws": min(args.tws_records, args.records)}
     rates: dict[str, list[float]] = {name: [] for name in bench.ways}
     for number in range(args.rounds):
