@@ -60,6 +60,7 @@ BENCHMARKS = {
         Benchmark("state_access", "state_access", ("--entries", "20000"), has_rounds=False),
         Benchmark("keyed_count", "keyed_count", _FEW_KEYED),
         Benchmark("keyed_count_one_core", "keyed_count", _FEW_KEYED, is_on_one_core=True),
+        Benchmark("dataframe", "dataframe", (*_FEW_KEYED, "--tws-records", "2000")),
         Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
         Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
         Benchmark(
@@ -88,6 +89,7 @@ class Mark:
 _MARKS: dict[str, dict[str, float]] = {
     "keyed_count": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
     "keyed_count_one_core": {"ratio_no_checkpoint": 1.0, "ratio_with_checkpoint": 0.85},
+    "dataframe": {"ratio_apply_in_pandas": 3, "ratio_tws": 20, "ratio_rdd_path": 0.6},
     "operators": {
         "ratio_ttl": 0.7,
         "ratio_timers": 0.5,
@@ -153,6 +155,13 @@ MEANINGS: dict[str, str] = {
     "state_records_per_s": "`ValueState` without checkpoints, records/s",
     "ratio_no_checkpoint": "`ValueState` without checkpoints, rate compared with the dict",
     "ratio_with_checkpoint": "an incremental checkpoint every second, rate compared with the dict",
+    "keyed_process_rows_per_s": "`keyed_process` over a DataFrame, rows/s",
+    "apply_in_pandas_rows_per_s": "`applyInPandas`, with the counts before joined to the rows, rows/s",
+    "tws_rows_per_s": "`transformWithState`, all rows in one batch, rows/s",
+    "rdd_path_rows_per_s": "`from_rdd` with plain texts, results counted in the tasks, records/s",
+    "ratio_apply_in_pandas": "`keyed_process`, rate compared with `applyInPandas`",
+    "ratio_tws": "`keyed_process`, rate compared with `transformWithState`",
+    "ratio_rdd_path": "`keyed_process`, rate compared with the RDD path",
     "rmw_value_state_ratio": "read-modify-write through `ValueState`, time compared with a plain dict",
     "rmw_map_ratio": "`get` and `put` of the state map alone, time compared with a plain dict",
     "rmw_map_pure_ratio": "the same, interpreted instead of compiled",
