@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
@@ -288,6 +289,12 @@ class FileSink:
             of each file determines them, if it is a dict; set them if all files must have the same.
         file_system: the file system of ``directory``, if that is not a URI. It must be able to rename
             folders.
+        retention_ms: for how long an epoch stays after it was written, in ms: a commit deletes earlier epochs
+            that are older. Readers must have read them by then. Default: for ever.
+        now_ms: tells the time in ms since 1970.
+
+    Raises:
+        SinkError: the arguments do not go together, or the storage cannot rename folders.
     """
 
     #: What :meth:`for_row_format` returns.
@@ -299,7 +306,14 @@ class FileSink:
         format: str = "json",
         columns: Columns = None,
         file_system: fs.FileSystem | None = None,
+        *,
+        retention_ms: int | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
+        if retention_ms is not None and (type(retention_ms) is not int or retention_ms <= 0):
+            raise SinkError(f"file sink: retention_ms must be a positive number of ms, not {retention_ms!r}")
+        self._retention_ms = retention_ms
+        self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
@@ -441,6 +455,17 @@ class FileSink:
                 if number <= epoch:
                     self._fs.move(self._area.path("prepared", name), f"{self._root}/epoch={number}")
             self._area.sync(self._root, self._area.path("prepared"))
+            if self._retention_ms is not None:
+                self._delete_older(epoch, self._now_ms() - self._retention_ms)
+
+    def _delete_older(self, epoch: int, time_ms: int) -> None:
+        """Delete the epochs before ``epoch`` that were written before a time; each disappears at once."""
+        for number in self._visible():
+            path = f"{self._root}/epoch={number}"
+            if number >= epoch or (self._fs.get_file_info(path).mtime_ns or 0) >= time_ms * 1_000_000:
+                break
+            self._area.drop(path)
+        self._area.sweep()
 
     def rewind(self, epoch: int) -> None:
         """Delete what was prepared after an epoch, and move aside what was already committed."""

@@ -12,6 +12,7 @@ from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import SparkObject, SparkSchema
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
+from pyflinkstate.runtime.program.dataframes.event_time import Length
 from pyflinkstate.runtime.program.dataframes.processing import JobOptions, process
 from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
@@ -49,6 +50,7 @@ def keyed_map(
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
     output_mode: str = "append",
+    retention: Length | None = None,
     job_name: str = "keyed_map",
 ) -> DataFrame:
     """Call ``function(key, rows, state)`` for each key of a DataFrame, and return what it yields.
@@ -74,6 +76,7 @@ def keyed_map(
         listener: is told of epochs, checkpoints and restarts.
         trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``.
         output_mode: ``"append"`` or ``"update"``.
+        retention: for a streaming DataFrame, for how long the files of its results stay, as ``"7 days"``.
         job_name: the name of the job in checkpoints.
 
     Raises:
@@ -94,6 +97,7 @@ def keyed_map(
         listener=listener,
         trigger=trigger,
         output_mode=output_mode,
+        retention=retention,
         job_name=job_name,
     )
     (frame,) = process(df, [step], {}, options)

@@ -18,7 +18,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, strategy_of
+from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
 from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
 from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep, StepFunction, chained
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
@@ -47,6 +47,7 @@ class JobOptions:
     listener: JobListener | None = None
     trigger: dict[str, SparkObject] | None = None
     output_mode: str = "append"
+    retention: Length | None = None
     job_name: str = "keyed_process"
 
     def check(self, df: DataFrame) -> None:
@@ -77,12 +78,17 @@ class JobOptions:
                 "Leave it out; or read the input as a stream, with spark.readStream; or write it to files, "
                 "and read them with from_files() of an environment that has checkpoints"
             )
-        for name in ("restore_from", "on_failure", "trigger"):
+        for name in ("restore_from", "on_failure", "trigger", "retention"):
             if getattr(self, name) is not None:
                 raise ConfigurationError(
                     f"keyed_process() on a batch DataFrame takes no {name}: that is for a streaming one, "
                     f"whose job has checkpoints"
                 )
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How long results stay, in ms; None if for ever."""
+        return None if self.retention is None else length_ms("retention", self.retention)
 
     def environment(self, df: DataFrame) -> StreamExecutionEnvironment:
         """Return the environment of the job."""
@@ -126,6 +132,7 @@ def keyed_process(
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
     output_mode: str = "append",
+    retention: Length | None = None,
     job_name: str = "keyed_process",
 ) -> DataFrame: ...
 
@@ -152,6 +159,7 @@ def keyed_process(
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
     output_mode: str = "append",
+    retention: Length | None = None,
     job_name: str = "keyed_process",
 ) -> tuple[DataFrame, ...]: ...
 
@@ -177,6 +185,7 @@ def keyed_process(
     listener: JobListener | None = None,
     trigger: dict[str, SparkObject] | None = None,
     output_mode: str = "append",
+    retention: Length | None = None,
     job_name: str = "keyed_process",
 ) -> DataFrame | tuple[DataFrame, ...]:
     """Run a keyed function over a DataFrame and return its results as a DataFrame.
@@ -225,6 +234,8 @@ def keyed_process(
             with a checkpoint.
         output_mode: ``"append"`` or ``"update"``, which are the same here: what a function yields is
             appended, and never taken back.
+        retention: for a streaming DataFrame, for how long the Parquet files of its results stay, such as
+            ``"7 days"``. The queries that read them must have done so by then. Default: for ever.
         job_name: the name of the job in checkpoints.
 
     For a batch DataFrame no checkpoints are taken, because an exact restart would not be guaranteed: its
@@ -255,6 +266,7 @@ def keyed_process(
         listener=listener,
         trigger=trigger,
         output_mode=output_mode,
+        retention=retention,
         job_name=job_name,
     )
     frames = process(df, [first, *then], side_outputs or {}, options)
@@ -311,7 +323,7 @@ def _streaming(
         empty = df.sparkSession.createDataFrame([], schema)
         rows, columns = env.rows_for_files(node, schema)
         made_by = _arrow_schema(empty) if columns is None else columns
-        DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by))
+        DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
         reader = df.sparkSession.readStream.schema(empty.schema)
