@@ -214,10 +214,16 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     }
     # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
+        "runtime/spark/arrow_columns.py",
+        "runtime/spark/arrow_frames.py",
+        "runtime/spark/arrow_types.py",
         "runtime/spark/context_view.py",
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",
         "runtime/spark/python_files.py",
+        "runtime/spark/row_batches.py",
+        "runtime/spark/row_classes.py",
+        "runtime/spark/row_columns.py",
         "runtime/spark/row_schema.py",
         "runtime/spark/own_package.py",
         "runtime/spark/placement.py",
@@ -226,7 +232,8 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",
         "runtime/program/stream_environment.py",
-        "runtime/program/dataframes.py",
+        "runtime/program/dataframes/mapping.py",
+        "runtime/program/dataframes/processing.py",
         "state_access/spark/data_source.py",
         "state_access/spark/frames.py",
         "state_access/spark/push_down.py",

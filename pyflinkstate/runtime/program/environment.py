@@ -47,7 +47,7 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import python_files, row_schema, worker_python
+from pyflinkstate.runtime.spark import arrow_frames, python_files, row_columns, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -543,7 +543,35 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
-        return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+        (frame,) = self.run_to_dataframes([(node, schema)], job_name)
+        return frame
+
+    def run_to_dataframes(
+        self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
+    ) -> list[DataFrame]:
+        """Run one job up to several nodes and return the records of each as a DataFrame."""
+        prepared = [self.rows_for_files(node, schema) for node, schema in outputs]
+        sinks = [
+            RddSink(None if columns is None else arrow_frames.ArrowWriter(columns)) for _, columns in prepared
+        ]
+        nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
+        run_to_end(self._job(nodes, job_name))
+        frames: list[DataFrame] = []
+        for (_, schema), (_, columns), sink in zip(outputs, prepared, sinks, strict=True):
+            if columns is None:
+                frames.append(self._dataframe(on_spark.values_of(self._context, sink.committed), schema))
+            else:
+                frames.append(arrow_frames.dataframe_of(self._spark, sink.committed, columns))
+        return frames
+
+    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
+        """Return the results of ``node``, and what makes Arrow batches of them.
+
+        If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
+        """
+        kind = row_schema.schema_of(schema)
+        columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
+        return (node if columns is not None else self.checked_rows(node, schema)), columns
 
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
         """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.

@@ -44,7 +44,7 @@ from pyflinkstate.runtime.engine import (
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
-from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
@@ -237,12 +237,17 @@ class SparkQueryFiles:
             ) from spark_cause(error)
 
 
-def rdd_source(rdd: SparkObject, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
-    """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
+def rdd_source(
+    rdd: SparkObject,
+    partitions_per_epoch: int | None,
+    is_fresh: bool = False,
+    read: ReadBatches | None = None,
+) -> RddSource:
+    """Return a source over the partitions of ``rdd``; ``is_fresh`` and ``read`` as for ``RddEpoch``."""
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
     partitions = rdd.getNumPartitions()
-    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh, read)
 
 
 def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
