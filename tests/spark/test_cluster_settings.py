@@ -12,7 +12,7 @@ import pytest
 from pyflinkstate.runtime.spark.placement import Executor, placed
 from pyflinkstate.runtime.wire import SlotId
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parents[1] / "support" / "cluster_job.py"
 ENCRYPTED = [

@@ -42,7 +42,7 @@ class Sums(ps.KeyedProcessFunction):
 
 
 class Teller(ps.JobListener):
-    """Says what happens; after each epoch it may wait until Spark has given all executors up."""
+    """Says what happens; after an epoch it may wait, once, until Spark has given all executors up."""
 
     def __init__(self, session: SparkSession, waits: bool) -> None:
         self._context = session.sparkContext
@@ -51,6 +51,7 @@ class Teller(ps.JobListener):
     def on_epoch(self, stats: ps.EpochStats) -> None:
         while self._waits and executors_of(self._context):
             time.sleep(0.1)
+        self._waits = False
         print(f"epoch {stats.epoch}", flush=True)
 
     def on_restart(self, attempt: int, error: Exception) -> None:
@@ -73,7 +74,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--executors", type=int, default=1, help="how many there are when the job starts")
     parser.add_argument(
-        "--until-none", action="store_true", help="wait after each epoch until there are none"
+        "--until-none", action="store_true", help="wait after the first epoch until there are none"
     )
     parser.add_argument("--encrypted", action="store_true", help="the connections of the job")
     parser.add_argument("--conf", action="append", default=[])
