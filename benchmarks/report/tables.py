@@ -365,5 +365,8 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "nexmark": nexmark,
     "peers": peers,
     "faster peers": faster_peers,
-    **{name: figures(name) for name in ("state_map", "snapshot", "epoch_cost", "recovery", "state_access")},
+    **{
+        name: figures(name)
+        for name in ("state_map", "snapshot", "epoch_cost", "recovery", "state_access", "live_state")
+    },
 }

@@ -83,6 +83,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._temporary_storage: TemporaryDirectory[str] | None = None
         self._caches: list[CachedSource] = []
         self._monitor: MonitorOfProgram | None = None
+        #: How the page is served now.
+        self._served: WebPageSettings | None = None
 
     @classmethod
     def get_execution_environment(
@@ -111,8 +113,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
         ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
-        ``rest.bind-address``, ``web.cancel.enable``), and ``python.files``, ``python.archives`` and
-        ``python.requirements``, which ship code as :meth:`add_python_file` and its neighbours do.
+        ``rest.bind-address``, ``web.cancel.enable``), ``security.ssl.internal.enabled``, and
+        ``python.files``, ``python.archives`` and ``python.requirements``, which ship code as
+        :meth:`add_python_file` and its neighbours do.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
@@ -302,7 +305,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             ConfigurationError: it cannot listen there.
         """
         self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
-        self._close_monitor()
+        self._served = None
         self._started_monitor()
         return self
 
@@ -439,13 +442,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _close_monitor(self) -> None:
         if self._monitor is not None:
             self._monitor.close()
-            self._monitor = None
+            self._monitor = self._served = None
 
     def _started_monitor(self) -> MonitorOfProgram | None:
         """Return the monitor, which is loaded when it is needed for the first time."""
         page = self._settings.web_page
         if self._monitor is None and (page is not None or self._settings.keeps_journal):
-            self._monitor = load_monitor(page)
+            self._monitor = load_monitor()
+        if self._monitor is not None and self._served is not page:  # it was chosen later
+            self._monitor.serve(page)
+            self._served = page
         return self._monitor
 
     # --- running -------------------------------------------------------------------------------
@@ -626,7 +632,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
+            self._is_encrypted(),
         )
+
+    def _is_encrypted(self) -> bool:
+        chosen = self._settings.is_encrypted
+        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]
