@@ -41,6 +41,24 @@ _OUT = re.compile(r"\]\(((?:\.\./)+[^)\s#]+)\)")
 _ROOT = Path(__file__).resolve().parents[1]
 
 
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Have links to files of the repository lead to copies in the site, which browsers show as text."""
+    from mkdocs.structure.files import File  # tests use the rest of this file, and have no mkdocs
+
+    folder = Path(page.file.abs_src_path).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (folder / found[1]).resolve()
+        if target.is_relative_to(config["docs_dir"]) or not target.is_file():
+            return found[0]
+        copy = f"files/{target.relative_to(_ROOT).as_posix()}.txt"
+        if files.get_file_from_path(copy) is None:
+            files.append(File.generated(config, copy, content=target.read_bytes()))
+        return f"]({'../' * page.file.src_uri.count('/')}{copy})"
+
+    return _OUT.sub(link, markdown)
+
+
 @cache
 def import_paths() -> dict[str, str]:
     """Return the lines that import public names, by the places where these are defined."""
@@ -59,24 +77,6 @@ def with_import_path(heading: re.Match[str]) -> str:
     """Return a heading with the line below it that imports the object, where a program can import it."""
     line = import_paths().get(heading["path"])
     return heading[0] if line is None else f"{heading[0]}\n<p><code>{line}</code></p>"
-
-
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Have links to files of the repository lead to copies in the site, which browsers show as text."""
-    from mkdocs.structure.files import File  # the tests use this module without it
-
-    folder = Path(page.file.abs_src_path).parent
-
-    def link(found: re.Match[str]) -> str:
-        target = (folder / found[1]).resolve()
-        if target.is_relative_to(config["docs_dir"]) or not target.is_file():
-            return found[0]
-        copy = f"files/{target.relative_to(_ROOT).as_posix()}.txt"
-        if files.get_file_from_path(copy) is None:
-            files.append(File.generated(config, copy, content=target.read_bytes()))
-        return f"]({'../' * page.file.src_uri.count('/')}{copy})"
-
-    return _OUT.sub(link, markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

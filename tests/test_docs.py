@@ -104,6 +104,20 @@ def test_the_reference_has_every_public_name(door: ModuleType) -> None:
         assert not is_own or {module, f"{module}.{getattr(door, name).__qualname__}"} & named, name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_of_code_fit_on_the_page(page: Path) -> None:
+    """From 1,000 pixels on; `test_site.py` looks at them in a browser."""
+    blocks = re.findall(r"^```.*?^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 112] == []
+
+
+def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
+    page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
+    assert [task for _, task, where in rows if not _LINK.search(where)] == []
+
+
 # --- import paths ----------------------------------------------------------------------------------------
 
 #: What the reference shows and no program imports: public methods return it, or pass it to a function.
@@ -191,10 +205,3 @@ def is_of_this_package(value: Any) -> bool:
 def test_the_package_says_its_version_and_that_it_has_types() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", pyflinkstate.__version__)
     assert (Path(pyflinkstate.__file__).parent / "py.typed").is_file()
-
-
-def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
-    page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
-    assert [task for _, task, where in rows if not _LINK.search(where)] == []
