@@ -31,12 +31,14 @@ ORDER = [
     "api",
     "notebook",
     "errors",
+    "version",
 ]
 #: The rooms of the runtime, from the top down: design, section 6.
 RUNTIME_ORDER = [
     "program",
     "spark",
     "job",
+    "queries",
     "engine",
     "checkpoints",
     "tasks",
@@ -217,6 +219,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/spark/job_failure.py",
         "runtime/spark/python_files.py",
         "runtime/spark/row_schema.py",
+        "runtime/spark/own_package.py",
         "runtime/spark/spark.py",
         "runtime/spark/worker_python.py",
         "runtime/program/environment.py",

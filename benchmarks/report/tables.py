@@ -356,7 +356,15 @@ _SHORT: list[tuple[str, Callable[[Results], str]]] = [
 ]
 
 #: The benchmarks whose figures are a plain table.
-_PLAIN = ("state_map", "snapshot", "epoch_cost", "page_cost", "recovery", "state_access")
+_PLAIN = (
+    "state_map",
+    "snapshot",
+    "epoch_cost",
+    "page_cost",
+    "recovery",
+    "state_access",
+    "live_state",
+)
 #: What makes each drawn part of the documents.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
     "readme": readme,

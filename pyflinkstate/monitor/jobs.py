@@ -111,6 +111,11 @@ class Jobs:
         with found.lock:
             yield found
 
+    def running(self, job_id: str) -> Job | None:
+        """Return a job of this program if it still runs."""
+        with self.locked(job_id) as shown:
+            return None if shown is None or shown.story.is_over else shown.job()
+
     def act(self, job_id: str, action: str, stream: str = "") -> tuple[bool, str]:
         """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
         with self.locked(job_id) as shown:

@@ -258,6 +258,29 @@ class TestThatFails:
         assert list(directory.iterdir()) == []
         assert job.result().restarts == 0
 
+    def test_what_a_slot_writes_for_a_failed_one_is_deleted_as_well(
+        self, storage: CheckpointStorage, directory: Path
+    ) -> None:
+        folders: list[Path] = []
+
+        def act(request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 1:
+                folders.append(Path(request.barrier.savepoint.folder))
+                slots[1].connection.send(decline(2, slots[1].slot_id))
+                assert [slot.next_heard() for slot in slots] == [AbortCheckpoint(2)] * 2
+            if request.link.epoch == 2:
+                assert not folders[0].exists()
+                folders[0].mkdir()
+                (folders[0] / "late").touch()
+                slots[0].connection.send(ack(2, slots[0].slot_id))
+            acknowledge(without_savepoint(request), slots)
+
+        run = acted(storage, act, checkpoints=CheckpointSettings(interval_ms=10**6, tolerable_failures=1))
+        job = run.job()
+        ask(job, directory)
+        list(job.run())
+        assert list(directory.iterdir()) == []
+
     def test_one_whose_checkpoint_cannot_begin_says_so(
         self, run: JobRun, out: list[Any], storage: CheckpointStorage, directory: Path
     ) -> None:
@@ -296,6 +319,14 @@ class TestThatFails:
         list(job.run())
         assert re.search(r"expired after 1000 ms.*process-1\[1\]", str(request.done.exception(timeout=0)))
         assert [(s.checkpoint_id, s.is_savepoint) for s in run.heard.failed] == [(1, False), (2, True)]
+
+
+def without_savepoint(request: EpochRequest) -> EpochRequest:
+    """Return the request with the checkpoint of its barrier only."""
+    barrier = request.barrier
+    return (
+        request if barrier is None else attrs.evolve(request, barrier=attrs.evolve(barrier, savepoint=None))
+    )
 
 
 def acted(storage: CheckpointStorage, act: Any, **settings: Any) -> JobRun:

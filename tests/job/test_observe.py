@@ -8,17 +8,26 @@ from typing import Any
 
 import attrs
 import pytest
+from slot_functions import Count
+from support_acted import SLOTS, ActingRunner, acknowledge
+from support_job import JobRun, numbers
+from support_runtime import PICKLED
 
 from pyflinkstate.errors import RuntimeFailure
 from pyflinkstate.runtime.checkpoints.checkpoint_stats import CheckpointStats
+from pyflinkstate.runtime.checkpoints.checkpointing import CheckpointPart
 from pyflinkstate.runtime.job.observe import (
     Accumulators,
     EpochStats,
     JobExecutionResult,
     JobListener,
+    JobObserver,
     log_output,
 )
+from pyflinkstate.runtime.plan.nodes import StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import SlotId, SlotOutput, TaskReport
 from pyflinkstate.runtime.wire.metrics import MetricValue
 
@@ -212,3 +221,18 @@ def test_what_a_slot_prints_is_logged_with_its_level_and_the_slots_name(
         ("pyflinkstate.slots", logging.ERROR, "count-1[2]: "),
         ("pyflinkstate.slots", logging.DEBUG, "count-1[2]: detail"),
     ]
+
+
+def test_an_observer_hears_what_each_slot_did_for_a_checkpoint(storage: CheckpointStorage) -> None:
+    heard: list[tuple[Any, ...]] = []
+
+    class Listening(JobObserver):
+        def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
+            heard.extend((checkpoint_id, part.slot, part.sync_ms, part.async_ms) for part in parts)
+
+    node = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "process")
+    sink = DriverSink(lambda *_: None)
+    run = JobRun(node, sink, storage, parallelism=2, runner=ActingRunner(acknowledge))
+    run.listeners = (Listening(),)
+    run.run()
+    assert heard[:2] == [(1, slot, 0.5, 1.5) for slot in SLOTS]

@@ -114,6 +114,20 @@ def test_what_is_written_after_the_clock_was_set_back_is_found():
     assert list(cleaned.state.stored) == ["late"]
 
 
+def test_what_was_written_again_after_it_was_fetched_stays():
+    cleaned = Cleaned()
+    last = CLEANUP_SIZE
+    for key in range(last + 1):
+        cleaned.put_at(0, key, "x")
+    cleaned.access_at(100, times=1)
+    cleaned.put_at(100, last, "y")
+    cleaned.access_at(100)
+    assert cleaned.state.stored == {last: (100, "y")}
+    assert cleaned.access_at(199) == 0
+    cleaned.access_at(200)
+    assert not cleaned.state.stored
+
+
 def test_what_was_restored_is_looked_at():
     cleaned = Cleaned()
     cleaned.state.stored = {"old": (0, "x"), "new": (60, "y")}

@@ -187,11 +187,14 @@ class TimerQueue:
         """Delete a timer; return whether it existed. O(1), if its moment is not firing; see ``register``."""
         entry: Hashable = (key, namespace) if self._is_namespaced else key
         moment = self._moments.get(timestamp_ms)
-        if moment is None or entry not in moment:
+        if moment is None:
             return False
         if self._planned == timestamp_ms:
+            if entry not in moment:
+                return False
             self._plan_deleted(entry, map_index)
-        del moment[entry]
+        if moment.pop(entry, None) is None:
+            return False
         self._count_deleted(moment)
         if self._changes is not None:
             self._note(timestamp_ms, key, namespace, map_index)

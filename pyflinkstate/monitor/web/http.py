@@ -8,7 +8,7 @@ connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qs
 
 import attrs
@@ -119,19 +119,24 @@ class Request:
 
 @attrs.frozen
 class Response:
-    """An answer; an ``is_stream`` has no end, and more is sent after its body."""
+    """An answer; an ``is_stream`` has no end, and more is sent after its body.
+
+    If there are ``parts``, they follow the body as they come, and the end of the connection ends them.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = attrs.Factory(dict)
     is_stream: bool = False
+    parts: Iterable[bytes] = ()
     #: Each is a ``Set-Cookie`` of its own.
     cookies: tuple[str, ...] = ()
 
     def encode(self, has_body: bool = True) -> bytes:
         """Return its bytes, with or without those of the body."""
-        length = {} if self.is_stream else {"Content-Length": str(len(self.body))}
+        is_whole = not (self.is_stream or self.parts)
+        length = {"Content-Length": str(len(self.body))} if is_whole else {}
         fields = {**_ALWAYS, "Content-Type": self.content_type, **length, **self.headers}
         lines = [*fields.items(), *(("Set-Cookie", cookie) for cookie in self.cookies)]
         head = "".join(f"{name}: {value}\r\n" for name, value in lines)

@@ -12,7 +12,7 @@ import threading
 from importlib.resources import files
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor import api
+from pyflinkstate.monitor import api, queries
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.monitor.largest_keys import LargestKeys
 from pyflinkstate.monitor.metrics import prometheus
@@ -22,6 +22,8 @@ from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.runtime.wire import Clock
 
 _JSON = "application/json"
+#: A question to the live state of a job; anybody who could act may ask, even if the page has no actions.
+_QUERY = "query"
 _LEVELS = {
     name: int(getattr(logging, name)) for name in ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
@@ -140,12 +142,25 @@ class Pages:
 
     def _act(self, request: Request) -> Response:
         parts = request.path.removeprefix("/api/jobs/").split("/")
-        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in ACTIONS:
+        known = {_QUERY, *ACTIONS}
+        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in known:
             return Response(405 if request.path in _FILES else 404)
-        if not self._has_actions or not self._access.lets_act(request):
+        if not self._access.lets_act(request):
+            return Response(403)
+        if parts[1] == _QUERY:
+            return self._query(parts[0], request.body)
+        if not self._has_actions:
             return Response(403)
         done, text = self._jobs.act(parts[0], parts[1], request.query.get("stream", ""))
         return _json(202 if done else 409, {"message": text})
+
+    def _query(self, job_id: str, body: bytes) -> Response:
+        """Answer a question to live state, which changes nothing but makes the job's slots work."""
+        job = self._jobs.running(job_id)
+        if job is None:
+            return _json(409, {"message": "The job does not run here, or does not run any more."})
+        found = queries.answer(job, body)
+        return found if isinstance(found, Response) else _json(*found)
 
 
 def _job_id(path: str) -> str:

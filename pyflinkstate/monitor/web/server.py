@@ -1,10 +1,10 @@
 """A small HTTP server with a bound on everything: connections, viewers, bytes and times.
 
 Each connection has a thread for one request, which must be there within ``REQUEST_S`` as a whole and not byte
-by byte, and be answered within ``ANSWER_S``. If too many connections are open, a further one is told so and
-closed. A viewer of the events needs no thread: one thread tells all of them, now and then, that
-something has changed, and lets go of those that do not take it at once. So neither a slow viewer nor a dead
-one costs the job anything.
+by byte, and be answered within ``ANSWER_S``; an answer in parts has so long for each. If too many connections
+are open, a further one is told so and closed. A viewer of the events needs no thread: one thread tells all of
+them, now and then, that something has changed, and lets go of those that do not take it at once. So neither a
+slow viewer nor a dead one costs the job anything.
 
 The threads end with the process, or with :meth:`PageServer.close`.
 """
@@ -127,6 +127,8 @@ class PageServer:
         if response.is_stream and has_body:
             return self._viewers.add(connection, response)
         _send(connection, response.encode(has_body), time.monotonic() + ANSWER_S)
+        for part in response.parts:
+            _send(connection, part, time.monotonic() + ANSWER_S)
         return False
 
     def _respond(self, request: Request) -> Response:

@@ -30,6 +30,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     JobSupersededError,
     PyFlinkStateError,
+    StateQueryError,
 )
 from pyflinkstate.runtime.checkpoints import (
     Checkpointing,
@@ -100,13 +101,14 @@ from pyflinkstate.runtime.job.observe import (
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.job.timeline import EpochTimeline
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
-from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -203,13 +205,15 @@ class Job(JobView):
         self._is_busy = False
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
+        self._secret = new_secret(settings.is_encrypted)
         self._is_over = False
         #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
         self._sampled: dict[str, int] = {}
-        self._secret = secrets.token_bytes(32)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
         self._registry: SlotRegistry | None = None
+        #: Answers questions to its live state.
+        self.queries = StateQueries(self._plan.operators, self._live_slots, clock.now_ms)
 
     # --- requests, from any thread ------------------------------------------------
 
@@ -269,6 +273,18 @@ class Job(JobView):
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
         return {} if self._registry is None else self._registry.pids()
+
+    def _live_slots(self) -> LiveSlots | None:
+        """Return the slots and where they stand, or None while the job starts or restarts."""
+        if self._machine.phase in (Phase.CLOSING, Phase.ENDED):
+            raise StateQueryError(
+                f"job {self._settings.name!r} is over, and so are its slots: read its state from its last "
+                f"checkpoint, with pyflinkstate.state_access.open_checkpoint()"
+            )
+        registry, epoch = self._registry, self._machine.settled_epoch
+        if registry is None or epoch is None:
+            return None
+        return LiveSlots(registry.attempt, epoch, registry.addresses(), self._secret)
 
     # --- the loop ----------------------------------------------------------------------------------
 

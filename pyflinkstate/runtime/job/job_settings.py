@@ -25,3 +25,5 @@ class JobSettings:
     job_parameters: dict[str, str] = attrs.Factory(dict)
     #: The address of the web page, without its token; None if there is none.
     page: str | None = None
+    #: Whether connections over TCP are encrypted.
+    is_encrypted: bool = False

@@ -118,8 +118,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
         ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
-        ``rest.bind-address``, ``web.cancel.enable``), and ``python.files``, ``python.archives`` and
-        ``python.requirements``, which ship code as :meth:`add_python_file` and its neighbours do.
+        ``rest.bind-address``, ``web.cancel.enable``), ``security.ssl.internal.enabled``, and
+        ``python.files``, ``python.archives`` and ``python.requirements``, which ship code as
+        :meth:`add_python_file` and its neighbours do.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
@@ -660,11 +661,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
             self._page_without_token(),
+            self._is_encrypted(),
         )
 
     def _page_without_token(self) -> str | None:
         address = None if self._monitor is None else self._monitor.address
         return None if address is None else address.partition("?")[0]
+
+    def _is_encrypted(self) -> bool:
+        chosen = self._settings.is_encrypted
+        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]

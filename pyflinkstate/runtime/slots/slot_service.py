@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import attrs
 
@@ -25,6 +26,7 @@ from pyflinkstate.errors import (
     SlotBusyError,
     SnapshotCancelledError,
     StaleSlotError,
+    StateQueryError,
 )
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
@@ -33,13 +35,16 @@ from pyflinkstate.runtime.operators import (
     StreamOperatorState,
     SubtaskSnapshot,
 )
+from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.slots.questions import Outcome, Question
 from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     AbortCheckpoint,
+    AskState,
     BeginEpoch,
     ChannelEvent,
     CheckpointAck,
@@ -53,6 +58,7 @@ from pyflinkstate.runtime.wire import (
     InputFrame,
     NotifyCheckpointComplete,
     OutputSteps,
+    QuestionRefused,
     SlotClosed,
     SlotFailed,
     SlotId,
@@ -112,6 +118,8 @@ class SlotService:
         self._merger = WatermarkMerger()
         self._snapshots: dict[int, SubtaskSnapshot] = {}
         self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
+        #: Those that wait for the end of the epoch.
+        self._questions: list[Question] = []
 
     # --- beginning and end ---------------------------------------------------------------------------
 
@@ -292,6 +300,7 @@ class SlotService:
             return EpochFailed(error)
         with self._lock:
             self._epoch, self._version = None, begin.epoch
+        self._answer_all()
         self._tell_function_soon()
         return done
 
@@ -304,6 +313,57 @@ class SlotService:
         """Give up an epoch half-way; the slot cannot be used any more."""
         with self._lock:
             self._epoch = None
+            questions, self._questions = self._questions, []
+        for question in questions:
+            question.settle(partial(self._late, question.ask.epoch))
+
+    # --- questions -------------------------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether an epoch is being fed."""
+        return self._epoch is not None
+
+    def put(self, question: Question) -> None:
+        """Answer or refuse a question: now, or at the end of the epoch that it is about."""
+        epoch = question.ask.epoch
+        with self._lock:
+            if epoch == self._next_version():
+                waiting = [one for one in self._questions if not one.has_left]
+                self._questions = [*waiting, question]
+                return
+        # No epoch begins before the state is frozen, and it is not changed by a function that is notified.
+        with self._user_code, self._lock:
+            is_here = self._version == epoch
+            question.settle(partial(self._frozen, question.ask) if is_here else partial(self._late, epoch))
+
+    def _next_version(self) -> int | None:
+        if self._epoch is not None:
+            return self._epoch.epoch
+        return None if self._version is None else self._version + 1
+
+    def _answer_all(self) -> None:
+        """Answer the questions about the epoch that has just ended; the next one cannot begin before."""
+        with self._lock:
+            questions, self._questions = self._questions, []
+        for question in questions:
+            with self._user_code:
+                question.settle(partial(self._frozen, question.ask))
+
+    def _frozen(self, ask: AskState) -> Outcome:
+        try:
+            return freeze(self._subtask.backend, ask)
+        except PyFlinkStateError as error:
+            return QuestionRefused(error)
+        except Exception as error:  # noqa: BLE001 - a question must not fail the epoch, whatever it is
+            failure = StateQueryError(
+                f"slot {self._slot} cannot answer for state {ask.state!r}: {type(error).__name__}: {error}"
+            )
+            return QuestionRefused(failure)
+
+    def _late(self, epoch: int) -> QuestionRefused:
+        error = StateQueryError(f"slot {self._slot} is not at the end of epoch {epoch} any more")
+        return QuestionRefused(error, is_late=True)
 
     # --- the driver ----------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     AcquireSlot,
+    AnswerEnded,
+    AskState,
     BeginEpoch,
     CancelJob,
     CheckpointAck,
@@ -30,6 +32,7 @@ from pyflinkstate.runtime.wire.messages import (
     EpochRefused,
     Heartbeat,
     NotifyCheckpointComplete,
+    QuestionRefused,
     RegisterSlot,
     SlotAvailable,
     SlotClosed,
@@ -39,6 +42,7 @@ from pyflinkstate.runtime.wire.messages import (
     SlotReady,
     SlotUnavailable,
     StartSlot,
+    StateFrozen,
     StateMaterialized,
     SubtaskStatus,
     TaskReport,
@@ -54,6 +58,7 @@ from pyflinkstate.runtime.wire.metrics import (
 )
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -79,6 +84,8 @@ __all__ = [
     "AbortCheckpoint",
     "AcquireSlot",
     "Address",
+    "AnswerEnded",
+    "AskState",
     "BeginEpoch",
     "CancelJob",
     "Channel",
@@ -105,6 +112,7 @@ __all__ = [
     "NotifyCheckpointComplete",
     "OperatorMetrics",
     "OutputSteps",
+    "QuestionRefused",
     "RegisterSlot",
     "Server",
     "ServerName",
@@ -117,6 +125,7 @@ __all__ = [
     "SlotReady",
     "SlotUnavailable",
     "StartSlot",
+    "StateFrozen",
     "StateMaterialized",
     "SubtaskStatus",
     "SystemClock",
@@ -134,6 +143,7 @@ __all__ = [
     "listen_on_tcp",
     "listen_on_unix",
     "loads",
+    "new_secret",
     "pickled",
     "side_output_count",
     "spark_cause",

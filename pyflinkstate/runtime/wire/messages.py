@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record
+from pyflinkstate.api.values import Key, Namespace, Record
 from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues
@@ -313,3 +316,51 @@ class EpochFailed:
     """The epoch failed; the slot's state no longer has a version."""
 
     error: PyFlinkStateError
+
+
+# --- driver and slot, about live state -------------------------------------------------------------
+
+
+@attrs.frozen
+class AskState:
+    """A question about one state; the answer is StateFrozen or QuestionRefused.
+
+    Attributes:
+        epoch: the epoch after which the state is meant. The slot answers at its end, and at no other.
+        state: the name of the state.
+        keys: the wanted keys by their key groups, which belong to the slot; None for all keys.
+        namespace: the wanted namespace alone; empty for all.
+    """
+
+    epoch: int
+    state: str
+    keys: Mapping[int, tuple[Key, ...]] | None = None
+    namespace: tuple[Namespace, ...] = ()
+
+
+@attrs.frozen
+class StateFrozen:
+    """The slot has frozen the state; its entries follow as record batches, then nothing, then AnswerEnded.
+
+    Attributes:
+        meta: describes the state; None if the slot has no such state, and no entries.
+        known: the names of the states that the slot has.
+    """
+
+    meta: RegisteredStateMeta | None
+    known: tuple[str, ...]
+
+
+@attrs.frozen
+class QuestionRefused:
+    """The slot does not answer, for the reason in ``error``; ``is_late``: not after that epoch any more."""
+
+    error: PyFlinkStateError
+    is_late: bool = False
+
+
+@attrs.frozen
+class AnswerEnded:
+    """The slot has sent all entries, or could not, for the reason in ``error``."""
+
+    error: PyFlinkStateError | None = None

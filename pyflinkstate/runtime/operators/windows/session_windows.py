@@ -27,6 +27,7 @@ from pyflinkstate.api.interval import Interval
 from pyflinkstate.api.values import AnyWindow
 from pyflinkstate.api.windows import MAX_LONG_VALUE
 from pyflinkstate.backends.heap.heap_state import HeapState
+from pyflinkstate.backends.heap.timer_service import InternalTimerService, KindOfTimers
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.runtime.operators.windows.window_results import WindowResults
 
@@ -38,8 +39,8 @@ LATEST_MS: Final = 2**61
 NONE: Final = -1
 GENERAL: Final = -2
 
-#: Window and state window.
-Pair = tuple[Interval, Interval]
+#: Window and state window. The length is left open: mypyc would take each pair apart and check both.
+Pair = tuple[Any, ...]
 
 
 class SessionWindows:
@@ -60,7 +61,7 @@ class SessionWindows:
 
     __slots__ = (
         "_contents",
-        "_delete",
+        "_event_timers",
         "_gap_ms",
         "_gap_of",
         "_in_flight",
@@ -71,7 +72,6 @@ class SessionWindows:
         "_operator",
         "_position",
         "_purges",
-        "_register",
         "_results",
         "_timers",
         "_watermark",
@@ -83,7 +83,7 @@ class SessionWindows:
         in_flight: HeapState,
         key_context: KeyContext,
         operator: Any,
-        timers: Any,
+        timers: InternalTimerService,
         make_window: Callable[[int, int], AnyWindow],
         gap_ms: int | Callable[[Any], int],
         lateness_ms: int,
@@ -96,8 +96,7 @@ class SessionWindows:
         self._key_context = key_context
         self._operator = operator
         self._timers = timers
-        self._register: Callable[[Any, int], Any] = timers.register_event_time_timer
-        self._delete: Callable[[Any, int], Any] = timers.delete_event_time_timer
+        self._event_timers: KindOfTimers = timers.event
         self._make_window = make_window
         self._gap_ms: int = gap_ms if isinstance(gap_ms, int) else 0
         self._gap_of: Any = None if isinstance(gap_ms, int) else gap_ms
@@ -157,7 +156,7 @@ class SessionWindows:
             return GENERAL
         touched = NONE
         for at in range(len(pairs)):
-            window = pairs[at][0]
+            window: Interval = pairs[at][0]
             window_start: int = window.from_ms
             window_end: int = window.to_ms
             if window_start <= end and window_end >= start:
@@ -185,7 +184,9 @@ class SessionWindows:
 
     def _join(self, pairs: list[Pair], at: int, value: Any, time: int, end: int, output: Any) -> None:
         """Add an element to the session at an index of ``pairs``, which may grow."""
-        window, state_window = pairs[at]
+        pair = pairs[at]
+        window: Interval = pair[0]
+        state_window: AnyWindow = pair[1]
         window_start: int = window.from_ms
         window_end: int = window.to_ms
         if window_start <= time and window_end >= end:
@@ -198,26 +199,26 @@ class SessionWindows:
             end = window_end
         grown = self._make_window(start, end)
         if end - 1 > self._watermark:
-            self._register(grown, end - 1)
-        self._delete(window, window_end - 1)
+            self._event_timers.register(grown, end - 1)
+        self._event_timers.delete(window, window_end - 1)
         if self._lateness_ms != 0:
-            self._delete(window, window_end - 1 + self._lateness_ms)
+            self._event_timers.delete(window, window_end - 1 + self._lateness_ms)
         del pairs[at]
         pairs.append((grown, state_window))
         self._contents.add_in(state_window, value)
         if end - 1 <= self._watermark:
             self._emit(grown, state_window, end - 1, output, not self._purges)
         if self._lateness_ms != 0:
-            self._register(grown, end - 1 + self._lateness_ms)
+            self._event_timers.register(grown, end - 1 + self._lateness_ms)
 
     def _set_timers(self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: Any) -> None:
         """Do what the trigger does for an element, and set the timer for the clean-up."""
         if end_ms <= self._watermark:
             self._emit(window, state_window, end_ms, output, not self._purges)
         else:
-            self._register(window, end_ms)
+            self._event_timers.register(window, end_ms)
         if self._lateness_ms != 0:
-            self._register(window, end_ms + self._lateness_ms)
+            self._event_timers.register(window, end_ms + self._lateness_ms)
 
     def _emit(
         self, window: AnyWindow, state_window: AnyWindow, end_ms: int, output: Any, stays: bool
@@ -254,7 +255,7 @@ class SessionWindows:
 def _index_of(pairs: list[Pair], start: int, end: int) -> int:
     """Return where the window with these bounds is, or -1."""
     for at in range(len(pairs)):
-        window = pairs[at][0]
+        window: Interval = pairs[at][0]
         window_start: int = window.from_ms
         window_end: int = window.to_ms
         if window_start == start and window_end == end:
