@@ -20,6 +20,8 @@ DOORS = [
     "pyflinkstate.datastream",
     "pyflinkstate.datastream.window",
     "pyflinkstate.datastream.connectors.file_system",
+    "pyflinkstate.metrics.reporter",
+    "pyflinkstate.metrics.otel",
 ]
 #: The heading of an object of the reference, whose anchor is where the object is defined.
 _OBJECT = re.compile(

@@ -131,6 +131,7 @@ HANDED_OUT = {
     "pyflinkstate.runtime.job.description.JobVertex",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
+    "pyflinkstate.runtime.wire.messages.SubtaskStatus",
     "pyflinkstate.state_access.live.live_table.LiveTable",
 }
 INDEX = DOCS / "api" / "index.md"

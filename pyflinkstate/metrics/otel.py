@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
 
+__all__ = ["OpenTelemetryReporter"]
+
 _Labels = tuple[tuple[str, str], ...]
 
 
