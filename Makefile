@@ -17,7 +17,7 @@ JOBS := tests/job tests/simulation tests/slots
 # Tests start many short processes: without its bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs clean
+.PHONY: help demo test test-full lint typecheck quick quick-jobs quick-on-spark full full-on-spark full-interpreted soak bench record docs dist clean
 
 help:
 	@echo "make demo       run the main job, kill it, restore it, compare; with -- --page on a web page"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench      state and records/s against a dict, snapshots, epochs over much state, recovery"
 	@echo "make record     all benchmarks three times, for docs/benchmarks.md; hours, can be interrupted"
 	@echo "make docs       build the documentation into build/site"
+	@echo "make dist       what is released, into dist: the sources, a wheel for this platform, a zip for spark-submit --py-files"
 	@echo "make clean      remove the virtual environment and caches"
 
 $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate/backends/*.py \
@@ -97,6 +98,7 @@ bench: $(SETUP)
 	$(BIN)/python benchmarks/epoch_cost.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/state_access.py
+	$(BIN)/python benchmarks/live_state.py
 
 record: $(SETUP)
 	$(BIN)/python benchmarks/record.py
@@ -105,5 +107,8 @@ docs: $(SETUP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+dist: $(SETUP)
+	$(BIN)/python scripts/make_dist.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache build *.egg-info *__mypyc*.so $(shell find pyflinkstate -name "*.so")
+	rm -rf $(VENV) .mypy_cache .ruff_cache build dist *.egg-info *__mypyc*.so $(shell find pyflinkstate -name "*.so")

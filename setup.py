@@ -23,8 +23,8 @@ def forget_compiled():
 
 def extensions():
     """Return what is to be compiled."""
-    if {"egg_info", "dist_info"} & set(sys.argv):
-        return []  # the installer asks for metadata first, which need no compiler
+    if {"egg_info", "dist_info", "sdist"} & set(sys.argv):
+        return []  # neither metadata nor an archive of the sources needs a compiler
     forget_compiled()
     if os.environ.get("PYFLINKSTATE_PURE") == "1":
         return []

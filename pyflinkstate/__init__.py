@@ -197,6 +197,7 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.sources import SplitEpoch as SplitEpoch
     from pyflinkstate.runtime.sources import StreamFormat as StreamFormat
     from pyflinkstate.runtime.sources import check_position as check_position
+    from pyflinkstate.runtime.spark.own_package import ship as ship
     from pyflinkstate.runtime.storage import FileSystemCheckpointStorage as FileSystemCheckpointStorage
     from pyflinkstate.runtime.storage import JobManagerCheckpointStorage as JobManagerCheckpointStorage
     from pyflinkstate.runtime.storage import RunHistory as RunHistory
@@ -435,6 +436,7 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "StreamFormat",
         "check_position",
     ),
+    "runtime.spark.own_package": ("ship",),
     "runtime.storage": (
         "FileSystemCheckpointStorage",
         "JobManagerCheckpointStorage",
@@ -450,7 +452,7 @@ def __getattr__(name: str) -> Any:
     if name == "compiled":
         return importlib.import_module(f"{__name__}.backends.compiled").is_compiled()
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version(__name__)
+        return importlib.import_module(f"{__name__}.version").VERSION
     if name not in _ROOM_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)

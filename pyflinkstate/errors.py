@@ -53,6 +53,10 @@ class UnsupportedSessionError(ConfigurationError):
     """The job cannot run on this Spark session, for example because Spark Connect has no RDDs."""
 
 
+class PackageMismatchError(UnsupportedSessionError):
+    """An executor has another version of this package than the driver, or lacks what the package needs."""
+
+
 class UnsupportedFeatureError(ConfigurationError, NotImplementedError):
     """This version does not run a part of Flink's API, and refuses it rather than ignoring it."""
 
@@ -149,11 +153,11 @@ class IncompatibleCheckpointError(CheckpointError):
 
 
 class UnknownOperatorError(CheckpointError, LookupError):
-    """A checkpoint has no operator with this uid; the message names those that it has."""
+    """A checkpoint or a job has no operator with this uid; the message names those that it has."""
 
 
 class UnknownStateError(CheckpointError, LookupError):
-    """An operator in a checkpoint has no state of this name; the message names those that it has."""
+    """An operator has no state of this name; the message names those that it has."""
 
 
 class PickledStateError(CheckpointError, PermissionError):
@@ -190,6 +194,14 @@ class SinkStorageError(SinkError):
     """The storage of a sink failed: it is full, not writable or unreachable."""
 
     recoverable = True
+
+
+class StateQueryError(PyFlinkStateError, RuntimeError):
+    """A question to live state cannot be answered: the job is over, a slot died, or too many are open."""
+
+
+class StateQueryTimeoutError(StateQueryError, TimeoutError):
+    """A question to live state was not answered in time; the message says what it was waiting for."""
 
 
 class RuntimeFailure(PyFlinkStateError, RuntimeError):

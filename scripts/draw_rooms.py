@@ -29,6 +29,7 @@ FLOORS = [
     ["api"],
     ["notebook"],
     ["errors"],
+    ["version"],
 ]
 
 ROW, WIDTH, LEFT, TOP = 30, 230, 260, 20

@@ -1,10 +1,30 @@
-"""What mkdocs does not do by itself for this site: references in docstrings, and nothing from elsewhere."""
+"""What mkdocs does not do by itself for this site: import paths, references, and nothing from elsewhere."""
 
 from __future__ import annotations
 
+import importlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+#: What programs import from; a name of several doors is shown with the first.
+DOORS = [
+    "pyflinkstate",
+    "pyflinkstate.errors",
+    "pyflinkstate.state_access",
+    "pyflinkstate.state_access.flink_names",
+    "pyflinkstate.state_access.spark",
+    "pyflinkstate.testing",
+    "pyflinkstate.common",
+    "pyflinkstate.datastream",
+    "pyflinkstate.datastream.window",
+    "pyflinkstate.datastream.connectors.file_system",
+]
+#: The heading of an object of the reference, whose anchor is where the object is defined.
+_OBJECT = re.compile(
+    r'<h(?P<level>\d) id="(?P<path>pyflinkstate[\w.]+)" class="doc doc-heading">.*?</h(?P=level)>', re.DOTALL
+)
 
 #: A reference in a docstring, as it comes out of Markdown: the role, and the path in ``code``.
 _REFERENCE = re.compile(r":(?:class|meth|func|data|attr|mod):<code>~?([^<]+)</code>")
@@ -16,8 +36,29 @@ _LOADED = re.compile(
 )
 
 
+@cache
+def import_paths() -> dict[str, str]:
+    """Return the lines that import public names, by the places where these are defined."""
+    found: dict[str, str] = {}
+    for door in DOORS:
+        module = importlib.import_module(door)
+        for name in getattr(module, "__all__", None) or vars(module):
+            value = getattr(module, name)
+            place = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', name)}"
+            if place.startswith("pyflinkstate."):
+                found.setdefault(place, f"from {door} import {name}")
+    return found
+
+
+def with_import_path(heading: re.Match[str]) -> str:
+    """Return a heading with the line below it that imports the object, where a program can import it."""
+    line = import_paths().get(heading["path"])
+    return heading[0] if line is None else f"{heading[0]}\n<p><code>{line}</code></p>"
+
+
 def on_page_content(html: str, **_: Any) -> str:
-    """Show a reference by its last name: ``:meth:`DataStream.key_by``` as ``key_by``."""
+    """Show import paths, and a reference by its last name: ``:meth:`DataStream.key_by``` as ``key_by``."""
+    html = _OBJECT.sub(with_import_path, html)
     html = _REFERENCE.sub(lambda found: f"<code>{found[1].rpartition('.')[2]}</code>", html)
     return html.replace("::</p>", ":</p>")
 

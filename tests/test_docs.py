@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -95,3 +101,92 @@ def test_the_reference_has_every_public_name(door: ModuleType) -> None:
         module = getattr(getattr(door, name), "__module__", None) or ""  # a number has none
         is_own = module.startswith("pyflinkstate")  # Python's own futures are documented elsewhere
         assert not is_own or {module, f"{module}.{getattr(door, name).__qualname__}"} & named, name
+
+
+# --- import paths ----------------------------------------------------------------------------------------
+
+#: What the reference shows and no program imports: public methods return it, or pass it to a function.
+HANDED_OUT = {
+    "pyflinkstate.api.checkpointed.RawKeyedStateOutput",
+    "pyflinkstate.api.checkpointed.RawOperatorStateOutput",
+    "pyflinkstate.api.ttl.StateTtlConfigBuilder",
+    "pyflinkstate.api.watermark_strategy.WatermarkAlignment",
+    "pyflinkstate.runtime.checkpoints.checkpoint_stats.CheckpointPart",
+    "pyflinkstate.runtime.job.description.JobEdge",
+    "pyflinkstate.runtime.job.description.JobVertex",
+    "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
+    "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
+    "pyflinkstate.state_access.live.live_table.LiveTable",
+}
+INDEX = DOCS / "api" / "index.md"
+
+
+@cache
+def hooks() -> Any:
+    """The module that the site is built with."""
+    spec = importlib.util.spec_from_file_location("mkdocs_hooks", ROOT / "scripts" / "mkdocs_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shown(directive: str) -> Iterator[str]:
+    """Yield the objects that a directive of the reference shows."""
+    try:
+        module = importlib.import_module(directive)
+    except ImportError:
+        yield directive
+        return
+    for name, value in vars(module).items():
+        is_own = inspect.isclass(value) or inspect.isfunction(value)
+        if is_own and value.__module__ == directive and value.__doc__ and not name.startswith("_"):
+            yield f"{directive}.{name}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "api"], ids=name_of)
+def test_the_reference_shows_no_internals(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    objects = {name for directive in _DOCUMENTED.findall(text) for name in shown(directive)}
+    left_out = {name for name in objects if f'"!^{name.rpartition(".")[2]}$"' in text}
+    assert objects - left_out - HANDED_OUT - set(hooks().import_paths()) == set()
+
+
+def test_a_name_of_the_reference_is_shown_with_the_line_that_imports_it() -> None:
+    place = "pyflinkstate.runtime.job.observe.JobListener"
+    heading = f'<h2 id="{place}" class="doc doc-heading">\n<span>JobListener</span>\n</h2>'
+    method = f'<h3 id="{place}.on_epoch" class="doc doc-heading">on_epoch</h3>'
+    imported = "<p><code>from pyflinkstate import JobListener</code></p>"
+    assert hooks().on_page_content(heading + method) == f"{heading}\n{imported}{method}"
+
+
+def test_each_line_imports_what_it_says() -> None:
+    for line in hooks().import_paths().values():
+        exec(line, {})
+
+
+def test_the_overview_has_every_public_name_once() -> None:
+    named = re.findall(r"`(\w+)`", INDEX.read_text(encoding="utf-8").partition("|---|---|")[2])
+    assert sorted(set(named) & set(pyflinkstate.__all__)) == pyflinkstate.__all__
+    assert len([name for name in named if name in pyflinkstate.__all__]) == len(pyflinkstate.__all__)
+
+
+def test_the_overview_names_what_the_page_has() -> None:
+    rows = re.compile(r"^\| \[[^\]]+\]\((\w+\.md)\) \| (.*) \|$", re.MULTILINE)
+    for page, names in rows.findall(INDEX.read_text(encoding="utf-8")):
+        text = (INDEX.parent / page).read_text(encoding="utf-8")
+        objects = {name for directive in _DOCUMENTED.findall(text) for name in shown(directive)}
+        last_names = {name.rpartition(".")[2] for name in objects}
+        values = [getattr(pyflinkstate, name, None) for name in re.findall(r"`(\w+)`", names)]
+        own = {value.__qualname__ for value in values if is_of_this_package(value)}
+        assert own <= last_names, page
+
+
+def is_of_this_package(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("pyflinkstate")
+
+
+def test_the_package_says_its_version_and_that_it_has_types() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pyflinkstate.__version__)
+    assert (Path(pyflinkstate.__file__).parent / "py.typed").is_file()

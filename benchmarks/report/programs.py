@@ -64,6 +64,11 @@ BENCHMARKS = {
         Benchmark("epoch_cost", "epoch_cost", ("--keys", "2000", "--epochs", "3"), has_rounds=False),
         Benchmark("recovery", "recovery", ("--keys", "4000"), has_rounds=False),
         Benchmark(
+            "live_state",
+            "live_state",
+            ("--entries", "20000", "--records", "20000", "--queries", "20", "--rounds", "1"),
+        ),
+        Benchmark(
             "operators", "operators", ("--records", "60000", "--rounds", "1", "--only", "ttl", "session")
         ),
         Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
@@ -140,6 +145,7 @@ _MARKS: dict[str, dict[str, float]] = {
         "diff_s": 15,
         "diff_peak_mb": 600,
     },
+    "live_state": {"query_p50_ms": 20, "scan_s": 3, "scan_throughput_ratio": 0.8},
 }
 MARKS = [Mark(name, key, asked) for name, marks in _MARKS.items() for key, asked in marks.items()]
 
@@ -191,6 +197,13 @@ MEANINGS: dict[str, str] = {
     "diff_cpu_s": "the same, processor time, s",
     "diff_peak_mb": "the most memory of that process, MB",
     "diff_rows": "differences found",
+    "query_p50_ms": "the value of one key between two epochs, ms",
+    "query_p99_ms": "the same, the slowest of a hundred, ms",
+    "query_cpu_ms": "the same, processor time of the driver, ms",
+    "scan_s": "all entries as an Arrow table while epochs follow each other, the slowest scan, s",
+    "scan_wait_s": "of it, waiting for the end of an epoch, s",
+    "scan_throughput_ratio": "the job's rate during a scan, compared with the time before and after it",
+    "records_per_s": "the job's rate without a scan, records/s",
 }
 OPERATORS: dict[str, str] = {
     "value": "`ValueState` count (the yardstick)",

@@ -367,6 +367,14 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "faster peers": faster_peers,
     **{
         name: figures(name)
-        for name in ("dataframe", "state_map", "snapshot", "epoch_cost", "recovery", "state_access")
+        for name in (
+            "dataframe",
+            "state_map",
+            "snapshot",
+            "epoch_cost",
+            "recovery",
+            "state_access",
+            "live_state",
+        )
     },
 }

@@ -44,4 +44,4 @@ ALL_COMPILED = (*(f"backends.{name}" for name in COMPILED_MODULES), *COMPILED_EL
 def is_compiled() -> bool:
     """Return whether the core runs compiled."""
     module = importlib.import_module("pyflinkstate.backends.heap.copy_on_write_state_map")
-    return not str(module.__file__).endswith(".py")
+    return not str(module.__file__).endswith((".py", ".pyc"))  # byte code alone, from a zip file

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.story import TIMES, JobStory
+from pyflinkstate.runtime.operators import LATE_RECORDS_DROPPED
+from pyflinkstate.runtime.wire import SIDE_OUTPUT
 
 #: How much of each list is on the page.
 SHOWN = 60
@@ -47,9 +50,28 @@ def job(story: JobStory, is_live: bool) -> JsonObject:
 
 
 def operators(story: JobStory) -> list[JsonObject]:
-    """Return the operators of a job with their counts, rates and watermarks."""
-    rates = story.rates()
-    return [_operator(story, vertex, rates) for vertex in story.job["vertices"]]
+    """Return the operators of a job with their counts, rates, watermarks and subtasks."""
+    rates, shares, side, late = story.rates(), story.time_shares(), _side_outputs(story), _late(story)
+    return [
+        {
+            **_operator(story, vertex, rates),
+            **_subtasks(story, vertex, shares),
+            "side_outputs": side.get(vertex["name"], {}),
+            "records_late": late[vertex["name"]],
+        }
+        for vertex in story.job["vertices"]
+    ]
+
+
+def _subtasks(story: JobStory, vertex: JsonObject, shares: dict[str, JsonObject]) -> JsonObject:
+    """Return a list for each fact of the subtasks of an operator; empty ones if it has no slots."""
+    slots, spent = story.slots.get(vertex["id"], {}), shares.get(vertex["id"], {})
+    return {
+        **{f"{name}_per_s": spent.get(f"{name}_per_s", []) for name in TIMES},
+        "memory_bytes": slots.get("memory_bytes", []),
+        "memory_limit_bytes": slots.get("memory_limit_bytes"),
+        "timers": slots.get("timers", []),
+    }
 
 
 def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> JsonObject:
@@ -64,6 +86,26 @@ def _operator(story: JobStory, vertex: JsonObject, rates: dict[str, float]) -> J
         "subtask_records": received,
         "skew": skew(received),
     }
+
+
+def _side_outputs(story: JobStory) -> dict[str, dict[str, int]]:
+    """Return the records of side outputs, by the names of operators and the ids of tags."""
+    found: dict[str, dict[str, int]] = {}
+    for name, count in story.totals.items():
+        operator, is_side, tag_id = name.partition(SIDE_OUTPUT)
+        if is_side:
+            found.setdefault(operator, {})[tag_id] = count
+    return found
+
+
+def _late(story: JobStory) -> Counter[str]:
+    """Return the late records that operators have dropped since their slots began, by their names."""
+    found: Counter[str] = Counter()
+    for metric in story.metrics:
+        operator, dot, name = str(metric["name"]).rpartition(".")
+        if dot and name == LATE_RECORDS_DROPPED:
+            found[operator] += int(metric.get("count", 0))
+    return found
 
 
 def skew(parts: list[int]) -> float | None:
@@ -106,6 +148,11 @@ def state(story: JobStory, _: bool) -> JsonObject:
     }
 
 
+def samples(story: JobStory, _: bool) -> JsonObject:
+    """Return a few records of each stream that somebody looks at, or looked at."""
+    return {"samples": story.samples}
+
+
 def metrics(story: JobStory, _: bool) -> JsonObject:
     """Return the metrics of users' functions."""
     return {"metrics": story.metrics}
@@ -119,6 +166,7 @@ def page(story: JobStory, is_live: bool) -> JsonObject:
         "epochs": {"epochs": list(story.epochs)[-SHOWN:]},
         "checkpoints": {**of_checkpoints, "checkpoints": of_checkpoints["checkpoints"][-SHOWN:]},
         "state": state(story, is_live),
+        "samples": samples(story, is_live),
         "metrics": {"metrics": story.metrics[:SHOWN_METRICS]},
         "failures": {"failures": list(story.failures)[-SHOWN:]},
     }
@@ -138,5 +186,6 @@ VIEWS: dict[str, Callable[[JobStory, bool], JsonObject]] = {
     "failures": failures,
     "state": state,
     "metrics": metrics,
+    "samples": samples,
     "page": page,
 }

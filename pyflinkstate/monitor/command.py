@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-from pyflinkstate.monitor.dead_jobs import stories_at
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.runtime.job import WebPageSettings
 
@@ -12,15 +11,16 @@ from pyflinkstate.runtime.job import WebPageSettings
 def show_jobs(path: str, port: int = 0, host: str = "127.0.0.1") -> None:
     """Serve the page of the jobs at a path until the user ends it with Ctrl-C.
 
+    What they tell meanwhile, and jobs that appear there, are shown within seconds while somebody looks.
+
     Raises:
         CheckpointNotFoundError: there is no job.
         CheckpointStorageError: the storage cannot be read.
         ConfigurationError: the page cannot listen there.
     """
-    stories = stories_at(path)
-    monitor = Monitor(WebPageSettings((port,), host, has_actions=False), False, is_told=False)
-    for story in stories:
-        monitor.show(story)
+    monitor = Monitor(keeps_journal=False, is_told=False)
+    monitor.follow(path)
+    monitor.serve(WebPageSettings((port,), host, has_actions=False))
     print(f"{monitor.address}\nThe page is there until you press Ctrl-C.", flush=True)
     try:
         threading.Event().wait()

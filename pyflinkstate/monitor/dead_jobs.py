@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.backends.format import CheckpointMetadata, is_job_id
 from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, CheckpointStorageError
 from pyflinkstate.monitor.api import VIEWS
 from pyflinkstate.monitor.events import state_sizes
-from pyflinkstate.monitor.journal import STORAGE_ERRORS, read_journal
-from pyflinkstate.monitor.prometheus import samples
+from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
+from pyflinkstate.monitor.metrics.prometheus import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.storage import (
@@ -29,6 +30,8 @@ from pyflinkstate.runtime.storage import (
 
 _log = logging.getLogger("pyflinkstate.monitor")
 
+#: A checkpoint directory, and the id of a job in it.
+Place = tuple[str, str]
 HISTORY = "checkpoints.json"
 #: A longer file of statistics was not written by a job.
 MOST_HISTORY_BYTES = 1 << 24
@@ -44,21 +47,73 @@ def stories_at(path: str) -> list[JobStory]:
         CheckpointNotFoundError: there is no job.
         CheckpointStorageError: the storage cannot be read.
     """
+    return [job.story for job in jobs_at(path)]
+
+
+def jobs_at(path: str) -> list[JobInFolder]:
+    """Return the same jobs, to be read again later; errors are those of :func:`stories_at`."""
     try:
-        found = [_story(CheckpointStorage(directory), job_id) for directory, job_id in _jobs_at(path)]
+        found = [JobInFolder(directory, job_id) for directory, job_id in job_ids_at(path)]
     except CheckpointError:
         raise
     except STORAGE_ERRORS as error:
         raise CheckpointStorageError(f"{path} cannot be read: {error}", path=path) from error
-    known = [story for story in found if story.started_ms is not None]
+    known = [job for job in found if job.story.started_ms is not None]
     if not known:
         raise CheckpointNotFoundError(
             f"{path} has no job: name a checkpoint directory, or the folder of a job in it", path=path
         )
-    return sorted(known, key=lambda story: story.heard_ms or 0)
+    return sorted(known, key=lambda job: job.story.heard_ms or 0)
 
 
-def _jobs_at(path: str) -> list[tuple[str, str]]:
+class JobInFolder:
+    """A job that is read from its folder, and later what it has told since.
+
+    Args:
+        directory: the checkpoint directory.
+        job_id: the name of the job's folder in it.
+    """
+
+    def __init__(self, directory: str, job_id: str) -> None:
+        self.place = (directory, job_id)
+        self._storage, self._job_id = CheckpointStorage(directory), job_id
+        self._folder = child_uri(self._storage.uri, job_id)
+        self._journal = JournalReader(self._folder)
+        self._history = _fingerprint(self._folder)
+        events = self._journal.read_new()
+        #: Whether it has told anything itself.
+        self._has_told = bool(events)
+        self.story = _story(self._storage, job_id, events)
+
+    def refreshed(self, lock: threading.Lock) -> JobStory | None:
+        """Take in what is new, and return the story, which may be another one; None if nothing is new.
+
+        Raises:
+            OSError, pa.ArrowException: the storage cannot be read.
+        """
+        events, history = self._journal.read_new(), _fingerprint(self._folder)
+        if not events and (self._has_told or history == self._history):
+            return None
+        self._history = history
+        if self._has_told:
+            with lock:
+                _take_all(self.story, events)
+                if not _makes_sense(self.story, self._job_id):
+                    self.story = JobStory()
+        else:  # what is told in the place of a journal is made anew
+            self.story = _story(self._storage, self._job_id, events)
+            self._has_told = bool(events)
+        return self.story
+
+
+def _fingerprint(folder: str) -> tuple[int | None, int | None]:
+    """Return what changes when a job completes a checkpoint: size and time of its statistics."""
+    file_system, path = open_file_system(child_uri(folder, HISTORY))
+    info = file_system.get_file_info(path)
+    return info.size, info.mtime_ns
+
+
+def job_ids_at(path: str) -> list[Place]:
     """Return the checkpoint directories and ids of the jobs that a path means."""
     whole = absolute(path)
     parent, name = parent_uri(whole)
@@ -70,12 +125,13 @@ def _jobs_at(path: str) -> list[tuple[str, str]]:
     return [(whole, job_id) for job_id in CheckpointStorage(whole).job_ids()]
 
 
-def _story(storage: CheckpointStorage, job_id: str) -> JobStory:
+def _story(storage: CheckpointStorage, job_id: str, events: list[JsonObject]) -> JobStory:
     folder = child_uri(storage.uri, job_id)
     metadata = _newest(storage, job_id)
-    story = _told(job_id, read_journal(folder))
+    story = _told(job_id, events)
     if story.started_ms is None and metadata is not None:
         story = _told(job_id, _events_without_journal(storage.uri, folder, metadata))
+    story.folder = folder
     if not story.states and metadata is not None:
         story.states = _states(metadata)
     return story

@@ -22,7 +22,7 @@ from pyflinkstate.errors import JobFailedError, PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription
 from pyflinkstate.runtime.settings import JobStatus
-from pyflinkstate.runtime.wire import MetricValue
+from pyflinkstate.runtime.wire import MetricValue, SlotOutput, SubtaskStatus
 
 #: Longer texts of failures are cut in the middle.
 MOST_TEXT = 8_000
@@ -30,6 +30,34 @@ MOST_TEXT = 8_000
 MOST_METRICS = 2_000
 #: The key groups of an operator are added up into so many parts, for a picture of skew.
 KEY_GROUP_PARTS = 64
+
+
+SAMPLE, OUTPUT = "sample", "output"
+#: The events that are shown and not kept in the journal: they have records, or are too many.
+NOT_KEPT = frozenset({SAMPLE, OUTPUT})
+#: What a failure takes, as far as it is known without asking a user's object for its text.
+BYTES_OF_FAILURE = 4 * MOST_TEXT
+#: What a count with its name takes, a metric, and a section of a state file.
+_BYTES_OF_COUNT, _BYTES_OF_METRIC, _BYTES_OF_SECTION = 150, 300, 200
+
+
+def bytes_of_report(report: EpochReport) -> int:
+    """Return about how many bytes a report takes; this costs a step for each task."""
+    counts = sum(map(len, report.counts.values())) + len(report.totals) + len(report.watermarks)
+    metrics = sum(map(len, report.metrics.values()))
+    return (counts + len(report.statuses)) * _BYTES_OF_COUNT + metrics * _BYTES_OF_METRIC
+
+
+def bytes_of_parts(parts: Iterable[CheckpointPart]) -> int:
+    """Return about how many bytes the parts of a checkpoint take; this costs a step for each state."""
+    sections = 0
+    for part in parts:
+        for handle in (part.state.managed_keyed, part.state.raw_keyed):
+            if handle is not None:
+                sections += sum(
+                    len(one) for each in (handle, *handle.increments) for one in each.sections.values()
+                )
+    return sections * _BYTES_OF_SECTION
 
 
 def started(at: int, job: JobDescription, directory: str | None) -> JsonObject:
@@ -58,6 +86,50 @@ def epoch_ended(at: int, report: EpochReport) -> JsonObject:
         "totals": report.totals,
         "watermarks": report.watermarks,
         "metrics": _metrics(report),
+        "slots": _slots(report.statuses),
+    }
+
+
+def sampled(at: int, epoch: int, samples: dict[str, list[str]]) -> JsonObject:
+    """A few records of streams that somebody looks at; they are shown, and not kept."""
+    return {"event": SAMPLE, "at": at, "epoch": epoch, "records": samples}
+
+
+def printed(at: int, output: SlotOutput) -> JsonObject:
+    """User code has printed or logged lines in a slot; they are shown, and not kept."""
+    return {
+        "event": OUTPUT,
+        "at": at,
+        "slot": str(output.slot),
+        "lines": [list(line) for line in output.lines],
+    }
+
+
+def _slots(statuses: dict[str, SubtaskStatus]) -> JsonObject:
+    """Return what the slots of each operator know of themselves: a list for each fact, by subtask."""
+    found: dict[str, dict[int, SubtaskStatus]] = {}
+    for task, status in statuses.items():
+        place = _slot(task)
+        if place is not None:
+            found.setdefault(place[0], {})[place[1]] = status
+    return {operator: _columns(own) for operator, own in found.items()}
+
+
+def _columns(statuses: dict[int, SubtaskStatus]) -> JsonObject:
+    rows = [statuses.get(number) for number in range(max(statuses) + 1)]
+    times = {
+        name: [None if row is None else round(getattr(row, f"{name}_ns") / 1e6, 3) for row in rows]
+        for name in ("busy", "idle", "back_pressured")
+    }
+    rest = {
+        name: [None if row is None else getattr(row, name) for row in rows]
+        for name in ("memory_bytes", "timers")
+    }
+    limit = max((row.memory_limit_bytes or 0 for row in statuses.values()), default=0)
+    return {
+        **{f"{name}_ms": each for name, each in times.items()},
+        **rest,
+        "memory_limit_bytes": limit or None,
     }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 
-from pyflinkstate.monitor.access import Access
+from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.pages import Pages
 from pyflinkstate.monitor.recorder import Recorder
-from pyflinkstate.monitor.server import PageServer
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.pages import Pages
+from pyflinkstate.monitor.web.server import PageServer
 from pyflinkstate.runtime.job import Job, JobObserver, WebPageSettings
 from pyflinkstate.runtime.wire import Clock, SystemClock
 
@@ -32,7 +33,7 @@ class Monitor:
 
     def __init__(
         self,
-        page: WebPageSettings | None,
+        page: WebPageSettings | None = None,
         keeps_journal: bool = True,
         clock: Clock | None = None,
         is_told: bool = True,
@@ -41,11 +42,25 @@ class Monitor:
         self._keeps_journal = keeps_journal
         self._jobs = Jobs()
         self._server: PageServer | None = None
+        self._is_told = is_told
+        #: Ends what follows a folder.
+        self._ended = threading.Event()
         #: Where the page is, with its token; None if there is none.
         self.address: str | None = None
+        self.serve(page)
+
+    def serve(self, page: WebPageSettings | None) -> None:
+        """Serve the page in another way from now on, with all jobs that it showed; None for no longer.
+
+        Raises:
+            ConfigurationError: the page cannot listen where it should; there is none then.
+        """
+        if self._server is not None:
+            self._server.close()
+        self._server = self.address = None
         if page is not None:
             self._open(page)
-            if is_told:
+            if self._is_told:
                 _log.warning("the web page is at %s", self.address)
 
     def _open(self, page: WebPageSettings) -> None:
@@ -53,6 +68,7 @@ class Monitor:
         access = Access(names, page.metrics_without_token)
         pages = Pages(self._jobs, access, page.has_actions, self._clock)
         self._server = PageServer(page.host, page.ports, pages.answer)
+        access.port = self._server.port
         host = page.address or page.host
         name = f"[{host}]" if ":" in host else host
         self.address = f"http://{name}:{self._server.port}/?token={access.token}"
@@ -71,10 +87,25 @@ class Monitor:
         """Show a job that does not run here."""
         self._jobs.add(Shown(story, threading.Lock()))
 
+    def follow(self, path: str) -> None:
+        """Show the jobs at a path, and what they tell while somebody looks at the page.
+
+        Raises:
+            CheckpointNotFoundError: there is no job.
+            CheckpointStorageError: the storage cannot be read.
+        """
+        follower = Follower(path, self._jobs, self._changed)
+        args = (self._is_watched, self._ended)
+        threading.Thread(target=follower.follow, args=args, name="pyflinkstate follower", daemon=True).start()
+
+    def _is_watched(self) -> bool:
+        return self._server is not None and self._server.is_watched()
+
     def close(self) -> None:
         """Close the page; jobs go on, and so do their journals."""
         if self._server is not None:
             self._server.close()
+        self._ended.set()
 
     def _changed(self) -> None:
         self._jobs.changed()

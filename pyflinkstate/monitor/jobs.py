@@ -20,7 +20,9 @@ from pyflinkstate.runtime.storage import absolute
 #: So many jobs of one program are kept; those that have ended are forgotten first, the oldest first.
 MOST_JOBS = 50
 #: What can be done to a job.
-ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain"})
+ACTIONS = frozenset({"cancel", "savepoint", "stop", "drain", "sample", "unsample"})
+#: So long records of a stream are sampled, unless that is asked for again.
+SAMPLE_MS = 60_000
 
 _log = logging.getLogger("pyflinkstate.monitor")
 
@@ -48,6 +50,11 @@ class Shown:
     def is_live(self) -> bool:
         """Whether it is recorded in this process."""
         return self.recorder is not None
+
+    def checkpoint_path(self) -> str | None:
+        """Return where the last checkpoint is: a journal may say anything, so only a live job is believed."""
+        last = self.story.last_checkpoint()
+        return self.story.folder if not self.is_live or last is None else last["uri"]
 
 
 class Jobs:
@@ -104,13 +111,20 @@ class Jobs:
         with found.lock:
             yield found
 
-    def act(self, job_id: str, action: str) -> tuple[bool, str]:
+    def running(self, job_id: str) -> Job | None:
+        """Return a job of this program if it still runs."""
+        with self.locked(job_id) as shown:
+            return None if shown is None or shown.story.is_over else shown.job()
+
+    def act(self, job_id: str, action: str, stream: str = "") -> tuple[bool, str]:
         """Steer a job with one of ``ACTIONS``; return whether it was told, and what happens now."""
         with self.locked(job_id) as shown:
             job = None if shown is None or shown.story.is_over else shown.job()
             if shown is None or job is None:
                 return False, "The job does not run any more."
-            directory = shown.savepoints
+            directory, streams = shown.savepoints, {one["id"] for one in shown.story.job["vertices"]}
+        if action in ("sample", "unsample"):
+            return _sample(job, stream, streams, SAMPLE_MS if action == "sample" else 0)
         if action == "cancel":
             _log.warning("job %s is cancelled from its page", job_id)
             job.cancel()
@@ -118,6 +132,13 @@ class Jobs:
         if directory is None:
             return False, "The job has no directory for savepoints: call set_default_savepoint_directory()."
         return True, _ask_for_savepoint(job, action, directory)
+
+
+def _sample(job: Job, stream: str, streams: set[str], for_ms: int) -> tuple[bool, str]:
+    if stream not in streams:
+        return False, "The job has no such stream."
+    job.sample(stream, for_ms)
+    return True, "A few records of each epoch are shown for a minute." if for_ms else "No more are shown."
 
 
 def _ask_for_savepoint(job: Job, action: str, directory: str) -> str:

@@ -151,7 +151,8 @@ class Journal:
 
     def _forget_oldest(self) -> None:
         """Delete the oldest files, so that there is room for this one."""
-        found = [path for path in _segments(self._fs, self._folder) if not path.endswith(f"/{self._file}")]
+        files = [str(info.path) for info in _segments(self._fs, self._folder)]
+        found = [path for path in files if not path.endswith(f"/{self._file}")]
         for path in found[: max(0, len(found) - self._most_segments + 1)]:
             self._fs.delete_file(path)
 
@@ -162,20 +163,51 @@ def read_journal(job_folder: str) -> list[JsonObject]:
     Raises:
         OSError, pa.ArrowException: the storage cannot be read.
     """
-    file_system, folder = open_file_system(child_uri(job_folder, JOURNAL))
-    events: list[JsonObject] = []
-    for path in _segments(file_system, folder):
+    return JournalReader(job_folder).read_new()
+
+
+class JournalReader:
+    """Reads the journal of a job, and later what has been added to it.
+
+    Args:
+        job_folder: the URI or path of the folder of the job's checkpoints.
+    """
+
+    def __init__(self, job_folder: str) -> None:
+        self._fs, self._folder = open_file_system(child_uri(job_folder, JOURNAL))
+        #: By file, how many bytes have been read.
+        self._read: dict[str, int] = {}
+
+    def read_new(self) -> list[JsonObject]:
+        """Return the events that were not there the last time, in order.
+
+        Raises:
+            OSError, pa.ArrowException: the storage cannot be read.
+        """
+        infos = {info.path: info.size for info in _segments(self._fs, self._folder)}
+        self._read = {path: length for path, length in self._read.items() if path in infos}
+        return [event for path, size in infos.items() for event in self._added(path, size)]
+
+    def _added(self, path: str, size: int) -> list[JsonObject]:
+        begin = self._read.get(path, 0)
+        if size <= begin:
+            return []
         try:
-            with file_system.open_input_stream(path) as stream:
-                events.extend(decode_all(bytes(stream.read(MOST_LINE_BYTES * 2))))
+            with self._fs.open_input_file(path) as file:
+                data = bytes(file.read_at(min(size - begin, MOST_LINE_BYTES * 2), begin))
         except FileNotFoundError:  # the job has just forgotten it
-            continue
-    return events
+            return []
+        whole = data.rfind(b"\n") + 1
+        if decode(data[whole:]) is not None:
+            whole = len(data)
+        if not whole and len(data) > MOST_LINE_BYTES:  # nobody wrote such a line
+            whole = len(data)
+        self._read[path] = begin + whole
+        return list(decode_all(data[:whole]))
 
 
-def _segments(file_system: fs.FileSystem, folder: str) -> list[str]:
+def _segments(file_system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
     """Return the files of a journal, the oldest first."""
     infos = file_system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return sorted(
-        info.path for info in infos if info.type == fs.FileType.File and info.base_name.endswith(".jsonl")
-    )
+    files = (info for info in infos if info.type == fs.FileType.File and info.base_name.endswith(".jsonl"))
+    return sorted(files, key=lambda info: str(info.path))

@@ -12,30 +12,28 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from pyflinkstate.api.values import JsonObject
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.monitor import events
+from pyflinkstate.monitor.event_queue import EventQueue, MakeEvent
 from pyflinkstate.monitor.journal import Journal, encode
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job import EpochReport, JobDescription, JobObserver
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import child_uri
-from pyflinkstate.runtime.wire import Clock
+from pyflinkstate.runtime.wire import Clock, SlotOutput
 
-#: How many events may wait.
-QUEUE_LENGTH = 10_000
+#: How many bytes the events that wait may take.
+QUEUE_BYTES = 32 << 20
 #: How long an event waits before it is written.
 WRITE_EVERY_S = 1.0
 #: How long a job waits at its end for its last events to be written.
 END_TIMEOUT_S = 5.0
 
 _log = logging.getLogger("pyflinkstate.monitor")
-
-_MakeEvent = Callable[[], JsonObject]
 
 
 class Recorder(JobObserver):
@@ -45,7 +43,7 @@ class Recorder(JobObserver):
         clock: tells when something happened.
         directory: the URI or path of the checkpoint directory; None for no journal.
         changed: called after the story has changed, on the recorder's thread.
-        queue_length: how many events may wait.
+        queue_bytes: how many bytes the events that wait may take.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class Recorder(JobObserver):
         clock: Clock,
         directory: str | None = None,
         changed: Callable[[], None] = lambda: None,
-        queue_length: int = QUEUE_LENGTH,
+        queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         #: Held while the story changes.
         self.lock = threading.Lock()
@@ -61,9 +59,9 @@ class Recorder(JobObserver):
         self._clock = clock
         self._directory = directory
         self._changed = changed
-        self._queue: queue.Queue[_MakeEvent | None] = queue.Queue(queue_length)
+        self._queue = EventQueue(queue_bytes)
         #: Tells of the end of the job, for which there is room even if the queue is full.
-        self._ended: _MakeEvent | None = None
+        self._ended: MakeEvent | None = None
         self._left_out = 0
         self._is_left_out_told = 0
         self._parts: tuple[CheckpointPart, ...] = ()
@@ -82,7 +80,15 @@ class Recorder(JobObserver):
             _log.warning("job %s is not recorded: %s", job.job_id, error)
 
     def on_epoch_report(self, report: EpochReport) -> None:
-        self._put(partial(events.epoch_ended, self._clock.now_ms(), report))
+        self._put(partial(events.epoch_ended, self._clock.now_ms(), report), events.bytes_of_report(report))
+
+        if report.samples:
+            make = partial(events.sampled, self._clock.now_ms(), report.stats.epoch, report.samples)
+            self._put(make, sum(len(text) for texts in report.samples.values() for text in texts))
+
+    def on_output(self, output: SlotOutput) -> None:
+        size = sum(len(line) for _, line in output.lines)
+        self._put(partial(events.printed, self._clock.now_ms(), output), size)
 
     def on_commit(self, epoch: int, duration_ms: int) -> None:
         self._put(partial(events.committed, self._clock.now_ms(), epoch, duration_ms))
@@ -92,21 +98,22 @@ class Recorder(JobObserver):
 
     def on_checkpoint(self, stats: CheckpointStats) -> None:
         parts, self._parts = self._parts, ()
-        self._put(partial(events.checkpoint_ended, self._clock.now_ms(), stats, parts))
+        make = partial(events.checkpoint_ended, self._clock.now_ms(), stats, parts)
+        self._put(make, events.bytes_of_parts(parts))
 
     def on_checkpoint_failed(self, stats: CheckpointStats) -> None:
         self._put(partial(events.checkpoint_ended, self._clock.now_ms(), stats))
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        self._put(partial(events.restarted, self._clock.now_ms(), attempt, error))
+        make = partial(events.restarted, self._clock.now_ms(), attempt, error)
+        self._put(make, events.BYTES_OF_FAILURE)
 
     def on_failure(self, error: BaseException) -> None:
-        self._put(partial(events.failed, self._clock.now_ms(), error))
+        self._put(partial(events.failed, self._clock.now_ms(), error), events.BYTES_OF_FAILURE)
 
     def on_end(self, status: JobStatus) -> None:
         self._ended = partial(events.ended, self._clock.now_ms(), status)
-        with suppress(queue.Full):  # then the thread sees it when it has taken everything
-            self._queue.put_nowait(None)
+        self._queue.add(None)  # if it is full, the thread sees the end when it has taken everything
         if self._thread.is_alive():
             self._thread.join(END_TIMEOUT_S)
 
@@ -117,10 +124,8 @@ class Recorder(JobObserver):
             _log.warning("no journal is kept: %r", error)
             return None
 
-    def _put(self, make: _MakeEvent) -> None:
-        try:
-            self._queue.put_nowait(make)
-        except queue.Full:
+    def _put(self, make: MakeEvent, size: int = 0) -> None:
+        if not self._queue.add(make, size):
             self._left_out += 1
 
     # --- on the thread -----------------------------------------------------------------------------
@@ -135,20 +140,20 @@ class Recorder(JobObserver):
         """Take in an event and those of the next moment, and write them; return whether more may come."""
         lines: list[bytes] = []
         until_s = time.monotonic() + WRITE_EVERY_S
-        make = self._queue.get()
+        make = self._queue.take()
         while make is not None:
             lines += self._lines(make)
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 break  # even if more is there: it is written with the next ones
             try:
-                make = self._queue.get(timeout=left_s)
+                make = self._queue.take(left_s)
             except queue.Empty:
                 break
         self._write(lines)
         return make is not None and (self._ended is None or not self._queue.empty())
 
-    def _lines(self, make: _MakeEvent) -> list[bytes]:
+    def _lines(self, make: MakeEvent) -> list[bytes]:
         try:
             return self._taken(make())
         except Exception:  # noqa: BLE001 - whatever it is, the events after it are recorded
@@ -165,7 +170,9 @@ class Recorder(JobObserver):
             for event in made:
                 self.story.take(event)
         self._changed()
-        return [encode(event) for event in made] if self._journal is not None else []
+        if self._journal is None:
+            return []
+        return [encode(event) for event in made if event["event"] not in events.NOT_KEPT]
 
     def _write(self, lines: list[bytes]) -> None:
         if self._journal is None or not lines:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from pyflinkstate.api.values import JsonObject
+from pyflinkstate.monitor.log_tail import LogTail
 
 MOST_EPOCHS = 500
 MOST_CHECKPOINTS = 500
@@ -17,6 +18,10 @@ MOST_FAILURES = 100
 MOST_DETAILS = 20
 #: A rate is that of the epochs that ended in the last so many milliseconds, or of the last one.
 RATE_OVER_MS = 10_000
+#: And of so many epochs at most where the time of subtasks went: this has a number for each of them.
+MOST_TIMES = 20
+#: How a subtask spends its time, in ms.
+TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 
 #: The status of a job that has not told of its end.
 RUNNING, RESTARTING = "RUNNING", "RESTARTING"
@@ -30,6 +35,8 @@ class JobStory:
         self.version = 0
         self.job: JsonObject = {"job_id": "", "name": "", "vertices": [], "edges": [], "restored_from": None}
         self.directory: str | None = None
+        #: The job's own folder, if that is where all this was read.
+        self.folder: str | None = None
         self.status = RUNNING
         self.started_ms: int | None = None
         self.ended_ms: int | None = None
@@ -48,7 +55,13 @@ class JobStory:
         self.watermarks: dict[str, int] = {}
         self.metrics: list[JsonObject] = []
         self.subtasks: dict[str, list[int]] = {}
+        #: What the slots of each operator told last, and where their time went in the last moments.
+        self.slots: JsonObject = {}
+        self._times: deque[tuple[int, JsonObject]] = deque(maxlen=MOST_TIMES)
         self.states: JsonObject = {}
+        #: A few records of each stream that somebody looked at, with their epoch.
+        self.samples: JsonObject = {}
+        self.logs = LogTail()
 
     def take(self, event: JsonObject) -> None:
         """Take in an event.
@@ -70,6 +83,8 @@ class JobStory:
         self.runs += 1
         self.restarts = 0
         self.subtasks = {}
+        self.slots = {}
+        self._times.clear()
 
     def _epoch(self, event: JsonObject) -> None:
         self.status = RUNNING
@@ -78,8 +93,16 @@ class JobStory:
         self.metrics = event["metrics"]
         for operator, received in event["subtasks"].items():
             self._received(operator, received)
+        self._slots(int(event["at"]), event.get("slots", {}))
         kept = ("epoch", "at", "records", "duration_ms", "attempt", "phases_ms", "counts")
         self.epochs.append({name: event[name] for name in kept} | {"commit_ms": None})
+
+    def _slots(self, at: int, slots: JsonObject) -> None:
+        """Take in what slots told; a subtask without records in an epoch was not asked then."""
+        self.slots = {**self.slots, **slots}
+        self._times.append((at, slots))
+        while self._times[0][0] < at - RATE_OVER_MS:
+            self._times.popleft()
 
     def _received(self, operator: str, received: list[int]) -> None:
         before = self.subtasks.get(operator, [])
@@ -105,6 +128,16 @@ class JobStory:
         self.checkpoint_counts[_kind_of(stats)] += 1
         if stats["failure"] is None:
             self.states = event["states"]
+
+    def _sampled(self, event: JsonObject) -> None:
+        told = {
+            stream: {"epoch": event["epoch"], "at": event["at"], "records": records}
+            for stream, records in event["records"].items()
+        }
+        self.samples = {**self.samples, **told}
+
+    def _printed(self, event: JsonObject) -> None:
+        self.logs.add(int(event["at"]), event["slot"], event["lines"])
 
     def _restarted(self, event: JsonObject) -> None:
         self.status = RESTARTING
@@ -139,6 +172,16 @@ class JobStory:
         lasted_ms = max(1, recent[-1]["at"] - first["at"] + first["duration_ms"])
         return {name: count * 1000 / lasted_ms for name, count in counts.items()}
 
+    def time_shares(self) -> dict[str, JsonObject]:
+        """Return where the time of each subtask went in the last moments, in ms of a second, by operator."""
+        sums: dict[str, dict[str, Counter[int]]] = {}
+        for _, slots in self._times:
+            for operator, told in slots.items():
+                of_operator = sums.setdefault(operator, {name: Counter() for name in TIMES})
+                for name in TIMES:
+                    of_operator[name].update({n: ms for n, ms in enumerate(told[name]) if ms is not None})
+        return {operator: _shares(own) for operator, own in sums.items()}
+
     def _recent(self) -> list[JsonObject]:
         if not self.epochs:
             return []
@@ -156,6 +199,18 @@ class JobStory:
         return next(done, None)
 
 
+def _shares(sums: dict[str, Counter[int]]) -> JsonObject:
+    """Return the ms of each second that each subtask spent in each way; None for one that told nothing."""
+    count = 1 + max((number for own in sums.values() for number in own), default=-1)
+    whole = [sum(own[number] for own in sums.values()) for number in range(count)]
+    return {
+        f"{name}_per_s": [
+            round(own[number] * 1000 / total) if total else None for number, total in enumerate(whole)
+        ]
+        for name, own in sums.items()
+    }
+
+
 def _kind_of(stats: JsonObject) -> str:
     if stats["failure"] is not None:
         return "failed"
@@ -171,4 +226,6 @@ _APPLY: dict[str, Callable[[JobStory, JsonObject], None]] = {
     "failed": JobStory._failed,
     "ended": JobStory._ended,
     "left out": JobStory._left_out,
+    "sample": JobStory._sampled,
+    "output": JobStory._printed,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 import numpy as np
@@ -35,12 +35,50 @@ from pyflinkstate.state_access.expiry import (
 )
 from pyflinkstate.state_access.identity import row_codes
 from pyflinkstate.state_access.key_filter import KeyFilter
-from pyflinkstate.state_access.key_space import Group
-from pyflinkstate.state_access.keyed_state import KeyedState, together
+from pyflinkstate.state_access.key_space import Group, KeySpace
+from pyflinkstate.state_access.keyed_state import together
+from pyflinkstate.state_access.pickles import Load
 from pyflinkstate.state_access.tables import Column, Read, StateTable
 
 #: The kind of time of a timer, by how the name of its queue begins.
 _TIME_DOMAINS = {"event_": "event_time", "processing_": "processing_time"}
+
+
+class ReadableState(Protocol):
+    """The keyed state of one operator: that of a checkpoint, or of a running job."""
+
+    @property
+    def key_type(self) -> TypeInformation:
+        """The declared type of keys."""
+
+    @property
+    def metas(self) -> Mapping[str, StateMeta]:
+        """The states and timer queues by name, with their pickles sealed."""
+
+    @property
+    def keys(self) -> KeySpace:
+        """The operator's keys."""
+
+    @property
+    def allow_pickle(self) -> bool:
+        """Whether pickles may be loaded."""
+
+    @property
+    def load(self) -> Load:
+        """What loads pickled keys."""
+
+    @property
+    def is_spread_anew(self) -> bool:
+        """Whether all key groups have to be read to find those of a key."""
+
+    def declared(self, meta: RegisteredStateMeta) -> RegisteredStateMeta:
+        """Return a state with its pickles as the program declared them."""
+
+    def ranges(self, number: int | None = None) -> list[KeyGroupRange]:
+        """Return the key groups in ranges that can be read side by side."""
+
+    def groups(self, name: str, wanted: Collection[int] | None = None) -> Iterator[Group]:
+        """Yield the key groups of a state in order."""
 
 
 @attrs.frozen
@@ -56,7 +94,7 @@ class View:
         key_groups: the key groups to read; None for all.
     """
 
-    state: KeyedState
+    state: ReadableState
     key_filter: KeyFilter | None
     now_ms: int
     ttl_ms: Mapping[str, int]
@@ -189,7 +227,7 @@ class View:
         spaced = {str(meta.namespace_type): meta for meta in metas if meta.is_namespaced}
         if len(spaced) > 1:
             raise StateTableError(
-                f"the timers of operator {self.state.operator.operator_id!r} have namespaces of different "
+                f"the timers of operator {self.state.keys.uid!r} have namespaces of different "
                 f"types: {', '.join(spaced)}"
             )
         columns = (

@@ -123,6 +123,7 @@ class HookedSource(Source):
 
     def close(self, error: BaseException | None) -> None:
         self.closed.append(error)
+        self._do("close")
 
     def initial_offset(self) -> Any:
         self._do("initial_offset")
@@ -188,6 +189,46 @@ class TestSourcesThatRaise:
         with pytest.raises(SourceError, match="source 'shelf': open raised LookupError: no door"):
             run.run()
         assert run.runner.requests == []
+
+
+class TestASourceThatCannotBeClosed:
+    """All hear of the end, once, and its checkpoints are settled."""
+
+    def source(self, run: JobRun, **hooks: Callable[[], None]) -> HookedSource:
+        made = HookedSource({"close": failing(9, LookupError("stuck")), **hooks})
+        run.end = SourceNode(made, "shelf")
+        return made
+
+    def test_a_job_that_went_well_fails(self, run: JobRun, out: list[Any]) -> None:
+        source = self.source(run)
+        job = run.job()
+        with pytest.raises(LookupError, match="stuck"):
+            list(job.run())
+        assert out == list(range(10))
+        assert run.heard.ended == [JobStatus.FAILED]
+        assert job.status is JobStatus.FAILED
+        assert source.closed == [None]
+
+    def test_a_job_that_failed_says_why_it_failed(
+        self, run: JobRun, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = self.source(run, plan=failing(9, LookupError("no shelf")))
+        with pytest.raises(JobFailedError, match="no shelf"):
+            run.run()
+        assert run.heard.ended == [JobStatus.FAILED]
+        assert len(source.closed) == 1
+        assert "its source could not be closed: LookupError: stuck" in caplog.text
+
+    def test_a_job_that_is_cancelled_is_cancelled(
+        self, run: JobRun, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = self.source(run)
+        job = run.job()
+        source.hooks["plan"] = job.cancel
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert run.heard.ended == [JobStatus.CANCELED]
+        assert "its source could not be closed: LookupError: stuck" in caplog.text
 
 
 class TestEnd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support_web import JOB_ID, Answer, Browser, browser_of, monitor_with, story
+from support_web import JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, story
 
 from pyflinkstate.monitor.hub import Monitor
 
@@ -55,9 +55,49 @@ def test_a_wrong_token_in_the_address_gives_no_cookie(stranger: Browser) -> None
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(stranger: Browser) -> None:
     answer = stranger.ask(f"/?token={stranger.token}")
     cookie = answer.headers["set-cookie"]
-    assert cookie.endswith("; HttpOnly; SameSite=Strict; Path=/")
+    assert cookie.endswith("; HttpOnly; SameSite=Strict")
     assert stranger.token not in cookie
     assert stranger.token.encode() not in answer.body
+
+
+def test_a_page_at_the_same_port_takes_over_the_cookie_of_the_one_before(stranger: Browser) -> None:
+    """However often a program starts, a browser has one cookie of it."""
+    stranger.enter()
+    assert stranger.cookie is not None
+    assert stranger.cookie.partition("=")[0] == f"pyflinkstate-{stranger.port}"
+
+
+def test_cookies_of_programs_that_have_ended_are_taken_away(monitor: Monitor, stranger: Browser) -> None:
+    sent = "; ".join(["theirs=1", *(f"pyflinkstate-{port}=x" for port in range(100, 120))])
+    data = exchange(
+        stranger.port,
+        f"GET /?token={stranger.token} HTTP/1.1\r\nHost: localhost\r\nCookie: {sent}\r\n\r\n".encode(),
+    )
+    lines = data.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    given = [line.partition(": ")[2] for line in lines if line.startswith("Set-Cookie")]
+    assert given[0].startswith(f"pyflinkstate-{stranger.port}=")
+    assert [one.partition(";")[0] for one in given[1:]] == [
+        f"pyflinkstate-{port}=" for port in range(100, 105)
+    ]
+    assert all(one.endswith("; Max-Age=0") for one in given[1:])
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_secure"),
+    [
+        ({}, False),
+        ({"x_forwarded_proto": "http"}, False),
+        ({"x_forwarded_proto": "https"}, True),
+        ({"x_forwarded_proto": "https, http"}, True),
+        ({"forwarded": 'for=192.0.2.60; proto="HTTPS"; by=203.0.113.43'}, True),
+        ({"forwarded": "proto=http, proto=https"}, False),
+    ],
+)
+def test_the_cookie_of_a_page_behind_https_is_sent_through_https_only(
+    stranger: Browser, headers: dict[str, str], is_secure: bool
+) -> None:
+    answer = stranger.ask(f"/?token={stranger.token}", **headers)
+    assert ("Secure" in answer.headers["set-cookie"].split("; ")) == is_secure
 
 
 def test_with_the_cookie_everything_is_there(stranger: Browser) -> None:

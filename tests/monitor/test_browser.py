@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -79,10 +80,96 @@ def test_data_is_text_and_never_markup(chromium: Any) -> None:
     monitor = monitor_with(story())
     enter(chromium, monitor)
     assert EVIL in text(chromium, "h1")
-    for section in ("overview", "checkpoints", "state", "metrics", "failures"):
+    chromium.execute_script("document.getElementById('logs-open').open = true;")
+    wait(chromium, "document.querySelector('#logs tbody tr')")
+    for section in ("overview", "checkpoints", "state", "data", "metrics", "logs", "failures"):
         assert EVIL in chromium.find_element("id", section).get_attribute("textContent"), section
     assert "owned" not in (chromium.title.replace(EVIL, ""))
     assert len(chromium.find_elements("css selector", "script")) == 1
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_the_slowest_subtask_is_marked(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    assert "90 % in subtask 1, the slowest" in text(chromium, "#overview table")
+    marked = "return [...document.querySelectorAll('.busy .bars i')].map((one) => one.className)"
+    assert chromium.execute_script(marked) == ["", "marked"]
+    chromium.execute_script("document.querySelector('#overview details').open = true;")
+    (row,) = chromium.find_elements("css selector", "#overview details tr.slowest")
+    assert row.text.split("\n")[-1].endswith("1 (slowest) 90 % 5 % 5 % 2 90 MiB of 100 MiB 0")
+    assert chromium.find_element("css selector", "meter").accessible_name == "of its limit"
+    sides = chromium.find_elements("css selector", "#overview .wide")[-1].text
+    assert "late, dropped 4" in sides
+    monitor.close()
+
+
+def test_the_largest_keys_are_found_when_somebody_asks(chromium: Any, run: JobRun) -> None:
+    recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
+    run.listeners = (recorder,)
+    run.run()
+    assert run.storage is not None
+    monitor = monitor_with(*stories_at(run.storage.uri))
+    enter(chromium, monitor)
+    assert "Full size of the last" in text(chromium, "#state figcaption")
+    button = chromium.find_element("css selector", "[data-largest=counts]")
+    button.send_keys("\ue007")
+    wait(chromium, "document.querySelector('.largest tbody tr')")
+    assert "Largest keys of count in checkpoint" in text(chromium, ".largest caption")
+    rows = chromium.find_elements("css selector", ".largest tbody tr")
+    assert sorted(row.text.split()[0] for row in rows) == ["0", "1"]
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_logs_are_read_when_they_are_opened_and_can_be_searched(chromium: Any) -> None:
+    monitor = monitor_with(story())
+    enter(chromium, monitor)
+    rows = "[...document.querySelectorAll('#logs td.line')].map((one) => one.textContent)"
+    assert chromium.execute_script(f"return {rows}") == []
+    chromium.find_element("css selector", "#logs summary").send_keys("\ue007")
+    wait(chromium, f"{rows}.length === 2")
+    chromium.find_element("id", "logs-contains").send_keys("WELL")
+    wait(chromium, f"{rows}.length === 1")
+    assert chromium.execute_script(f"return {rows}") == ["all is well"]
+    chromium.find_element("id", "logs-level").send_keys("ERROR")
+    wait(chromium, "document.querySelector('#logs').textContent.includes('No line is like that')")
+    assert errors(chromium) == []
+    monitor.close()
+
+
+def test_a_stream_is_looked_at_when_it_is_switched_on(
+    chromium: Any, run: JobRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: queue.SimpleQueue[None] = queue.SimpleQueue()
+    sampled: list[frozenset[str]] = []
+
+    def hook(request: Any) -> None:
+        if request.link.epoch > 1:
+            steps.get(timeout=PATIENCE_S)
+        sampled.append(request.link.sampled)
+
+    run.runner.before = hook
+    monitor, job = live(run)
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    sample = job.sample
+    monkeypatch.setattr(job, "sample", lambda *given: (sample(*given), told.put(given[0])))
+    thread = in_background(job)
+    enter(chromium, monitor)
+    wait(chromium, "document.querySelector('[data-stream=counts]')")
+    button = chromium.find_element("css selector", "[data-stream=counts]")
+    assert button.get_attribute("aria-pressed") == "false"
+    button.send_keys("\ue007")
+    wait(chromium, "document.querySelector('[data-stream=counts]').getAttribute('aria-pressed') === 'true'")
+    assert told.get(timeout=PATIENCE_S) == "counts"
+    for _ in range(3):
+        steps.put(None)
+    wait(chromium, "document.querySelectorAll('#data tbody tr').length")
+    thread.join(PATIENCE_S)
+    assert sampled[0] == frozenset()
+    assert sampled[-1] == frozenset({"counts"})
+    assert "Records of counts in epoch" in text(chromium, "#data caption")
     assert errors(chromium) == []
     monitor.close()
 
@@ -103,7 +190,7 @@ def test_nothing_is_loaded_from_elsewhere_and_all_addresses_are_relative(chromiu
     assert len(loaded) >= 4
     origin = chromium.execute_script("return location.origin")
     assert all(address.startswith(f"{origin}/") for address in loaded)
-    page = Path(__file__).parents[2] / "pyflinkstate" / "monitor" / "page"
+    page = Path(__file__).parents[2] / "pyflinkstate" / "monitor" / "web" / "page"
     for file in page.iterdir():
         for marker in ('src="/', 'href="/', 'fetch("/', 'EventSource("/', "http://", "url("):
             found = [line for line in file.read_text().splitlines() if marker in line]
@@ -167,7 +254,16 @@ def test_a_screen_reader_has_names_for_everything(chromium: Any) -> None:
     ]
     assert nameless == []
     headings = [node["name"]["value"] for node in tree if node["role"]["value"] == "heading"]
-    assert headings[1:] == ["Job", "Epochs", "Checkpoints", "State", "Metrics", "Failures"]
+    assert headings[1:] == [
+        "Job",
+        "Epochs",
+        "Checkpoints",
+        "State",
+        "Data",
+        "Metrics",
+        "Logs",
+        "Failures",
+    ]
     monitor.close()
 
 

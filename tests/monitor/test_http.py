@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyflinkstate.monitor.http import (
+from pyflinkstate.monitor.web.http import (
     MOST_BODY_BYTES,
     MOST_HEAD_BYTES,
     BadRequestError,

@@ -16,14 +16,15 @@ from support_runtime import PATIENCE_S, ManualClock
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
 from pyflinkstate.errors import JobCancelledError
-from pyflinkstate.monitor import api, prometheus
-from pyflinkstate.monitor.access import Access
-from pyflinkstate.monitor.http import Request
+from pyflinkstate.monitor import api
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs, Shown
-from pyflinkstate.monitor.pages import Pages
+from pyflinkstate.monitor.metrics import prometheus
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.http import Request
+from pyflinkstate.monitor.web.pages import Pages
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
@@ -55,6 +56,11 @@ def test_a_job(browser: Browser) -> None:
     assert (source["records_out"], source["records_in"], source["skew"]) == (10, None, None)
     assert (keyed["records_in"], keyed["records_in_per_s"], keyed["skew"]) == (10, 20.0, 1.6)
     assert keyed["subtask_records"] == [8, 2]
+    assert keyed["busy_ms_per_s"] == [180, 900]
+    assert keyed["timers"] == [3, 0]
+    assert keyed["memory_limit_bytes"] == 100 << 20
+    assert keyed["side_outputs"] == {EVIL: 2}
+    assert keyed["records_late"] == 4
 
 
 @pytest.mark.parametrize("name", sorted(api.VIEWS))
@@ -111,7 +117,14 @@ def test_metrics_have_the_form_and_flinks_names(browser: Browser) -> None:
         "flink_taskmanager_job_task_operator_currentOutputWatermark",
         "flink_taskmanager_job_task_operator_cache_hits_total",
         "flink_taskmanager_job_task_operator_load_count",
+        "flink_taskmanager_job_task_operator_numLateRecordsDropped",
+        "flink_taskmanager_job_task_busyTimeMsPerSecond",
+        "flink_taskmanager_job_task_idleTimeMsPerSecond",
+        "flink_taskmanager_job_task_backPressuredTimeMsPerSecond",
         "pyflinkstate_epoch_phase_ms",
+        "pyflinkstate_side_output_records",
+        "pyflinkstate_slot_memory_bytes",
+        "pyflinkstate_timers",
         "pyflinkstate_state_bytes",
     } <= names
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -124,6 +137,20 @@ def test_a_metric_of_a_function_says_where_it_is_from() -> None:
     assert hits.value == 7
     assert dict(hits.labels)["subtask_index"] == "1"
     assert dict(hits.labels)["operator_name"] == EVIL
+
+
+def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
+    found = [one for one in prometheus.samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
+    told = {(one.name.rpartition("_")[2], dict(one.labels)["subtask_index"]): one.value for one in found}
+    assert told == {
+        ("busyTimeMsPerSecond", "0"): 180,
+        ("idleTimeMsPerSecond", "0"): 810,
+        ("backPressuredTimeMsPerSecond", "0"): 10,
+        ("busyTimeMsPerSecond", "1"): 900,
+        ("idleTimeMsPerSecond", "1"): 50,
+        ("backPressuredTimeMsPerSecond", "1"): 50,
+    }
+    assert {dict(one.labels)["task_id"] for one in found} == {EVIL}
 
 
 def test_labels_cannot_break_out() -> None:

@@ -8,22 +8,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slot_functions import KeyedMeasured
+from slot_functions import KeyedAside, KeyedMeasured, KeyedPrints
 from support_job import JobRun, numbers
 from support_runtime import PATIENCE_S, PICKLED, raising
 
+from pyflinkstate.api.functions import ProcessFunction
+from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
+from pyflinkstate.monitor.api import operators
+from pyflinkstate.monitor.event_queue import LEAST_BYTES
 from pyflinkstate.monitor.events import _value
 from pyflinkstate.monitor.journal import Journal, read_journal
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
-from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex
+from pyflinkstate.runtime.job.description import JobDescription, JobEdge, JobVertex, describe
 from pyflinkstate.runtime.job.job import Job
-from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobListener, JobObserver
+from pyflinkstate.runtime.job.observe import EpochReport, EpochStats, JobObserver
 from pyflinkstate.runtime.job.timeline import PHASES
-from pyflinkstate.runtime.plan.nodes import ChainNode, StatefulNode
+from pyflinkstate.runtime.plan.nodes import ChainNode, SideOutputNode, SinkNode, StatefulNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
+from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValue
 
@@ -54,7 +59,7 @@ def retold(storage: CheckpointStorage, job: Job) -> JobStory:
 
 
 def known(story: JobStory) -> dict[str, Any]:
-    return {name: value for name, value in vars(story).items() if name != "version"}
+    return {name: value for name, value in vars(story).items() if name not in ("version", "logs")}
 
 
 def test_a_job_is_told_whole(run: JobRun) -> None:
@@ -90,6 +95,107 @@ def test_what_the_job_consists_of(run: JobRun) -> None:
     ]
     assert JobEdge("a", "b").chain == ()
     assert JobVertex("a", "a", "source").max_parallelism is None
+
+
+def test_where_the_time_of_each_subtask_went(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    (operator,) = [one for one in operators(recorder.story) if one["kind"] == "keyed"]
+    shares = [operator[f"{name}_ms_per_s"] for name in ("busy", "idle", "back_pressured")]
+    assert [len(each) for each in shares] == [2, 2, 2]
+    assert all(998 <= sum(of_subtask) <= 1002 for of_subtask in zip(*shares, strict=True))
+    assert all(size > 1 << 20 for size in operator["memory_bytes"])
+    assert operator["timers"] == [0, 0]
+
+
+def test_another_run_has_other_slots(run: JobRun) -> None:
+    _, recorder = recorded(run)
+    story = recorder.story
+    assert story.time_shares()
+    story.take({"event": "started", "at": 1, "job": story.job})
+    assert (story.time_shares(), story.slots) == ({}, {})
+
+
+def test_side_outputs_are_counted(run: JobRun) -> None:
+    """Those of an operator with state, and those of one without."""
+    split: Any = ChainNode(numbers(), "process", Split(), "split")
+    counts = StatefulNode(split, lambda n: n % 2, PICKLED, KeyedAside(), "count", uid="counts")
+    run.end = counts
+    others = {"odd": split, "aside": counts}
+    run.others = [
+        SinkNode(SideOutputNode(node, tag, tag), DriverSink(lambda _, values: None), tag)
+        for tag, node in others.items()
+    ]
+    job, recorder = recorded(run)
+    found = {one["name"]: one["side_outputs"] for one in operators(recorder.story)}
+    assert found["split"] == {"odd": 5}
+    assert found["count"] == {"aside": 5}
+    assert job.result().accumulators["split.side_output.odd"] == 5
+
+
+def test_a_few_records_of_a_stream_are_told_while_somebody_looks(run: JobRun) -> None:
+    """They are in no journal, and of a stream that nobody looks at there are none."""
+    shared: Any = ChainNode(numbers(100, 50), "map", lambda n: -n, "shared")
+    counts = StatefulNode(shared, lambda n: n % 2, PICKLED, KeyedAside(), "count", uid="counts")
+    run.end = counts
+    run.others = [SinkNode(shared, DriverSink(lambda _, values: None), "all")]
+    recorder = Recorder(run.clock, run.storage.uri if run.storage else None)
+    run.listeners = (recorder,)
+    job = run.job()
+    wanted = ["numbers-0", "shared-1", "counts"]
+
+    def look(request: Any) -> None:
+        for stream in wanted:
+            job.sample(stream, 60_000 if request.link.epoch == 1 else 0)
+        sampled.append(request.link.sampled)
+
+    sampled: list[frozenset[str]] = []
+    run.runner.after = look
+    list(job.run())
+    assert sampled[:2] == [frozenset(), frozenset(wanted)]
+    told = recorder.story.samples
+    assert set(told) == {*wanted, "counts.side_output.aside"}
+    assert told["numbers-0"]["records"] == [str(n) for n in range(50, 70)]
+    assert told["shared-1"]["records"] == [str(-n) for n in range(50, 70)]
+    assert told["counts"]["records"] == []
+    assert len(told["counts.side_output.aside"]["records"]) == 20
+    assert told["counts"]["epoch"] == 2
+    assert run.storage is not None
+    assert retold(run.storage, job).samples == {}
+
+
+def test_the_input_of_a_sink_can_be_looked_at_and_long_records_are_cut(run: JobRun) -> None:
+    run.end = ChainNode(numbers(), "map", lambda n: "x" * 10_000, "wide")
+    recorder = Recorder(run.clock)
+    run.listeners = (recorder,)
+    job = run.job()
+    sink = next(one for one in describe(job._plan, "", "").vertices if one.kind == "sink")
+    job.sample(sink.id, 60_000)
+    list(job.run())
+    records = recorder.story.samples[sink.id]["records"]
+    assert 1 <= len(records) <= 3
+    assert all(len(record) <= 303 for record in records)
+
+
+def test_a_record_that_cannot_be_shown_does_not_fail_the_job(run: JobRun) -> None:
+    run.end = ChainNode(numbers(), "map", lambda n: Unspeakable(), "odd")
+    recorder = Recorder(run.clock)
+    run.listeners = (recorder,)
+    job = run.job()
+    job.sample("sink-1", 60_000)
+    list(job.run())
+    assert "whose repr raised" in recorder.story.samples["sink-1"]["records"][0]
+
+
+def test_lines_of_slots_are_kept_and_found(run: JobRun) -> None:
+    counts = StatefulNode(numbers(), lambda n: n % 2, PICKLED, KeyedPrints(), "count", uid="counts")
+    run.end = counts
+    _, recorder = recorded(run)
+    logs = recorder.story.logs
+    found = logs.found()
+    assert {line for *_, line in found["lines"]} == {f"saw {n}" for n in range(10)}
+    assert {slot for _, slot, *_ in found["lines"]} <= {"counts[0]", "counts[1]"}
+    assert [line for *_, line in logs.found("SAW 7")["lines"]] == ["saw 7"]
+    assert logs.found("saw", "counts[", 30)["matching"] == 0
 
 
 def test_checkpoints_with_what_each_subtask_did(run: JobRun) -> None:
@@ -172,7 +278,9 @@ def test_a_storage_that_fails_costs_the_journal_and_not_the_job(
 def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None:
     """The job does not wait, even if nobody takes the events away."""
     held = threading.Event()
-    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder = Recorder(
+        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
+    )
     recorder.on_start(_description())
     for number in range(50):
         recorder.on_commit(number, 1)
@@ -181,11 +289,28 @@ def test_events_that_come_too_fast_are_counted_and_left_out(run: JobRun) -> None
     assert recorder.story.left_out >= 40
 
 
+def test_what_waits_is_bounded_in_bytes(run: JobRun) -> None:
+    """A few reports of a large job take as much as many of a small one."""
+    held = threading.Event()
+    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=1 << 20)
+    recorder.on_start(_description())
+    counts = {f"count[{n}]": {"count.records_in": n} for n in range(2000)}
+    for number in range(20):
+        report = EpochReport(EpochStats(number, 1, 1, 0), {}, counts, {}, {}, {})
+        recorder.on_epoch_report(report)
+    held.set()
+    recorder.on_end(JobStatus.FINISHED)
+    assert 1 <= len(recorder.story.epochs) <= 6
+    assert recorder.story.left_out == 20 - len(recorder.story.epochs)
+
+
 def test_the_end_is_recorded_even_if_nothing_more_fits(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job does not wait longer for its end than it has to, and the thread ends later."""
     monkeypatch.setattr("pyflinkstate.monitor.recorder.END_TIMEOUT_S", 0.0)
     held = threading.Event()
-    recorder = Recorder(run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_length=4)
+    recorder = Recorder(
+        run.clock, changed=lambda: held.wait(PATIENCE_S) and None, queue_bytes=4 * LEAST_BYTES
+    )
     recorder.on_start(_description())
     for number in range(50):
         recorder.on_commit(number, 1)
@@ -258,17 +383,41 @@ def test_numbers_of_numpy_and_odd_ones_are_told_as_json_has_them() -> None:
     assert _value(odd) == {"kind": "gauge", "count": 1, "maximum": 2}
 
 
-def test_all_hear_of_the_end_even_if_a_listener_raises(run: JobRun) -> None:
-    class Rude(JobListener):
-        def on_end(self, status: JobStatus) -> None:
-            raise ZeroDivisionError
+ODD, ASIDE = OutputTag("odd"), OutputTag("aside")
 
+
+class Split(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (ODD, value) if value % 2 else value
+
+
+class Rude(JobObserver):
+    """Raises whatever it is told."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return raising(ZeroDivisionError(name)) if name.startswith("on_") else super().__getattribute__(name)
+
+
+def test_a_listener_that_raises_costs_neither_the_job_nor_the_others_anything(
+    run: JobRun, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder = Recorder(run.clock)
     run.listeners = (Rude(), recorder)
-    with pytest.raises(ZeroDivisionError):
-        run.run()
-    assert recorder.story.is_over
-    assert not recorder._thread.is_alive()
+    job = run.run()
+    assert job.status is JobStatus.FINISHED
+    assert recorder.story.status == "FINISHED"
+    assert recorder.story.totals["numbers.records_out"] == 10
+    assert len(recorder.story.checkpoints) == len(run.heard.checkpoints)
+    told = {record.exc_info[1].args[0] for record in caplog.records if record.exc_info and record.exc_info[1]}
+    assert told == {
+        "on_start",
+        "on_epoch",
+        "on_epoch_report",
+        "on_checkpoint_written",
+        "on_checkpoint",
+        "on_commit",
+        "on_end",
+    }
 
 
 def test_a_system_without_threads_costs_the_record_and_not_the_job(

@@ -16,10 +16,10 @@ from support_runtime import PATIENCE_S, raising
 from support_web import JOB_ID, Browser, browser_of, exchange, monitor_with, parse, story
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.monitor import server
-from pyflinkstate.monitor.http import Request, Response
 from pyflinkstate.monitor.hub import Monitor
-from pyflinkstate.monitor.server import PageServer
+from pyflinkstate.monitor.web import server
+from pyflinkstate.monitor.web.http import Request, Response
+from pyflinkstate.monitor.web.server import PageServer
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
 SEED = 20_240_601
@@ -274,3 +274,15 @@ def test_the_page_ends_with_its_program() -> None:
     port = int(done.stdout.split(":")[2].partition("/")[0])
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_a_page_that_moves_shows_what_it_showed() -> None:
+    monitor = monitor_with(story())
+    before = browser_of(monitor)
+    monitor.serve(WebPageSettings(host="localhost"))
+    assert len(browser_of(monitor).enter().ask("/api/jobs").json()["jobs"]) == 1
+    with pytest.raises(OSError, match="refused"):
+        before.ask("/")
+    monitor.serve(None)
+    assert monitor.address is None
+    monitor.close()

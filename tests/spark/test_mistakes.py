@@ -543,7 +543,8 @@ def told_of(python: Path, problem: str) -> list[str]:
         f"Spark's workers run another Python than this program: {str(python)!r} {problem}; "
         f"this is {version}.",
         'Before the session is made, set os.environ["PYSPARK_PYTHON"] = sys.executable;',
-        f"on a cluster set spark.pyspark.python to a Python {version} with pyflinkstate on every host.",
+        f"on a cluster set spark.pyspark.python to a Python {version} with pyflinkstate on every host,",
+        "or bring the package there with pyflinkstate.ship(session).",
     ]
 
 
@@ -594,6 +595,7 @@ VERSIONS_DIFFER = (
     [
         (VERSIONS_DIFFER, "is Python 3.10"),
         ("ModuleNotFoundError: No module named 'pyflinkstate.runtime.spark'", "has no module 'pyflinkstate"),
+        ("errors.PackageMismatchError: this worker has pyflinkstate 0.0.9, and the program has 1", "has pyf"),
         ('java.io.IOException: Cannot run program "python3": error=2', "is not there"),
         ("ModuleNotFoundError: No module named 'my_functions'", ""),
         ("ZeroDivisionError", ""),

@@ -72,6 +72,22 @@ def test_flinks_settings_switch_the_page_on(spark: Any) -> None:
         env.close()
 
 
+def test_a_page_that_is_asked_for_after_the_journal_is_there_shows_earlier_jobs(
+    spark: Any, tmp_path: Path
+) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(spark=spark).set_parallelism(1)
+    env.enable_checkpointing(0, str(tmp_path)).set_journal(True)
+    env.from_collection([1]).print()
+    job_id = env.execute().job_id
+    assert env.get_web_page_address() is None
+    env.configure(Configuration.from_dict({"rest.port": "0"}))
+    address = env.get_web_page_address()
+    assert address is not None
+    assert json.loads(ask(address, f"api/jobs/{job_id}"))["status"] == "FINISHED"
+    assert env.get_web_page_address() == address
+    env.close()
+
+
 def test_the_journal_is_left_out_even_if_that_is_said_after_the_page_is_there(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from pyflinkstate.api.checkpointed import (
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.output_tag import OutputTag
 
 
 class Count(KeyedProcessFunction):
@@ -42,6 +43,21 @@ class Echo(KeyedProcessFunction):
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         return (value,)
+
+
+class KeyedAside(KeyedProcessFunction):
+    """Gives every record back, on a side output."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        return ((OutputTag("aside"), value),)
+
+
+class KeyedPrints(KeyedProcessFunction):
+    """Prints every record."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        print(f"saw {value}")
+        return ()
 
 
 class Divide(KeyedProcessFunction):

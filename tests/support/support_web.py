@@ -15,6 +15,7 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 
 JOB_ID = "a" * 32
+LATE = "numLateRecordsDropped"
 EVIL = '<script>document.title="owned"</script>'
 
 
@@ -134,12 +135,33 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
             "phases_ms": {"planning": 10, "reading": 200, "slots": 200, "finishing": 50, "preparing": 40},
             "counts": {"in.records_out": 10, f"{EVIL}.records_in": 10, f"{EVIL}.records_out": 5},
             "subtasks": {EVIL: [8, 2]},
-            "totals": {"in.records_out": 10, f"{EVIL}.records_in": 10, f"{EVIL}.records_out": 5},
+            "totals": {
+                "in.records_out": 10,
+                f"{EVIL}.records_in": 10,
+                f"{EVIL}.records_out": 5,
+                f"{EVIL}.side_output.{EVIL}": 2,
+            },
             "watermarks": {EVIL: at - 60_000},
             "metrics": [
                 {"task": f"{EVIL}[1]", "name": f"{EVIL}.cache.hits-total", "kind": "counter", "count": 7},
                 {"task": f"{EVIL}[1]", "name": f"{EVIL}.load", "kind": "meter", "rate": 1.5, "count": 3},
+                {
+                    "task": f"{EVIL}[1]",
+                    "name": f"{EVIL}.numLateRecordsDropped",
+                    "kind": "counter",
+                    "count": 4,
+                },
             ],
+            "slots": {
+                EVIL: {
+                    "busy_ms": [90.0, 450.0],
+                    "idle_ms": [405.0, 25.0],
+                    "back_pressured_ms": [5.0, 25.0],
+                    "memory_bytes": [80 << 20, 90 << 20],
+                    "memory_limit_bytes": 100 << 20,
+                    "timers": [3, 0],
+                }
+            },
         },
         {
             "event": "checkpoint",
@@ -154,6 +176,13 @@ def events(job_id: str = JOB_ID, name: str = EVIL) -> list[dict[str, Any]]:
             "stats": {**stats, "checkpoint_id": 2, "failure": EVIL, "uri": None},
             "subtasks": [],
             "states": {},
+        },
+        {"event": "sample", "at": at + 1250, "epoch": 1, "records": {EVIL: [EVIL]}},
+        {
+            "event": "output",
+            "at": at + 1260,
+            "slot": f"{EVIL}[1]",
+            "lines": [[30, EVIL], [20, "all is well"]],
         },
         {"event": "committed", "at": at + 1300, "epoch": 1, "duration_ms": 12},
         {"event": "restarted", "at": at + 1400, "attempt": 1, "failure": failure},

@@ -132,6 +132,27 @@ def test_objects_travel_both_ways(server: Echoing, path: str) -> None:
 # --- relays ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this system has no IPv6")
+@pytest.mark.parametrize(
+    ("bound_to", "reached_at"), [("::1", "::1"), ("::", "::1"), ("::", "127.0.0.1"), ("0.0.0.0", "localhost")]
+)
+def test_a_server_is_reached_by_either_version_of_the_internet_protocol(
+    bound_to: str, reached_at: str
+) -> None:
+    listener = listen_on_tcp(bound_to)
+    address = Address(reached_at, listener.getsockname()[1])
+    received: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    server = Server([listener], address, SLOT, SECRET, lambda channel: received.put(channel.recv()))
+    server.start()
+    try:
+        with connect(address, SLOT, SECRET) as channel:
+            channel.send("hello")
+            assert received.get(timeout=PATIENCE_S) == "hello"
+            assert channel.host() in ("::1", "127.0.0.1")
+    finally:
+        server.close()
+
+
 def test_a_stranger_who_passes_the_challenge_on_to_the_real_server_is_refused(server: Echoing) -> None:
     """A dead slot's port is his; he knows another server that knows the secret."""
     relay = Relay(dial(server.tcp))

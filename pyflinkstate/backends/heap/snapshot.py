@@ -156,7 +156,7 @@ class HeapSnapshotStrategy:
         compressing: deque[tuple[int, Future[bytes]]] = deque()
         for key_group, parts in groupby(state.key_group_parts(), _key_group):
             writer.check_cancelled()
-            batches = [_to_batch(codec, entries) for entries in parts if len(entries)]
+            batches = [to_batch(codec, entries) for entries in parts if len(entries)]
             if batches:
                 batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
                 compressing.append((key_group, _compressed(compressor, codec, batch)))
@@ -181,7 +181,8 @@ def _compressed(compressor: ThreadPoolExecutor, codec: StateCodec, batch: pa.Rec
     return message
 
 
-def _to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
+def to_batch(codec: StateCodec, entries: KeyGroupEntries) -> pa.RecordBatch:
+    """Return the entries as Arrow columns; raise ``StateValueError`` if a value does not fit its type."""
     name = codec.meta.name
     try:
         return codec.to_batch(entries)

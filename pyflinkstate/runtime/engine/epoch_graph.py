@@ -94,9 +94,8 @@ class EpochGraph(ABC, Generic[D]):
         for number, branch in enumerate(self._plan.branches(sink)):
             data = self._stage(branch.stage)
             name = f"{sink_id}.{number}" if number else sink_id
-            parts.append(
-                self.transform(data, SinkTask(self._chain(branch, data), name, writer, first), sink.name)
-            )
+            task = SinkTask(self._chain(branch, data), name, writer, first, self._plan.vertex_id(sink))
+            parts.append(self.transform(data, task, sink.name))
             first += self.partitions(data)
         return self._all(parts)
 
@@ -125,7 +124,8 @@ class EpochGraph(ABC, Generic[D]):
         if epoch is None:
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
-        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, _read_batches(epoch))
+        stream, batches = self._plan.vertex_id(node), _read_batches(epoch)
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
         return self.transform(data, task, node.name)
 
     def _shared(self, node: ChainNode) -> D:
@@ -134,7 +134,7 @@ class EpochGraph(ABC, Generic[D]):
             data = self._stage(branch.stage)
             # The name alone may belong to several stages.
             stage_id = f"{node.name}-{self._plan.stages.index(node)}.{number}"
-            task = StageTask(self._chain(branch, data), stage_id)
+            task = StageTask(self._chain(branch, data), stage_id, self._plan.vertex_id(node))
             parts.append(self.transform(data, task, node.name))
         return self._all(parts)
 

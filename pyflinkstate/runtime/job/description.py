@@ -80,7 +80,7 @@ _Vertex = SourceNode | StatefulNode | ChainNode | Exchange | SinkNode
 def describe(plan: JobPlan, job_id: str, name: str, restored_from: str | None = None) -> JobDescription:
     """Return what a plan consists of."""
     nodes: list[_Vertex] = [*plan.stages, *plan.sinks]
-    vertices = {node: _vertex(plan, node, number) for number, node in enumerate(nodes)}
+    vertices = {node: _vertex(plan, node) for node in nodes}
     edges = [
         JobEdge(vertices[branch.stage].id, vertices[head].id, _names(branch), branch.tag_id)
         for head in plan.heads()
@@ -90,16 +90,17 @@ def describe(plan: JobPlan, job_id: str, name: str, restored_from: str | None = 
     return JobDescription(job_id, name, tuple(vertices.values()), tuple(edges), restored_from)
 
 
-def _vertex(plan: JobPlan, node: _Vertex, number: int) -> JobVertex:
+def _vertex(plan: JobPlan, node: _Vertex) -> JobVertex:
     if isinstance(node, StatefulNode):
         settled = plan.operator_of(node)
         return JobVertex(
             settled.operator_id, settled.name, "keyed", settled.parallelism, settled.max_parallelism
         )
+    vertex_id = plan.vertex_id(node)
     if isinstance(node, Exchange):
-        return JobVertex(f"{node.name}-{number}", node.name, "exchange", node.parallelism)
+        return JobVertex(vertex_id, node.name, "exchange", node.parallelism)
     kind = {SourceNode: "source", SinkNode: "sink"}.get(type(node), "chain")
-    return JobVertex(f"{node.name}-{number}", node.name, kind, getattr(node, "parallelism", None))
+    return JobVertex(vertex_id, node.name, kind, getattr(node, "parallelism", None))
 
 
 def _names(branch: Branch) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     JobSupersededError,
     PyFlinkStateError,
+    StateQueryError,
 )
 from pyflinkstate.runtime.checkpoints import (
     Checkpointing,
@@ -95,17 +96,19 @@ from pyflinkstate.runtime.job.observe import (
     JobExecutionResult,
     JobObserver,
     log_output,
+    tell_each,
 )
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.job.timeline import EpochTimeline
 from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
-from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp
+from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
 
 TICK_S = 0.5
 CLOSE_TIMEOUT_S = 30
@@ -201,10 +204,15 @@ class Job(JobView):
         self._is_busy = False
         #: What the engine runs is being cancelled, and its slots are still there.
         self._are_to_be_cut_off = False
-        self._secret = secrets.token_bytes(32)
+        self._secret = new_secret(settings.is_encrypted)
+        self._is_over = False
+        #: Until when somebody looks at a stream; it is replaced as a whole, as other threads do that.
+        self._sampled: dict[str, int] = {}
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue() if mailbox is None else mailbox
         self._control: Control | None = None
         self._registry: SlotRegistry | None = None
+        #: Answers questions to its live state.
+        self.queries = StateQueries(self._plan.operators, self._live_slots, clock.now_ms)
 
     # --- requests, from any thread ------------------------------------------------
 
@@ -225,6 +233,16 @@ class Job(JobView):
     def request_savepoint(self, request: SavepointRequest) -> None:
         """Request a savepoint at the next barrier."""
         self._events.put(request)
+
+    def sample(self, stream: str, for_ms: int) -> None:
+        """Tell observers a few records of a stream with each epoch that begins in the next milliseconds.
+
+        Args:
+            stream: the id of a vertex in the job's description: the results of a source or an operator, or
+                the input of a sink.
+            for_ms: how long; 0 ends it.
+        """
+        self._sampled = {**self._sampled, stream: self._clock.monotonic_ms() + for_ms}
 
     def wake_up(self) -> None:
         """Tell the job that the source has new input."""
@@ -254,6 +272,18 @@ class Job(JobView):
     def slot_pids(self) -> dict[SlotId, int]:
         """Return the process ids of the slots that run now."""
         return {} if self._registry is None else self._registry.pids()
+
+    def _live_slots(self) -> LiveSlots | None:
+        """Return the slots and where they stand, or None while the job starts or restarts."""
+        if self._machine.phase in (Phase.CLOSING, Phase.ENDED):
+            raise StateQueryError(
+                f"job {self._settings.name!r} is over, and so are its slots: read its state from its last "
+                f"checkpoint, with pyflinkstate.state_access.open_checkpoint()"
+            )
+        registry, epoch = self._registry, self._machine.settled_epoch
+        if registry is None or epoch is None:
+            return None
+        return LiveSlots(registry.attempt, epoch, registry.addresses(), self._secret)
 
     # --- the loop ----------------------------------------------------------------------------------
 
@@ -290,7 +320,7 @@ class Job(JobView):
             self._end(JobStatus.CANCELED, left)
             raise
         except BaseException as error:
-            if error is not machine.error and machine.status is not JobStatus.FAILED:
+            if not self._is_over:
                 self._end(JobStatus.FAILED, error)
             raise
         finally:
@@ -301,8 +331,9 @@ class Job(JobView):
 
     def _tell_of_start(self) -> None:
         restored = None if self._restore is None else self._restore.uri
-        for observer in self._observers:
-            observer.on_start(describe(self._plan, self.job_id, self._settings.name, restored))
+        if self._observers:
+            described = describe(self._plan, self.job_id, self._settings.name, restored)
+            tell_each(self._observers, lambda one: one.on_start(described))
 
     def _take_turn(self) -> None:
         """Look for work between epochs, or wait for an event."""
@@ -386,6 +417,7 @@ class Job(JobView):
     def _handle(self, mail: Any, tell: Callable[[Event], None]) -> None:
         if isinstance(mail, SlotOutput):
             log_output(mail)
+            tell_each(self._observers, lambda one: one.on_output(mail))
         elif isinstance(mail, (EpochEnded, TaskReport, SlotLost, CancelJob, SavepointRequest)):
             tell(mail)
         elif self._checkpointing is not None:
@@ -424,8 +456,9 @@ class Job(JobView):
                 sink.sink.rewind(instruction.epoch)
                 sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
         self._log.restarts(instruction.attempt, instruction.error, self._restore)
-        for listener in self._settings.listeners:
-            listener.on_restart(instruction.attempt, instruction.error)
+        tell_each(
+            self._settings.listeners, lambda one: one.on_restart(instruction.attempt, instruction.error)
+        )
         return WentBack()
 
     def _pause(self, instruction: Pause) -> None:
@@ -554,7 +587,7 @@ class Job(JobView):
         number = instruction.number
         request = EpochRequest(
             self._plan,
-            TaskLink(self._driver_link(), number),
+            TaskLink(self._driver_link(), number, self._sampled_now()),
             instruction.step.epoch,
             instruction.barrier,
             self._registry.addresses(),
@@ -566,6 +599,11 @@ class Job(JobView):
         if self._timeline is not None:
             self._timeline.started()
         self._start(instruction.run, partial(self._runner.start, request))
+
+    def _sampled_now(self) -> frozenset[str]:
+        """Return the streams of which somebody wants to see a few records in the next epoch."""
+        now_ms = self._clock.monotonic_ms()
+        return frozenset(stream for stream, until_ms in self._sampled.items() if now_ms < until_ms)
 
     def _start(self, run: int, begin: Callable[[Callable[[EpochEnded], None]], None]) -> None:
         """Let the runner start something; ``run`` tells its end from that of an earlier request."""
@@ -595,8 +633,7 @@ class Job(JobView):
         records = sum(self._accumulators.of_epoch(number, name) for name in names)
         stats = EpochStats(number, records, self._last_duration_ms, self._machine.attempt)
         self._log.epoch_ended(number)
-        for listener in self._settings.listeners:
-            listener.on_epoch(stats)
+        tell_each(self._settings.listeners, lambda one: one.on_epoch(stats))
         if self._timeline is not None:
             report = EpochReport(
                 stats,
@@ -605,9 +642,10 @@ class Job(JobView):
                 self._accumulators.total(number),
                 self._event_time.at(number),
                 self._accumulators.metrics_of_tasks(),
+                self._timeline.statuses,
+                self._timeline.samples,
             )
-            for observer in self._observers:
-                observer.on_epoch_report(report)
+            tell_each(self._observers, lambda one: one.on_epoch_report(report))
 
     def _align(self, instruction: AlignBarrier) -> None:
         assert self._checkpointing is not None
@@ -624,8 +662,8 @@ class Job(JobView):
         self._accumulators.fold(epoch)
         if self._logs_epochs and self._checkpointing is not None:
             self._checkpointing.forget_planned(epoch)
-        for observer in self._observers:
-            observer.on_commit(epoch, self._clock.monotonic_ms() - began_ms)
+        lasted_ms = self._clock.monotonic_ms() - began_ms if self._observers else 0
+        tell_each(self._observers, lambda one: one.on_commit(epoch, lasted_ms))
         return OutputCommitted(epoch)
 
     def _count(self, instruction: CountReport) -> None:
@@ -704,21 +742,37 @@ class Job(JobView):
         self._log.failed_late(instruction.error)
 
     def _end(self, status: JobStatus, cause: BaseException | None = None) -> None:
-        began = self._machine.has_begun
+        began, self._is_over = self._machine.has_begun, True
         self._machine.break_off(status)
-        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
         if self._registry is not None:
             self._registry.end()
+        error = self._close_source(cause)
+        if error is not None and cause is None:  # all is well but for that
+            status, cause = JobStatus.FAILED, error
+            self._machine.break_off(status)
+        self._log.ended(status, self._machine.epoch, cause, self._is_heard)
+        try:  # a streaming query cannot be stopped once Spark is gone
+            self._end_checkpoints(status, began)
+        finally:
+            self._tell_of_end(status, cause)
+        if error is not None and cause is error:
+            raise error
+
+    def _close_source(self, cause: BaseException | None) -> BaseException | None:
+        """Close the source and return what that raises; all hear of the end of the job nevertheless."""
         try:
             self._source.close(cause)
-        finally:  # a streaming query cannot be stopped once Spark is gone
-            self._end_checkpoints(status, began)
-        with contextlib.ExitStack() as told:  # all hear of the end, even if one of them raises
-            for listener in reversed(self._settings.listeners):
-                told.callback(listener.on_end, status)
-            for observer in reversed(self._observers):
-                if status is JobStatus.FAILED and cause is not None:
-                    told.callback(observer.on_failure, cause)
+        except BaseException as error:  # noqa: BLE001 - it is raised when everything has ended, or logged
+            if cause is not None:
+                self._log.source_not_closed(error)
+            return error
+        return None
+
+    def _tell_of_end(self, status: JobStatus, cause: BaseException | None) -> None:
+        if status is JobStatus.FAILED and cause is not None:
+            failure = cause
+            tell_each(self._observers, lambda one: one.on_failure(failure))
+        tell_each(self._settings.listeners, lambda one: one.on_end(status))
 
     def _end_checkpoints(self, status: JobStatus, began: bool) -> None:
         error = CheckpointError(f"the job ended: it is {status.name}")
@@ -757,18 +811,16 @@ class Job(JobView):
 
     def checkpoint_ended(self, stats: CheckpointStats) -> None:
         """See :class:`JobView`."""
-        for listener in self._settings.listeners:
-            if stats.failure is None:
-                listener.on_checkpoint(stats)
-            else:
-                listener.on_checkpoint_failed(stats)
+        if stats.failure is None:
+            tell_each(self._settings.listeners, lambda one: one.on_checkpoint(stats))
+        else:
+            tell_each(self._settings.listeners, lambda one: one.on_checkpoint_failed(stats))
 
     def checkpoint_written(self, checkpoint_id: int, parts: Iterable[CheckpointPart]) -> None:
         """See :class:`JobView`."""
         if self._observers:
             told = tuple(parts)
-            for observer in self._observers:
-                observer.on_checkpoint_written(checkpoint_id, told)
+            tell_each(self._observers, lambda one: one.on_checkpoint_written(checkpoint_id, told))
 
     def fail(self, error: PyFlinkStateError) -> None:
         """See :class:`JobView`."""

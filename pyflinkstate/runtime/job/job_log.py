@@ -69,6 +69,10 @@ class JobLog:
         """Something has failed when all results were committed."""
         _log.warning("%s has ended, but: %s", self._job, error)
 
+    def source_not_closed(self, error: BaseException) -> None:
+        """Its source could not be closed at the end of a job that had not ended well anyway."""
+        _log.warning("%s: its source could not be closed: %s", self._job, _whole(error))
+
     def ended(self, status: JobStatus, epoch: int, error: BaseException | None, is_heard: bool) -> None:
         """It has ended.
 

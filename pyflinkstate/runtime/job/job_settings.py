@@ -23,3 +23,5 @@ class JobSettings:
     fall_back: bool = False
     slot_memory_bytes: int | None = None
     job_parameters: dict[str, str] = attrs.Factory(dict)
+    #: Whether connections over TCP are encrypted.
+    is_encrypted: bool = False

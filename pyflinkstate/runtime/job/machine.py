@@ -224,6 +224,18 @@ class JobMachine:
         """Whether somebody has cancelled the job."""
         return self._cancelled is not None
 
+    @property
+    def settled_epoch(self) -> int | None:
+        """The epoch after which all slots stand, or will stand when it has run; None if there are no slots.
+
+        Any thread may ask, and may be told of an epoch that the slots have just left behind.
+        """
+        epoch = self.epoch  # is looked at first: a new epoch is counted after its phase is left
+        phase = self.phase
+        if phase in _FEEDS_SLOTS:
+            return epoch + 1
+        return epoch if phase in _LEAVES_SLOTS_ALONE else None
+
     def break_off(self, status: JobStatus) -> None:
         """End the machine because the driver loop ends for a reason that is not an event."""
         self.phase, self.status = Phase.ENDED, status
@@ -358,9 +370,9 @@ class JobMachine:
 
     def _output_prepared(self, _: OutputPrepared) -> Instructions:
         assert self._step is not None
+        self.phase = Phase.IDLE
         self.epoch += 1
         self._has_ended_time = self._ends_with_it
-        self.phase = Phase.IDLE
         if not self._facts.has_checkpoints:
             return [CommitOutput(self.epoch)]
         if self._step.is_last or self._stopping is not None:
@@ -533,6 +545,10 @@ def _ran_twice(task: str) -> RuntimeFailure:
         task=task,
     )
 
+
+#: The phases in which slots process the next epoch or have just done so, and those in which they stand still.
+_FEEDS_SLOTS = frozenset({Phase.RUNNING, Phase.PREPARING})
+_LEAVES_SLOTS_ALONE = frozenset({Phase.IDLE, Phase.DRAINING, Phase.SETTING_BARRIER, Phase.COMMITTING})
 
 _Handler = Callable[[JobMachine, Any], Instructions]
 _M = JobMachine

@@ -59,16 +59,16 @@ class MonitorOfProgram(Protocol):
         """Let the page steer the job of an observer."""
         ...
 
+    def serve(self, page: WebPageSettings | None) -> None:
+        """Serve the page in another way from now on; None for no longer."""
+        ...
+
     def close(self) -> None:
         """Close the page."""
         ...
 
 
-def load_monitor(page: WebPageSettings | None) -> MonitorOfProgram:
-    """Return a new monitor.
-
-    Raises:
-        ConfigurationError: the page cannot listen where it should.
-    """
-    made: MonitorOfProgram = importlib.import_module("pyflinkstate.monitor").Monitor(page)
+def load_monitor() -> MonitorOfProgram:
+    """Return a new monitor, which serves no page yet."""
+    made: MonitorOfProgram = importlib.import_module("pyflinkstate.monitor").Monitor()
     return made

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import attrs
 
 from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.checkpoints import CheckpointPart, CheckpointStats
 from pyflinkstate.runtime.job.description import JobDescription
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.sources import RejectedRecord
-from pyflinkstate.runtime.wire import MetricValues, SlotOutput, TaskReport, added_up
+from pyflinkstate.runtime.wire import MetricValues, SlotOutput, SubtaskStatus, TaskReport, added_up
 
 _slots_log = logging.getLogger("pyflinkstate.slots")
+_job_log = logging.getLogger("pyflinkstate.job")
 
 
 def log_output(output: SlotOutput) -> None:
@@ -37,7 +40,10 @@ class EpochStats:
 
 
 class JobListener:
-    """Override the methods for the events you want. They are called in the driver, between epochs."""
+    """Override the methods for the events you want. They are called in the driver, between epochs.
+
+    The job waits for each of them. What one raises is logged, and the job goes on, as in Flink.
+    """
 
     def on_epoch(self, stats: EpochStats) -> None:
         """An epoch has run."""
@@ -67,6 +73,8 @@ class EpochReport:
         totals: the record counts of the whole job up to this epoch, as in :class:`JobExecutionResult`.
         watermarks: by the ids of assigners and operators.
         metrics: by task, the metrics of functions so far.
+        statuses: by the task of each state slot, where its time went, its memory and its timers.
+        samples: by the ids of streams that somebody looks at, a few records of the epoch as texts.
     """
 
     stats: EpochStats
@@ -75,6 +83,8 @@ class EpochReport:
     totals: dict[str, int]
     watermarks: dict[str, int]
     metrics: dict[str, MetricValues]
+    statuses: dict[str, SubtaskStatus] = attrs.Factory(dict)
+    samples: dict[str, list[str]] = attrs.Factory(dict)
 
 
 class JobObserver(JobListener):
@@ -95,8 +105,23 @@ class JobObserver(JobListener):
     def on_checkpoint_written(self, checkpoint_id: int, parts: tuple[CheckpointPart, ...]) -> None:
         """A checkpoint is complete; this comes before :meth:`on_checkpoint`."""
 
+    def on_output(self, output: SlotOutput) -> None:
+        """User code has printed or logged lines in a state slot."""
+
     def on_failure(self, error: BaseException) -> None:
         """The job has failed and does not restart; this comes before :meth:`on_end`."""
+
+
+_L = TypeVar("_L", bound=JobListener)
+
+
+def tell_each(listeners: Iterable[_L], tell: Callable[[_L], None]) -> None:
+    """Tell each listener something. What one of them raises is logged, and costs nobody else anything."""
+    for listener in listeners:
+        try:
+            tell(listener)
+        except Exception:  # noqa: BLE001 - as in Flink, no error of a listener concerns the job
+            _job_log.exception("listener %s has raised an error; the job goes on", safe_repr(listener))
 
 
 @attrs.frozen
@@ -107,7 +132,8 @@ class JobExecutionResult:
         job_id: the id of the job, which is the folder of its checkpoints.
         accumulators: record counts by ``"<operator>.<what>"``, exact over restarts and restores:
             ``records_out`` and ``records_malformed`` of sources, ``records_dropped`` of filters,
-            ``records_in`` and ``records_out`` of keyed operators.
+            ``records_in`` and ``records_out`` of keyed operators, ``side_output.<tag>`` of operators that
+            emit to side outputs.
         rejected: malformed rows that the policy ``collect`` removed in this run.
         checkpoints: the checkpoints and savepoints that this run completed, in order.
         epochs: the number of the last epoch.

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from pyflinkstate.runtime.wire import TaskReport
+from pyflinkstate.runtime.tasks import MOST_RECORDS
+from pyflinkstate.runtime.wire import SubtaskStatus, TaskReport
 
 PHASES = ("planning", "reading", "slots", "finishing", "preparing")
 
@@ -29,10 +30,15 @@ class EpochTimeline:
         self._now_ms = now_ms
         self._sources = frozenset(sources)
         self._ends = [0] * (len(PHASES) + 1)
+        #: By slot: what it knew of itself at its end of the epoch.
+        self.statuses: dict[str, SubtaskStatus] = {}
+        #: By stream: a few records of the epoch.
+        self.samples: dict[str, list[str]] = {}
 
     def begin(self) -> None:
         """The job asks the source for the next epoch."""
         self._ends = [self._now_ms()] * len(self._ends)
+        self.statuses, self.samples = {}, {}
 
     def started(self) -> None:
         """The engine starts the epoch."""
@@ -40,6 +46,11 @@ class EpochTimeline:
 
     def reported(self, report: TaskReport) -> None:
         """A task of the epoch has ended."""
+        if report.status is not None:
+            self.statuses[report.task] = report.status
+        for stream, records in report.samples.items():
+            known = self.samples.setdefault(stream, [])
+            known.extend(records[: MOST_RECORDS - len(known)])
         if report.is_slot:
             self._note(3)
         elif report.task.rpartition("[")[0] in self._sources:

@@ -277,6 +277,10 @@ class KeyedSubtask:
         """Return when the next processing-time timer is due, or None if there is none."""
         return self._operator.next_processing_time_ms()
 
+    def pending_timers(self) -> int:
+        """Return how many timers are pending."""
+        return sum(map(len, self.backend.registered_queues.values()))
+
     def snapshot(
         self,
         checkpoint: CheckpointTrigger,

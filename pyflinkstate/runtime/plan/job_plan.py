@@ -79,6 +79,13 @@ class JobPlan:
     exchanges: tuple[Exchange, ...] = ()
     rebalanced: frozenset[tuple[Node, Edge]] = frozenset()
 
+    def vertex_id(self, node: Stage | SinkNode) -> str:
+        """Return the id of a stage or a sink, by which the job tells of it."""
+        if isinstance(node, StatefulNode):
+            return self.operator_of(node).operator_id
+        nodes: list[Stage | SinkNode] = [*self.stages, *self.sinks]
+        return f"{node.name}-{nodes.index(node)}"
+
     @property
     def uses_timers(self) -> bool:
         """Whether a function may have timers."""

@@ -42,7 +42,7 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import arrow_frames, python_files, row_columns, row_schema, worker_python
+from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -83,6 +83,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._temporary_storage: TemporaryDirectory[str] | None = None
         self._caches: list[CachedSource] = []
         self._monitor: MonitorOfProgram | None = None
+        #: How the page is served now.
+        self._served: WebPageSettings | None = None
 
     @classmethod
     def get_execution_environment(
@@ -111,8 +113,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
         ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
-        ``rest.bind-address``, ``web.cancel.enable``), and ``python.files``, ``python.archives`` and
-        ``python.requirements``, which ship code as :meth:`add_python_file` and its neighbours do.
+        ``rest.bind-address``, ``web.cancel.enable``), ``security.ssl.internal.enabled``, and
+        ``python.files``, ``python.archives`` and ``python.requirements``, which ship code as
+        :meth:`add_python_file` and its neighbours do.
 
         Raises:
             ConfigurationError: a known setting has an invalid value, or asks for a feature that does not
@@ -302,7 +305,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             ConfigurationError: it cannot listen there.
         """
         self._settings.web_page = WebPageSettings((port,), host, address, metrics_without_token, actions)
-        self._close_monitor()
+        self._served = None
         self._started_monitor()
         return self
 
@@ -439,13 +442,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _close_monitor(self) -> None:
         if self._monitor is not None:
             self._monitor.close()
-            self._monitor = None
+            self._monitor = self._served = None
 
     def _started_monitor(self) -> MonitorOfProgram | None:
         """Return the monitor, which is loaded when it is needed for the first time."""
         page = self._settings.web_page
         if self._monitor is None and (page is not None or self._settings.keeps_journal):
-            self._monitor = load_monitor(page)
+            self._monitor = load_monitor()
+        if self._monitor is not None and self._served is not page:  # it was chosen later
+            self._monitor.serve(page)
+            self._served = page
         return self._monitor
 
     # --- running -------------------------------------------------------------------------------
@@ -517,9 +523,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     ) -> list[DataFrame]:
         """Run one job up to several nodes and return the records of each as a DataFrame."""
         prepared = [self.rows_for_files(node, schema) for node, schema in outputs]
-        sinks = [
-            RddSink(None if columns is None else arrow_frames.ArrowWriter(columns)) for _, columns in prepared
-        ]
+        sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
         nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
         run_to_end(self._job(nodes, job_name))
         frames: list[DataFrame] = []
@@ -527,16 +531,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
             if columns is None:
                 frames.append(self._dataframe(on_spark.values_of(self._context, sink.committed), schema))
             else:
-                frames.append(arrow_frames.dataframe_of(self._spark, sink.committed, columns))
+                frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
         return frames
 
-    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
+    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.
 
         If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
         """
         kind = row_schema.schema_of(schema)
-        columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
+        columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
         return (node if columns is not None else self.checked_rows(node, schema)), columns
 
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
@@ -654,7 +658,12 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
+            self._is_encrypted(),
         )
+
+    def _is_encrypted(self) -> bool:
+        chosen = self._settings.is_encrypted
+        return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]

@@ -176,6 +176,10 @@ def _set_generated_uids(settings: EnvironmentSettings, setting: _Reader) -> None
     settings.has_auto_generated_uids = setting.switch()
 
 
+def _set_encryption(settings: EnvironmentSettings, setting: _Reader) -> None:
+    settings.is_encrypted = setting.switch()
+
+
 def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
     """Take interval and timeout together: only both can be checked."""
     default = HeartbeatSettings()
@@ -299,6 +303,7 @@ _OPTIONS: dict[str, _Apply] = {
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
     "state.backend.type": _check_backend,
     "rest.port": _set_web_page,
+    "security.ssl.internal.enabled": _set_encryption,
     "restart-strategy.type": _set_restart_strategy,
     "python.archives": _add_python_archives,
     "python.files": _add_python_files,

@@ -69,6 +69,7 @@ class EnvironmentSettings:
         snapshot_compression: whether state files are compressed; None for what the state backend says.
         has_auto_generated_uids: an operator with state may do without ``uid()``.
         code_shipper: ships Python code; None where nothing runs in other processes.
+        is_encrypted: whether connections between processes are encrypted; None for: if Spark's are.
         buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
     """
 
@@ -95,6 +96,7 @@ class EnvironmentSettings:
     snapshot_compression: bool | None = None
     has_auto_generated_uids: bool = True
     code_shipper: CodeShipper | None = None
+    is_encrypted: bool | None = None
     buffer_timeout_ms: int = 100
     is_chaining_enabled: bool = True
     _was_warned_of_rocksdb: bool = attrs.field(default=False, init=False)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 from pyflinkstate import notebook
 from pyflinkstate.api.job_id import JobID
 from pyflinkstate.api.type_variables import T
+from pyflinkstate.api.values import Key, Namespace, TypedValue
 from pyflinkstate.errors import CheckpointError, ConfigurationError
 from pyflinkstate.runtime.checkpoints import SavepointRequest
 from pyflinkstate.runtime.job import Job, JobExecutionResult
 from pyflinkstate.runtime.program.job_results import without_inner_frames
+from pyflinkstate.runtime.queries import StateAnswer, query, query_value
 from pyflinkstate.runtime.settings import JobStatus
 from pyflinkstate.runtime.storage import absolute
 from pyflinkstate.runtime.wire import SlotId
@@ -73,6 +76,60 @@ class JobClient:
         ended: Future[None] = Future()
         self._result.add_done_callback(lambda _: ended.set_result(None))
         return ended
+
+    def query(
+        self,
+        uid: str,
+        state: str,
+        keys: Iterable[Key] | None = None,
+        namespace: Namespace | None = None,
+        *,
+        timeout_s: float = 60.0,
+    ) -> StateAnswer:
+        """Return the entries of a keyed state as they are after one epoch, over all subtasks.
+
+        The job goes on: each slot freezes the state between two epochs, as for a checkpoint, and sends it
+        while it processes the next one. If an epoch is running, the answer waits for its end. The state may
+        not be committed yet, so a job that fails may go back to before it.
+
+        The rows have the columns of :meth:`Checkpoint.entries`. With ``keys`` the answer is in memory when
+        it is returned. Without, it is streamed and can be read once; close it if it is not read to its end.
+
+        Args:
+            uid: the operator.
+            state: the name of the state.
+            keys: the wanted keys; only the slots that own them are asked. Default: all.
+            namespace: the wanted namespace, such as a window. Default: all.
+            timeout_s: how long to wait for the end of the epoch, or for a job that starts or restarts.
+
+        Returns:
+            a :class:`~pyflinkstate.state_access.live.LiveTable`.
+
+        Raises:
+            UnknownOperatorError, UnknownStateError: the job has no such operator or state.
+            InvalidKeyError: a key does not fit the type of the operator's keys.
+            StateQueryTimeoutError: no answer began in time.
+            StateQueryError: the job is over, a slot died, or too many answers are open.
+        """
+        return query(self._job.queries, uid, state, keys, namespace, timeout_s)
+
+    def query_value(
+        self,
+        uid: str,
+        state: str,
+        key: Key,
+        namespace: Namespace | None = None,
+        *,
+        timeout_s: float = 60.0,
+    ) -> TypedValue:
+        """Return the value that ``key`` has in a keyed state after an epoch, or None if it has none.
+
+        The value of a list state is a list, that of a map state a dict. See :meth:`query`.
+
+        Raises:
+            StateQueryError: the state has namespaces, and none is given.
+        """
+        return query_value(self._job.queries, uid, state, key, namespace, timeout_s)
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> Future[str]:
         """Write a savepoint at the next barrier, and go on.

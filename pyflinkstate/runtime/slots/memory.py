@@ -77,6 +77,15 @@ class MemoryGuard:
         self._clock_s = clock_s
         self._next_s = 0.0
 
+    @property
+    def limit_bytes(self) -> int | None:
+        """How much the process may use; None if only the machine limits it."""
+        return self._limit_bytes
+
+    def used_bytes(self) -> int:
+        """Return how much the process uses."""
+        return self._used()
+
     def check(self) -> None:
         """Check the memory, if it is time to.
 

@@ -7,7 +7,8 @@ for too long, the watchdog ends the process, even while user code blocks every t
 
 Threads: one only listens to the driver, so that its end is noticed no matter what user code is doing. The
 main thread restores, opens and finally closes the function. Each task that feeds an epoch has a thread of its
-own, and only one epoch can be open at a time. Each snapshot is written on a thread of its own as well.
+own, and only one epoch can be open at a time. Each snapshot is written, and each question to the state is
+answered, on a thread of its own as well.
 
 Everything except connections and threads is in ``slot_service``.
 """
@@ -29,12 +30,14 @@ import attrs
 
 from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import PyFlinkStateError, UntrustedConnectionError
+from pyflinkstate.runtime.slots.questions import answer as answer_question
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.stdout import OutputForwarder
 from pyflinkstate.runtime.slots.watchdog import watchdog
 from pyflinkstate.runtime.wire import (
     DRIVER,
     Address,
+    AskState,
     BeginEpoch,
     Channel,
     CloseSlot,
@@ -188,6 +191,9 @@ class StateSlot:
 
     def _serve_task(self, task: Channel) -> None:
         begin = task.recv()
+        if isinstance(begin, AskState):
+            answer_question(self._service, begin, task)
+            return
         assert isinstance(begin, BeginEpoch)
         answer = self._service.begin(begin)
         task.send(answer)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import attrs
 
@@ -25,6 +26,7 @@ from pyflinkstate.errors import (
     SlotBusyError,
     SnapshotCancelledError,
     StaleSlotError,
+    StateQueryError,
 )
 from pyflinkstate.runtime.operators import (
     KeyedSubtask,
@@ -33,12 +35,16 @@ from pyflinkstate.runtime.operators import (
     StreamOperatorState,
     SubtaskSnapshot,
 )
+from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import MemoryGuard
+from pyflinkstate.runtime.slots.questions import Outcome, Question
+from pyflinkstate.runtime.slots.time_shares import TimeShares
 from pyflinkstate.runtime.storage import CheckpointStorage, open_checkpoint
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     AbortCheckpoint,
+    AskState,
     BeginEpoch,
     ChannelEvent,
     CheckpointAck,
@@ -52,10 +58,12 @@ from pyflinkstate.runtime.wire import (
     InputFrame,
     NotifyCheckpointComplete,
     OutputSteps,
+    QuestionRefused,
     SlotClosed,
     SlotFailed,
     SlotId,
     StateMaterialized,
+    SubtaskStatus,
     ValuesFrame,
     WatermarkMerger,
     encoded_frames,
@@ -77,6 +85,7 @@ class SlotHost:
         open_storage: opens the checkpoint storage.
         open_checkpoint: opens a checkpoint's folder.
         perf_s: a clock for durations, in seconds.
+        perf_ns: the same in ns.
     """
 
     tell: Callable[[object], None]
@@ -85,6 +94,7 @@ class SlotHost:
     open_storage: Callable[..., CheckpointStorage] = CheckpointStorage
     open_checkpoint: Callable[[str], StateReader] = open_checkpoint
     perf_s: Callable[[], float] = time.perf_counter
+    perf_ns: Callable[[], int] = time.perf_counter_ns
 
 
 class SlotService:
@@ -99,13 +109,17 @@ class SlotService:
         self._version: int | None = None
         self._epoch: BeginEpoch | None = None
         self._counts = [0, 0]
+        self._side_counts: Counter[str] = Counter()
         self._steps = OutputSteps()
+        self._shares = TimeShares(host.perf_ns)
         #: The watermark at the beginning of the epoch, and the one that was sent last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
         self._merger = WatermarkMerger()
         self._snapshots: dict[int, SubtaskSnapshot] = {}
         self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
+        #: Those that wait for the end of the epoch.
+        self._questions: list[Question] = []
 
     # --- beginning and end ---------------------------------------------------------------------------
 
@@ -176,6 +190,7 @@ class SlotService:
                 return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
             self._epoch, self._version = begin, None
             self._counts = [0, 0]
+            self._side_counts.clear()
             self._merger.begin_epoch()
             self._opening, self._told = self._merger.watermark, None
         return EpochAccepted()
@@ -192,6 +207,9 @@ class SlotService:
         Raises:
             PyFlinkStateError: the epoch has failed; ``abandon`` must follow.
         """
+        return self._shares.of(self._process(data))
+
+    def _process(self, data: bytes) -> Iterator[bytes]:
         frame = self._decode(data)
         output = Output()
         if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
@@ -215,6 +233,9 @@ class SlotService:
 
     def finish_input(self) -> Iterator[bytes]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""
+        return self._shares.of(self._finish_input())
+
+    def _finish_input(self) -> Iterator[bytes]:
         assert self._epoch is not None
         waiting = self._subtask.finish_epoch()
         while (results := self._next_of(waiting)) is not None:
@@ -235,6 +256,8 @@ class SlotService:
         """Yield frames with the results or a new watermark; there are none if there is neither."""
         assert self._epoch is not None
         self._counts[1] += len(output.values) + sum(len(values) for values, _ in output.side.values())
+        for tag_id, (values, _) in output.side.items():
+            self._side_counts[tag_id] += len(values)
         has_results = bool(output.values or output.side)
         if not self._epoch.is_timed:
             frame = ValuesFrame(output.values, side=output.side)
@@ -271,19 +294,84 @@ class SlotService:
                 for trigger in () if begin.barrier is None else begin.barrier.all():
                     self._begin_snapshot(trigger)
                 metrics, timer_ms = self._subtask.metrics(), self._subtask.next_timer_ms()
-                done = EpochDone(self._counts[0], self._counts[1], metrics, timer_ms, self._merger.watermark)
+                done = EpochDone(
+                    self._counts[0],
+                    self._counts[1],
+                    metrics,
+                    timer_ms,
+                    self._merger.watermark,
+                    self._status(),
+                    dict(self._side_counts),
+                )
         except PyFlinkStateError as error:
             self.abandon()
             return EpochFailed(error)
         with self._lock:
             self._epoch, self._version = None, begin.epoch
+        self._answer_all()
         self._tell_function_soon()
         return done
+
+    def _status(self) -> SubtaskStatus:
+        self._shares.processed()
+        used, timers = self._memory.used_bytes(), self._subtask.pending_timers()
+        return SubtaskStatus(*self._shares.take(), used, self._memory.limit_bytes, timers)
 
     def abandon(self) -> None:
         """Give up an epoch half-way; the slot cannot be used any more."""
         with self._lock:
             self._epoch = None
+            questions, self._questions = self._questions, []
+        for question in questions:
+            question.settle(partial(self._late, question.ask.epoch))
+
+    # --- questions -------------------------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether an epoch is being fed."""
+        return self._epoch is not None
+
+    def put(self, question: Question) -> None:
+        """Answer or refuse a question: now, or at the end of the epoch that it is about."""
+        epoch = question.ask.epoch
+        with self._lock:
+            if epoch == self._next_version():
+                waiting = [one for one in self._questions if not one.has_left]
+                self._questions = [*waiting, question]
+                return
+        # No epoch begins before the state is frozen, and it is not changed by a function that is notified.
+        with self._user_code, self._lock:
+            is_here = self._version == epoch
+            question.settle(partial(self._frozen, question.ask) if is_here else partial(self._late, epoch))
+
+    def _next_version(self) -> int | None:
+        if self._epoch is not None:
+            return self._epoch.epoch
+        return None if self._version is None else self._version + 1
+
+    def _answer_all(self) -> None:
+        """Answer the questions about the epoch that has just ended; the next one cannot begin before."""
+        with self._lock:
+            questions, self._questions = self._questions, []
+        for question in questions:
+            with self._user_code:
+                question.settle(partial(self._frozen, question.ask))
+
+    def _frozen(self, ask: AskState) -> Outcome:
+        try:
+            return freeze(self._subtask.backend, ask)
+        except PyFlinkStateError as error:
+            return QuestionRefused(error)
+        except Exception as error:  # noqa: BLE001 - a question must not fail the epoch, whatever it is
+            failure = StateQueryError(
+                f"slot {self._slot} cannot answer for state {ask.state!r}: {type(error).__name__}: {error}"
+            )
+            return QuestionRefused(failure)
+
+    def _late(self, epoch: int) -> QuestionRefused:
+        error = StateQueryError(f"slot {self._slot} is not at the end of epoch {epoch} any more")
+        return QuestionRefused(error, is_late=True)
 
     # --- the driver ----------------------------------------------------------------------------------
 

@@ -175,19 +175,19 @@ class PythonFiles:
             sys.path.append(own)
 
     def _zipped(self, folder: Path) -> Path:
-        kept = Path(_kept_folder().name)
+        kept = Path(kept_folder().name)
         return Path(shutil.make_archive(str(kept / f"{len(os.listdir(kept))}"), "zip", folder))
 
     def _ship(self, archive: Path, target: str) -> None:
         """Have Spark unpack an archive: by another name than any that it has shipped."""
-        copy = Path(_kept_folder().name) / f"{_digest(archive)}-{target}.zip"
+        copy = Path(kept_folder().name) / f"{_digest(archive)}-{target}.zip"
         if not copy.exists():
             shutil.copy(archive, copy)
             self._context.addArchive(f"{copy}#{target}")
 
 
 @cache
-def _kept_folder() -> TemporaryDirectory[str]:
+def kept_folder() -> TemporaryDirectory[str]:
     """Return a folder that lasts as long as the program: Spark sends its files to later executors too."""
     return TemporaryDirectory(prefix="pyflinkstate-files-", ignore_cleanup_errors=True)
 

@@ -13,12 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkConf, SparkContext, StorageLevel
 from pyspark.sql import SparkSession
 
 from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
@@ -46,7 +47,8 @@ from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, Split
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
-from pyflinkstate.runtime.spark.python_files import PythonFiles
+from pyflinkstate.runtime.spark.python_files import PythonFiles, kept_folder
+from pyflinkstate.runtime.spark.same_version import OfThisVersion
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
 from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
 from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
@@ -71,16 +73,25 @@ def local_session() -> SparkSession:
         py4j.setLevel(logging.WARNING)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[*]").appName("pyflinkstate")
-    log4j2 = Path(__file__).with_name("log4j2-quiet.properties").as_uri()
     quiet = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j2}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_logging()}",
     }
     workers = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for name, value in {**quiet, **workers}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _quiet_logging() -> str:
+    """Return the URI of the JVM's settings for logging; it reads none out of a zip file."""
+    settings = files("pyflinkstate.runtime.spark") / "log4j2-quiet.properties"
+    if isinstance(settings, Path):
+        return settings.as_uri()
+    copy = Path(kept_folder().name) / settings.name
+    copy.write_bytes(settings.read_bytes())
+    return copy.as_uri()
 
 
 def context_of(session: SparkObject) -> SparkContext:
@@ -120,7 +131,14 @@ def driver_endpoint(context: SparkContext) -> Endpoint:
     if str(context.master).split("[")[0] == "local":
         return Endpoint(port=port)
     host = str(conf.get("spark.driver.host"))
-    return Endpoint(host, str(conf.get("spark.driver.bindAddress", host)), port)
+    bind_host = str(conf.get("spark.driver.bindAddress", host))
+    return Endpoint(host.strip("[]"), bind_host.strip("[]"), port)  # Spark writes IPv6 in brackets
+
+
+def is_encrypted(conf: SparkConf) -> bool:
+    """Return whether Spark encrypts what its processes send each other."""
+    names = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+    return any(str(conf.get(name, "false")).lower() == "true" for name in names)
 
 
 def batch_handler(
@@ -339,7 +357,8 @@ class SparkRunner(EpochRunner):
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
         slots = self._context.parallelize(request.slots, len(request.slots))
-        slots.mapPartitionsWithIndex(self._files.prepared(StartSlotsTask(request.link))).collect()
+        task = self._files.prepared(StartSlotsTask(request.link))
+        slots.mapPartitionsWithIndex(OfThisVersion(task)).collect()
         return []
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
@@ -433,7 +452,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
     def transform(self, data: RDD[Record], task: Task, name: str) -> RDD[Record]:
         prepared = self._files.prepared(task)
         is_source = isinstance(task, SourceTask)
-        made = data.mapPartitionsWithIndex(prepared if is_source else WorkerTask(prepared))
+        made = data.mapPartitionsWithIndex(prepared if is_source else OfThisVersion(WorkerTask(prepared)))
         made.ctx = self._view
         if not is_source:
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.

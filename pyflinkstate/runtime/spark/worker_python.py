@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from pyflinkstate.errors import UnsupportedSessionError
+from pyflinkstate.errors import PackageMismatchError, UnsupportedSessionError
+from pyflinkstate.version import VERSION
 
 #: Asked of the other Python: its version, and whether it finds this package and what a task needs.
 _QUESTION = (
@@ -24,6 +25,8 @@ _QUESTION = (
     "import pyflinkstate, attrs, cloudpickle, numpy, pyarrow"
 )
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: What the problem begins with where the workers have the package, but not this one.
+_OTHER_VERSION = "has pyflinkstate "
 _TIMEOUT_S = 60
 #: What was found of each Python that was asked; empty for nothing wrong.
 _known: dict[str, str] = {}
@@ -46,10 +49,17 @@ def check_workers(context: SparkContext) -> None:
 
 def unsuitable(python: str, problem: str) -> UnsupportedSessionError:
     """Return the error that says what is wrong with the workers' Python, and what to do."""
+    if problem.startswith(_OTHER_VERSION):
+        return PackageMismatchError(
+            f"Spark's workers run another pyflinkstate than this program: {python!r} {problem}; this is "
+            f"{VERSION}. Install the same version on driver and executors.",
+            python=python,
+        )
     return UnsupportedSessionError(
         f"Spark's workers run another Python than this program: {python!r} {problem}; this is {_VERSION}.\n"
         f'Before the session is made, set os.environ["PYSPARK_PYTHON"] = sys.executable;\n'
-        f"on a cluster set spark.pyspark.python to a Python {_VERSION} with pyflinkstate on every host.",
+        f"on a cluster set spark.pyspark.python to a Python {_VERSION} with pyflinkstate on every host,\n"
+        f"or bring the package there with pyflinkstate.ship(session).",
         python=python,
     )
 
@@ -104,6 +114,9 @@ def problem_in(trace: str) -> str:
     version = re.search(r"Python in worker has different version: (\S+?) than that in driver", trace)
     if version is not None:
         return f"is Python {version[1]}"
+    other = re.search(r"this worker has pyflinkstate (\S+), and the program has", trace)
+    if other is not None:
+        return f"{_OTHER_VERSION}{other[1]}"
     missing = re.search(
         r"No module named '(pyflinkstate(?:\.[\w.]+)?|attrs?|cloudpickle|numpy|pyarrow)'", trace
     )

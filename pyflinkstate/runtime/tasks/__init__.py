@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.samples import MOST_RECORDS
 from pyflinkstate.runtime.tasks.slot_client import DriverLink
 from pyflinkstate.runtime.tasks.tasks import (
     ChainTask,
@@ -16,6 +17,7 @@ from pyflinkstate.runtime.tasks.tasks import (
 )
 
 __all__ = [
+    "MOST_RECORDS",
     "Chain",
     "ChainTask",
     "DriverLink",

@@ -42,6 +42,7 @@ from pyflinkstate.runtime.wire import (
     OperatorMetrics,
     SystemClock,
     TaskTime,
+    side_output_count,
     unshipped,
     user_failure,
 )
@@ -127,6 +128,15 @@ class Chain:
         if self.time is self._times_of_source[-1]:
             self._times_of_source.append(link.time_after)
         self.time = link.time_after
+
+    def take_side(self) -> SideOutputs:
+        """Return what has gone to side outputs since this was called last, and count it."""
+        taken, self.side = self.side, {}
+        if taken:
+            name = [operator.name for operator in self._operators if operator.has_side_outputs][-1]
+            for tag_id, (values, _) in taken.items():
+                self._counts[side_output_count(name, tag_id)] += len(values)
+        return taken
 
     def begin_at(self, watermark: int, is_idle: bool) -> None:
         """Set the watermark and idleness of the source before its first record."""

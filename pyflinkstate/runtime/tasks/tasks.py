@@ -26,6 +26,7 @@ from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
+from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.tasks.timed_records import TimedRecords
 from pyflinkstate.runtime.wire import (
@@ -49,6 +50,7 @@ from pyflinkstate.runtime.wire import (
     WatermarkMerger,
     encoded_frames,
     frames,
+    side_output_count,
 )
 
 
@@ -58,6 +60,28 @@ class TaskLink:
 
     driver: DriverLink
     epoch: int
+    #: The ids of the streams of which somebody wants to see a few records.
+    sampled: frozenset[str] = frozenset()
+
+    def records(self, records: Iterable[Record], stream: str, content: dict[str, Any]) -> Iterable[Record]:
+        """Return the same records; if somebody looks at their stream, the report has a few of them."""
+        if stream not in self.sampled:
+            return records
+        return sample_records(records, stream, content.setdefault("samples", {}))
+
+    def batches(
+        self, batches: Iterable[ColumnBatch], stream: str, content: dict[str, Any]
+    ) -> Iterable[ColumnBatch]:
+        """Do the same for batches of records."""
+        if stream not in self.sampled:
+            return batches
+        return sample_batches(batches, stream, content.setdefault("samples", {}))
+
+    def frames(self, frames: Iterator[bytes], stream: str, content: dict[str, Any]) -> Iterator[bytes]:
+        """Do the same for frames of values, which are the results of a stage."""
+        if stream not in self.sampled:
+            return frames
+        return sample_frames(frames, stream, content.setdefault("samples", {}))
 
     @contextmanager
     def reporting(self, task: str, content: dict[str, Any] | None = None) -> Iterator[Counter[str]]:
@@ -91,6 +115,8 @@ class SourceTask:
     name: str
     read: Callable[[Split, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
+    #: The id of the stream of its records.
+    stream: str = ""
     #: Turns an item into batches, which are passed on as they are.
     read_batches: ReadBatches | None = None
 
@@ -98,7 +124,8 @@ class SourceTask:
         task = f"{self.name}[{partition}]"
         rejected: list[RejectedRecord] = []
         counter = RecordCounter()
-        with self.link.reporting(task) as counts:
+        content: dict[str, Any] = {}
+        with self.link.reporting(task, content) as counts:
 
             def reject(record: RejectedRecord) -> None:
                 counts[f"{self.name}.records_malformed"] += 1
@@ -107,11 +134,13 @@ class SourceTask:
 
             counts[f"{self.name}.records_malformed"] = 0
             try:
-                if self.read_batches is not None:
-                    yield from _counted(chain.from_iterable(map(self.read_batches, items)), counter)
-                else:
+                if self.read_batches is None:
                     take = counter.as_it_is if self.is_fresh else counter.isolated
-                    yield from map(take, self._records(items, reject))
+                    records = map(take, self._records(items, reject))
+                    yield from self.link.records(records, self.stream, content)
+                else:
+                    batches = _counted(chain.from_iterable(map(self.read_batches, items)), counter)
+                    yield from self.link.batches(batches, self.stream, content)
             except (OSError, EOFError) as error:
                 if isinstance(error, PyFlinkStateError):
                     raise
@@ -281,23 +310,25 @@ class StageTask:
 
     chain: ChainTask
     stage_id: str
+    #: The id of the stream of its results.
+    stream: str = ""
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[bytes]:
-        task = f"{self.stage_id}[{partition}]"
-        with self.chain.link.reporting(task, self.chain.content()) as counts:
+        task, content = f"{self.stage_id}[{partition}]", self.chain.content()
+        with self.chain.link.reporting(task, content) as counts:
             running = self.chain.start(partition, stream, counts)
-            if self.chain.event_time is None:
-                yield from _untimed(running.run(), running.chain, self.stage_id)
-            else:
-                yield from _timed(running.run_timed(), running, self.stage_id)
+            yield from self.chain.link.frames(self._frames(running), self.stream, content)
+
+    def _frames(self, running: RunningChain) -> Iterator[bytes]:
+        if self.chain.event_time is None:
+            return _untimed(running.run(), running.chain, self.stage_id)
+        return _timed(running.run_timed(), running, self.stage_id)
 
 
 def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
     while (values := cutter.take(records)) or chain.side:
-        frame = ValuesFrame(values, side=dict(chain.side))
-        chain.side.clear()
-        yield from _cut(frame, place, cutter)
+        yield from _cut(ValuesFrame(values, side=chain.take_side()), place, cutter)
 
 
 def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
@@ -321,8 +352,7 @@ def _timed(records: TimedRecords, running: RunningChain, place: str) -> Iterator
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark
         is_idle = silent or time.is_idle
-        frame = ValuesFrame(values, timestamps, watermark, is_idle, dict(made.side), opening)
-        made.side.clear()
+        frame = ValuesFrame(values, timestamps, watermark, is_idle, made.take_side(), opening)
         yield from _cut(frame, place, cutter)
         if is_over:
             return
@@ -399,19 +429,32 @@ class SlotTask:
         with self.link.reporting(str(slot), content) as counts:
             address = self.addresses.get(slot) or self.link.driver.acquire_slot(slot)
             payloads = (payload for _, payload in frames)
-            for item in run_epoch(address, self.link.driver.secret, slot, begin, payloads):
-                if isinstance(item, EpochDone):
-                    counts[f"{self.name}.records_in"] += item.records_in
-                    counts[f"{self.name}.records_out"] += item.records_out
-                    named = {f"{self.name}.{name}": value for name, value in item.metrics.items()}
-                    content.update(
-                        metrics=named,
-                        is_slot=True,
-                        next_timer_ms=item.next_timer_ms,
-                        watermarks={self.operator_id: item.watermark},
-                    )
-                else:
-                    yield item
+            ended: list[EpochDone] = []
+            results = _results(run_epoch(address, self.link.driver.secret, slot, begin, payloads), ended)
+            yield from self.link.frames(results, self.operator_id, content)
+            self._note_end(ended[0], counts, content)
+
+    def _note_end(self, done: EpochDone, counts: Counter[str], content: dict[str, Reported]) -> None:
+        counts[f"{self.name}.records_in"] += done.records_in
+        counts[f"{self.name}.records_out"] += done.records_out
+        for tag_id, count in done.side_out.items():
+            counts[side_output_count(self.name, tag_id)] += count
+        content.update(
+            metrics={f"{self.name}.{name}": value for name, value in done.metrics.items()},
+            is_slot=True,
+            next_timer_ms=done.next_timer_ms,
+            watermarks={self.operator_id: done.watermark},
+            status=done.status,
+        )
+
+
+def _results(items: Iterator[bytes | EpochDone], ended: list[EpochDone]) -> Iterator[bytes]:
+    """Yield the frames of results, and put the end of the epoch aside."""
+    for item in items:
+        if isinstance(item, EpochDone):
+            ended.append(item)
+        else:
+            yield item
 
 
 @attrs.frozen
@@ -424,8 +467,12 @@ class SinkTask:
     writer: SinkWriter
     #: How many partitions of the sink come before those of this branch.
     first: int = 0
+    #: The id of the stream of its input.
+    stream: str = ""
 
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[Record]:
-        with self.chain.link.reporting(f"{self.sink_id}[{partition}]") as counts:
+        content: dict[str, Any] = {}
+        with self.chain.link.reporting(f"{self.sink_id}[{partition}]", content) as counts:
             records = self.chain.records(partition, stream, counts)
-            yield from self.writer.write(self.first + partition, records)
+            looked_at = iter(self.chain.link.records(records, self.stream, content))
+            yield from self.writer.write(self.first + partition, looked_at)

@@ -18,6 +18,8 @@ from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 from pyflinkstate.runtime.wire.messages import (
     AbortCheckpoint,
     AcquireSlot,
+    AnswerEnded,
+    AskState,
     BeginEpoch,
     CancelJob,
     CheckpointAck,
@@ -31,6 +33,7 @@ from pyflinkstate.runtime.wire.messages import (
     EpochRefused,
     Heartbeat,
     NotifyCheckpointComplete,
+    QuestionRefused,
     RegisterSlot,
     SlotAvailable,
     SlotClosed,
@@ -40,13 +43,23 @@ from pyflinkstate.runtime.wire.messages import (
     SlotReady,
     SlotUnavailable,
     StartSlot,
+    StateFrozen,
     StateMaterialized,
+    SubtaskStatus,
     TaskReport,
     WakeUp,
 )
-from pyflinkstate.runtime.wire.metrics import MetricValue, MetricValues, OperatorMetrics, added_up
+from pyflinkstate.runtime.wire.metrics import (
+    SIDE_OUTPUT,
+    MetricValue,
+    MetricValues,
+    OperatorMetrics,
+    added_up,
+    side_output_count,
+)
 from pyflinkstate.runtime.wire.pickling import ShippedFunction, dumps_by_value, loads, pickled, unshipped
 from pyflinkstate.runtime.wire.spark_failures import spark_cause, told_by_spark
+from pyflinkstate.runtime.wire.tls import new_secret
 from pyflinkstate.runtime.wire.transport import (
     DRIVER,
     Address,
@@ -68,9 +81,12 @@ __all__ = [
     "DRIVER",
     "MAX_WATERMARK",
     "NO_WATERMARK",
+    "SIDE_OUTPUT",
     "AbortCheckpoint",
     "AcquireSlot",
     "Address",
+    "AnswerEnded",
+    "AskState",
     "BeginEpoch",
     "CancelJob",
     "Channel",
@@ -98,6 +114,7 @@ __all__ = [
     "NotifyCheckpointComplete",
     "OperatorMetrics",
     "OutputSteps",
+    "QuestionRefused",
     "RegisterSlot",
     "Server",
     "ServerName",
@@ -110,7 +127,9 @@ __all__ = [
     "SlotReady",
     "SlotUnavailable",
     "StartSlot",
+    "StateFrozen",
     "StateMaterialized",
+    "SubtaskStatus",
     "SystemClock",
     "TaskReport",
     "TaskTime",
@@ -126,7 +145,9 @@ __all__ = [
     "listen_on_tcp",
     "listen_on_unix",
     "loads",
+    "new_secret",
     "pickled",
+    "side_output_count",
     "spark_cause",
     "steady",
     "told_by_spark",

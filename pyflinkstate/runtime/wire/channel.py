@@ -6,7 +6,8 @@ before its code is verified, so a message that was changed, dropped, repeated or
 connection before anything is unpickled. The head has a code of its own, so that a changed length is found at
 once, before its bytes are waited for.
 
-Unix sockets have no codes: their data stays in the kernel, between two processes of one user
+An encrypted connection has no such codes, as TLS verifies its own (:mod:`~pyflinkstate.runtime.wire.tls`).
+Unix sockets have none either: their data stays in the kernel, between two processes of one user
 (``docs/adr/0010-authenticated-connections.md`` has the figures).
 """
 
@@ -23,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from pyflinkstate.errors import UntrustedConnectionError
+from pyflinkstate.runtime.wire.tls import TlsSocket
 
 _HEAD = struct.Struct(">cQ")
 _NUMBER = struct.Struct(">cQ")
@@ -58,13 +60,16 @@ class Channel:
     """One end of a connection that both ends trust. One thread may send while another receives.
 
     Args:
-        sock: a connected, blocking socket.
+        sock: a connected, blocking socket, which may be encrypted.
         sends: the codes of sent messages, or None.
         receives: the codes of received messages, or None.
     """
 
     def __init__(
-        self, sock: socket.socket, sends: MessageCodes | None = None, receives: MessageCodes | None = None
+        self,
+        sock: socket.socket | TlsSocket,
+        sends: MessageCodes | None = None,
+        receives: MessageCodes | None = None,
     ) -> None:
         self._sock = sock
         self._sends = sends
@@ -119,6 +124,13 @@ class Channel:
         timeout = struct.pack("ll", int(seconds), int(rest_s * 1_000_000))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
 
+    def limit_messages(self, timeout_s: float) -> None:
+        """From now on, end the connection if the peer does not accept a whole message within ``timeout_s``.
+
+        The head of a message and its rest may take so long each. Receiving has the same limit.
+        """
+        self._sock.settimeout(timeout_s)
+
     def send_bytes(self, data: bytes) -> None:
         """Send bytes as they are; raise ``OSError`` if the peer is gone."""
         self._send(_BYTES, data)
@@ -139,6 +151,8 @@ class Channel:
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Return whether a message or the end of the connection comes within ``timeout_s``."""
+        if isinstance(self._sock, TlsSocket) and self._sock.pending():
+            return True
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))

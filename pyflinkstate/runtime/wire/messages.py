@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record
+from pyflinkstate.api.values import Key, Namespace, Record
 from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.backends.format import KeyGroupsStateHandle, OperatorSubtaskState, StateAssignment
 from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.backends.keys import KeyGroupRange
+from pyflinkstate.backends.types import RegisteredStateMeta
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.storage import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.metrics import MetricValues
@@ -71,6 +74,27 @@ class SlotUnavailable:
 
 
 @attrs.frozen
+class SubtaskStatus:
+    """What a slot knows of itself at the end of an epoch.
+
+    Attributes:
+        busy_ns: how long it has processed since the end of the epoch before, in ns.
+        idle_ns: how long it has waited for input since then; with the other two this is all of the time.
+        back_pressured_ns: how long it took to hand over its output, which waits if nobody takes it.
+        memory_bytes: the memory of its process; 0 if the system does not tell.
+        memory_limit_bytes: how much it may have; None if only its host limits it.
+        timers: how many timers are pending.
+    """
+
+    busy_ns: int
+    idle_ns: int
+    back_pressured_ns: int
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    timers: int
+
+
+@attrs.frozen
 class TaskReport:
     """A task reports its counts, or why it failed."""
 
@@ -90,6 +114,10 @@ class TaskReport:
     watermarks: dict[str, int] = attrs.Factory(dict)
     #: The task must not end again in the same epoch, because a second run may give other results.
     is_only_run: bool = False
+    #: What the slot knows of itself.
+    status: SubtaskStatus | None = None
+    #: A few records as texts, by the ids of streams that somebody looks at.
+    samples: dict[str, list[str]] = attrs.Factory(dict)
 
 
 # --- slot and driver -----------------------------------------------------------------------------
@@ -278,6 +306,9 @@ class EpochDone:
     metrics: MetricValues = attrs.Factory(dict)
     next_timer_ms: int | None = None
     watermark: int = NO_WATERMARK
+    status: SubtaskStatus | None = None
+    #: The records of each side output, by the ids of tags.
+    side_out: dict[str, int] = attrs.Factory(dict)
 
 
 @attrs.frozen
@@ -285,3 +316,51 @@ class EpochFailed:
     """The epoch failed; the slot's state no longer has a version."""
 
     error: PyFlinkStateError
+
+
+# --- driver and slot, about live state -------------------------------------------------------------
+
+
+@attrs.frozen
+class AskState:
+    """A question about one state; the answer is StateFrozen or QuestionRefused.
+
+    Attributes:
+        epoch: the epoch after which the state is meant. The slot answers at its end, and at no other.
+        state: the name of the state.
+        keys: the wanted keys by their key groups, which belong to the slot; None for all keys.
+        namespace: the wanted namespace alone; empty for all.
+    """
+
+    epoch: int
+    state: str
+    keys: Mapping[int, tuple[Key, ...]] | None = None
+    namespace: tuple[Namespace, ...] = ()
+
+
+@attrs.frozen
+class StateFrozen:
+    """The slot has frozen the state; its entries follow as record batches, then nothing, then AnswerEnded.
+
+    Attributes:
+        meta: describes the state; None if the slot has no such state, and no entries.
+        known: the names of the states that the slot has.
+    """
+
+    meta: RegisteredStateMeta | None
+    known: tuple[str, ...]
+
+
+@attrs.frozen
+class QuestionRefused:
+    """The slot does not answer, for the reason in ``error``; ``is_late``: not after that epoch any more."""
+
+    error: PyFlinkStateError
+    is_late: bool = False
+
+
+@attrs.frozen
+class AnswerEnded:
+    """The slot has sent all entries, or could not, for the reason in ``error``."""
+
+    error: PyFlinkStateError | None = None

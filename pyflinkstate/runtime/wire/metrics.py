@@ -59,6 +59,15 @@ class MetricValue:
 MetricValues = dict[str, MetricValue]
 
 
+#: Between the name of an operator and the id of a tag in the name of a count.
+SIDE_OUTPUT = ".side_output."
+
+
+def side_output_count(operator: str, tag_id: str) -> str:
+    """Return the name of the count of the records that an operator emits to a side output."""
+    return f"{operator}{SIDE_OUTPUT}{tag_id}"
+
+
 def _best(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one

@@ -2,8 +2,8 @@
 
 A client names the server that it means, and both ends prove that they know the job's secret
 (:mod:`~pyflinkstate.runtime.wire.handshake`) before any byte of theirs is unpickled. After that the
-connection is a :class:`~pyflinkstate.runtime.wire.channel.Channel`. Nothing is encrypted, like Spark's own
-blocks by default.
+connection is a :class:`~pyflinkstate.runtime.wire.channel.Channel`. If the job's secret has a certificate,
+TCP is encrypted from the first byte on (:mod:`~pyflinkstate.runtime.wire.tls`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pyflinkstate.runtime.wire.handshake import (
     ClientHandshake,
     ServerHandshake,
 )
+from pyflinkstate.runtime.wire.tls import TlsSocket, is_encrypted
 
 _log = logging.getLogger("pyflinkstate.connections")
 
@@ -107,19 +108,27 @@ class _Wire:
     """A socket during the handshake; all steps share one deadline."""
 
     def __init__(self, sock: socket.socket, limits: HandshakeLimits, deadline_s: float) -> None:
-        self._sock = sock
+        self.sock: socket.socket | TlsSocket = sock
         self._now_s = limits.now_s
         self._deadline_s = deadline_s
 
+    def encrypt(self, secret: bytes, is_server: bool) -> None:
+        """Encrypt what follows, if the job's connections are encrypted and this one leaves the kernel."""
+        sock = self.sock
+        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX and is_encrypted(secret):
+            encrypted = TlsSocket(sock, secret, is_server)
+            encrypted.do_handshake(self._set_timeout)
+            self.sock = encrypted
+
     def send(self, data: bytes) -> None:
         self._set_timeout()
-        self._sock.sendall(data)
+        self.sock.sendall(data)
 
     def receive(self, length: int) -> bytes:
         data = b""
         while len(data) < length:
             self._set_timeout()
-            more = self._sock.recv(length - len(data))
+            more = self.sock.recv(length - len(data))
             if not more:
                 raise EOFError(
                     "it closed the connection, as a server does to a client that means another server"
@@ -128,7 +137,7 @@ class _Wire:
         return data
 
     def _set_timeout(self) -> None:
-        self._sock.settimeout(_left_s(self._deadline_s, self._now_s))
+        self.sock.settimeout(_left_s(self._deadline_s, self._now_s))
 
 
 def _left_s(deadline_s: float, now_s: Callable[[], float]) -> float:
@@ -144,7 +153,7 @@ def connect(address: Address, server: ServerName, secret: bytes, limits: Handsha
     Args:
         address: the address to connect to.
         server: the expected server; any other at that address is refused.
-        secret: the secret of the job.
+        secret: the secret of the job, see :func:`~pyflinkstate.runtime.wire.tls.new_secret`.
 
     Raises:
         UntrustedConnectionError: the peer is another server, or does not know the secret.
@@ -170,27 +179,33 @@ def _greet_server(
     sock: socket.socket, address: Address, server: ServerName, secret: bytes, wire: _Wire
 ) -> Channel:
     _check_user(sock)
+    wire.encrypt(secret, is_server=False)
     handshake = ClientHandshake(secret, server.bound_to(address, sock.family))
     wire.send(handshake.hello())
     proof, keys = handshake.finish(wire.receive(SERVER_HELLO_BYTES))
     wire.send(proof)
-    return _channel(sock, keys.to_server, keys.to_client)
+    return _channel(sock, wire.sock, keys.to_server, keys.to_client)
 
 
 def _greet_client(sock: socket.socket, binding: Binding, secret: bytes, wire: _Wire) -> Channel:
     _check_user(sock)
+    wire.encrypt(secret, is_server=True)
     handshake = ServerHandshake(secret, binding)
     wire.send(handshake.answer(wire.receive(CLIENT_HELLO_BYTES)))
     keys = handshake.finish(wire.receive(PROOF_BYTES))
-    return _channel(sock, keys.to_client, keys.to_server)
+    return _channel(sock, wire.sock, keys.to_client, keys.to_server)
 
 
-def _channel(sock: socket.socket, sends: bytes, receives: bytes) -> Channel:
+def _channel(
+    sock: socket.socket, carrier: socket.socket | TlsSocket, sends: bytes, receives: bytes
+) -> Channel:
     sock.settimeout(None)
     if sock.family == socket.AF_UNIX:
         return Channel(sock)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _keep_alive(sock)
+    if isinstance(carrier, TlsSocket):
+        return Channel(carrier)  # TLS has codes of its own
     return Channel(sock, MessageCodes(sends), MessageCodes(receives))
 
 
@@ -348,8 +363,13 @@ class Server:
 
 
 def listen_on_tcp(host: str, port: int = 0) -> socket.socket:
-    """Listen on a port of ``host``; 0 chooses a free one."""
-    return socket.create_server((host, port), backlog=128)
+    """Listen on a port of ``host``, a name or an address of IPv4 or IPv6; port 0 chooses a free one.
+
+    The wildcard of IPv6 is reached by both.
+    """
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    is_wildcard = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_wildcard)
 
 
 def listen_on_unix() -> tuple[socket.socket, str]:

@@ -17,10 +17,14 @@ import ipaddress
 import secrets
 from collections.abc import Collection
 
-from pyflinkstate.monitor.http import Request
+from pyflinkstate.monitor.web.http import Request
 
 #: The header that carries the token for actions.
 ACTION_HEADER = "x-action-token"
+#: The beginning of the names of cookies; the port follows.
+COOKIE = "pyflinkstate-"
+#: So many cookies of pages of this host are left in a browser, among them that of this one.
+MOST_COOKIES = 16
 
 
 class Access:
@@ -36,8 +40,8 @@ class Access:
         self.action_token = secrets.token_urlsafe(32)
         self.metrics_without_token = metrics_without_token
         self._session = secrets.token_urlsafe(32)
-        #: Cookies do not know of ports: two pages on one host need two names.
-        self._cookie = f"pyflinkstate-{secrets.token_hex(4)}"
+        #: Where the server listens. Nobody knows the token before that is known.
+        self.port = 0
         self._names = {"localhost", *(name.lower() for name in names)}
 
     def knows_host(self, request: Request) -> bool:
@@ -74,9 +78,22 @@ class Access:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and _is_same(token.strip(), self.token)
 
-    def set_cookie(self) -> str:
-        """Return the header that gives a browser its cookie."""
-        return f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
+    def cookies(self, request: Request) -> tuple[str, ...]:
+        """Return the cookie for a browser that was let in, and words that take away the oldest of others.
+
+        They name no path, so a browser returns them only below the folder of the page, as it knows it: a
+        proxy may have several pages, each below a prefix of its own. Those of programs that have ended
+        would be sent for ever otherwise.
+        """
+        rules = "HttpOnly; SameSite=Strict" + "; Secure" * request.is_secure
+        others = [name for name, _ in request.cookies() if name.startswith(COOKIE) and name != self._cookie]
+        old = others[: max(0, len(others) - MOST_COOKIES + 1)]
+        return (f"{self._cookie}={self._session}; {rules}", *(f"{name}=; {rules}; Max-Age=0" for name in old))
+
+    @property
+    def _cookie(self) -> str:
+        """Cookies do not know of ports, so two pages on one host need two names."""
+        return f"{COOKIE}{self.port}"
 
 
 def _is_same(given: str | None, wanted: str) -> bool:

@@ -7,17 +7,25 @@ which jobs or pages there are.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from importlib.resources import files
 
 from pyflinkstate.api.values import JsonObject
-from pyflinkstate.monitor import api, prometheus
-from pyflinkstate.monitor.access import Access
-from pyflinkstate.monitor.http import Request, Response
+from pyflinkstate.monitor import api, queries
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
+from pyflinkstate.monitor.largest_keys import LargestKeys
+from pyflinkstate.monitor.metrics import prometheus
+from pyflinkstate.monitor.web.access import Access
+from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.runtime.wire import Clock
 
 _JSON = "application/json"
+#: A question to the live state of a job; anybody who could act may ask, even if the page has no actions.
+_QUERY = "query"
+_LEVELS = {
+    name: int(getattr(logging, name)) for name in ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+}
 #: The files of the page, which lie in ``page/`` beside this file.
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -43,6 +51,7 @@ class Pages:
         self._access = access
         self._has_actions = has_actions
         self._clock = clock
+        self._largest = LargestKeys()
         self._lock = threading.Lock()
         #: By path: the version and the bytes of the last answer, so that many viewers cost little. Older
         #: versions are forgotten.
@@ -54,8 +63,7 @@ class Pages:
         if not self._access.knows_host(request):
             return Response(421)
         if request.path == "/" and self._access.has_token(request) and request.method != "POST":
-            headers = {"Set-Cookie": self._access.set_cookie()}
-            return Response(200, _ENTRY, "text/html; charset=utf-8", headers)
+            return Response(200, _ENTRY, "text/html; charset=utf-8", cookies=self._access.cookies(request))
         if not self._access.lets_in(request):
             return Response(401)
         return self._act(request) if request.method == "POST" else self._get(request)
@@ -74,7 +82,31 @@ class Pages:
         if path == "/api/session":
             token = self._access.action_token if self._has_actions else None
             return _json(200, {"has_actions": self._has_actions, "action_token": token})
+        if path.endswith("/largest-keys"):
+            return self._largest_keys(request)
+        if path.endswith("/logs"):
+            return self._logs(request)
         return self._view(path)
+
+    def _largest_keys(self, request: Request) -> Response:
+        with self._jobs.locked(_job_id(request.path)) as shown:
+            path = None if shown is None else shown.checkpoint_path()
+            last = None if shown is None else shown.story.last_checkpoint()
+        operator = request.query.get("operator")
+        if path is None or operator is None:
+            return Response(404)
+        checkpoint_id = None if last is None else last["checkpoint_id"]
+        return _json(200, {"checkpoint_id": checkpoint_id, **self._largest.of(path, operator, checkpoint_id)})
+
+    def _logs(self, request: Request) -> Response:
+        """Return the lines of slots that a filter lets through."""
+        asked = request.query
+        level = _LEVELS.get(asked.get("level", "NOTSET").upper())
+        with self._jobs.locked(_job_id(request.path)) as shown:
+            if shown is None or level is None:
+                return Response(404 if shown is None else 400)
+            found = shown.story.logs.found(asked.get("contains", ""), asked.get("slot", ""), level)
+        return _json(200, found)
 
     def _metrics(self) -> Response:
         found: list[prometheus.Sample] = []
@@ -113,12 +145,29 @@ class Pages:
 
     def _act(self, request: Request) -> Response:
         parts = request.path.removeprefix("/api/jobs/").split("/")
-        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in ACTIONS:
+        known = {_QUERY, *ACTIONS}
+        if not request.path.startswith("/api/jobs/") or len(parts) != 2 or parts[1] not in known:
             return Response(405 if request.path in _FILES else 404)
-        if not self._has_actions or not self._access.lets_act(request):
+        if not self._access.lets_act(request):
             return Response(403)
-        done, text = self._jobs.act(parts[0], parts[1])
+        if parts[1] == _QUERY:
+            return self._query(parts[0], request.body)
+        if not self._has_actions:
+            return Response(403)
+        done, text = self._jobs.act(parts[0], parts[1], request.query.get("stream", ""))
         return _json(202 if done else 409, {"message": text})
+
+    def _query(self, job_id: str, body: bytes) -> Response:
+        """Answer a question to live state, which changes nothing but makes the job's slots work."""
+        job = self._jobs.running(job_id)
+        if job is None:
+            return _json(409, {"message": "The job does not run here, or does not run any more."})
+        found = queries.answer(job, body)
+        return found if isinstance(found, Response) else _json(*found)
+
+
+def _job_id(path: str) -> str:
+    return path.removeprefix("/api/jobs/").partition("/")[0]
 
 
 def _summary(shown: Shown) -> JsonObject:
@@ -137,4 +186,4 @@ def _encoded(value: JsonObject) -> bytes:
 
 
 def _file(name: str) -> bytes:
-    return (files("pyflinkstate.monitor") / "page" / name).read_bytes()
+    return (files("pyflinkstate.monitor.web") / "page" / name).read_bytes()

@@ -18,7 +18,8 @@ from pyflinkstate.monitor.story import JobStory
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _JOB = "flink_jobmanager_job_"
-_OPERATOR = "flink_taskmanager_job_task_operator_"
+_TASK = "flink_taskmanager_job_task_"
+_OPERATOR = f"{_TASK}operator_"
 _OWN = "pyflinkstate_"
 _ODD = re.compile(r"[^a-zA-Z0-9_]")
 _COUNTERS = {
@@ -26,6 +27,18 @@ _COUNTERS = {
     "records_out": ("numRecordsOut", "Records that the operator has emitted."),
     "records_dropped": ("numRecordsDropped", "Records that a filter has dropped."),
     "records_malformed": ("numRecordsMalformed", "Records that could not be parsed."),
+}
+_TIMES = {
+    "busy_ms_per_s": ("busyTimeMsPerSecond", "The ms of each second in which the subtask processes."),
+    "idle_ms_per_s": ("idleTimeMsPerSecond", "The ms of each second in which it waits for input."),
+    "back_pressured_ms_per_s": (
+        "backPressuredTimeMsPerSecond",
+        "The ms of each second in which it waits until its output is taken.",
+    ),
+}
+_SLOTS = {
+    "memory_bytes": ("slot_memory_bytes", "The memory of the subtask's process."),
+    "timers": ("timers", "The timers of the subtask that are pending."),
 }
 _RATES = {
     "records_in_per_s": ("numRecordsInPerSecond", "Records that the operator receives a second."),
@@ -141,6 +154,20 @@ def _of_operator(operator: JsonObject, labels: _Labels) -> Iterator[Sample]:
     if operator["watermark_ms"] is not None:
         about = "The watermark of the operator, in ms since 1970."
         yield Sample(f"{_OPERATOR}currentOutputWatermark", operator["watermark_ms"], where, about)
+    about = "Records that the operator has emitted to a side output."
+    for tag_id, count in operator["side_outputs"].items():
+        of_tag = (*where, ("side_output", str(tag_id)))
+        yield Sample(f"{_OWN}side_output_records", count, of_tag, about, "counter")
+    yield from _of_subtasks(operator, labels)
+
+
+def _of_subtasks(operator: JsonObject, labels: _Labels) -> Iterator[Sample]:
+    task = (*labels, ("task_id", str(operator["id"])), ("task_name", str(operator["name"])))
+    for prefix, named in ((_TASK, _TIMES), (_OWN, _SLOTS)):
+        for field, (name, about) in named.items():
+            for number, value in enumerate(operator[field]):
+                if value is not None:
+                    yield Sample(f"{prefix}{name}", value, (*task, ("subtask_index", str(number))), about)
 
 
 def _state_sizes(story: JobStory, labels: _Labels) -> Iterator[Sample]:

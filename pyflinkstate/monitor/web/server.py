@@ -1,10 +1,10 @@
 """A small HTTP server with a bound on everything: connections, viewers, bytes and times.
 
 Each connection has a thread for one request, which must be there within ``REQUEST_S`` as a whole and not byte
-by byte, and be answered within ``ANSWER_S``. If too many connections are open, a further one is told so and
-closed. A viewer of the events needs no thread: one thread tells all of them, now and then, that
-something has changed, and lets go of those that do not take it at once. So neither a slow viewer nor a dead
-one costs the job anything.
+by byte, and be answered within ``ANSWER_S``; an answer in parts has so long for each. If too many connections
+are open, a further one is told so and closed. A viewer of the events needs no thread: one thread tells all of
+them, now and then, that something has changed, and lets go of those that do not take it at once. So neither a
+slow viewer nor a dead one costs the job anything.
 
 The threads end with the process, or with :meth:`PageServer.close`.
 """
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.monitor.http import BadRequestError, Request, Response, end_of_head, parse_head
+from pyflinkstate.monitor.web.http import BadRequestError, Request, Response, end_of_head, parse_head
 
 MOST_CONNECTIONS = 64
 MOST_VIEWERS = 128
@@ -31,6 +31,9 @@ MOST_LEFTOVER_BYTES = 1 << 20
 TELL_EVERY_S = 3.0
 #: A viewer hears of nothing at least this often, so that proxies keep the connection.
 SIGN_OF_LIFE_S = 15.0
+
+#: Somebody who asks for something looks for so long.
+WATCHED_S = 10.0
 
 _log = logging.getLogger("pyflinkstate.monitor")
 
@@ -58,11 +61,16 @@ class PageServer:
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._viewers = _Viewers()
         self._is_closed = False
+        self._asked_s = -WATCHED_S
         threading.Thread(target=self._accept, name="pyflinkstate page", daemon=True).start()
 
     def changed(self, message: bytes) -> None:
         """Tell the viewers soon; only the last of several messages is sent. This never waits."""
         self._viewers.changed(message)
+
+    def is_watched(self) -> bool:
+        """Return whether there is a viewer, or somebody has asked for something in the last moments."""
+        return self._viewers.are_there() or time.monotonic() - self._asked_s < WATCHED_S
 
     def close(self) -> None:
         """Stop listening, and let go of all viewers."""
@@ -119,9 +127,12 @@ class PageServer:
         if response.is_stream and has_body:
             return self._viewers.add(connection, response)
         _send(connection, response.encode(has_body), time.monotonic() + ANSWER_S)
+        for part in response.parts:
+            _send(connection, part, time.monotonic() + ANSWER_S)
         return False
 
     def _respond(self, request: Request) -> Response:
+        self._asked_s = time.monotonic()
         try:
             return self._handle(request)
         except BadRequestError:
@@ -233,6 +244,9 @@ class _Viewers:
                 return False
             self._thread = thread
         return True
+
+    def are_there(self) -> bool:
+        return bool(self._connections)
 
     def changed(self, message: bytes) -> None:
         with self._condition:

@@ -8,7 +8,7 @@ connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qs
 
 import attrs
@@ -99,28 +99,47 @@ class Request:
 
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie."""
+        return next((value for key, value in self.cookies() if key == name), None)
+
+    def cookies(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and values of all cookies, as they were sent."""
         for part in self.headers.get("cookie", "").split(";"):
             key, equals, value = part.strip().partition("=")
-            if equals and key == name:
-                return value
-        return None
+            if equals:
+                yield key, value
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether a proxy says that the browser speaks HTTPS to it."""
+        chain = self.headers.get("x-forwarded-proto", "").split(",")
+        forwarded = self.headers.get("forwarded", "").partition(",")[0]
+        stated = {part.strip().lower().replace('"', "") for part in forwarded.split(";")}
+        return chain[0].strip().lower() == "https" or "proto=https" in stated
 
 
 @attrs.frozen
 class Response:
-    """An answer; an ``is_stream`` has no end, and more is sent after its body."""
+    """An answer; an ``is_stream`` has no end, and more is sent after its body.
+
+    If there are ``parts``, they follow the body as they come, and the end of the connection ends them.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = attrs.Factory(dict)
     is_stream: bool = False
+    parts: Iterable[bytes] = ()
+    #: Each is a ``Set-Cookie`` of its own.
+    cookies: tuple[str, ...] = ()
 
     def encode(self, has_body: bool = True) -> bytes:
         """Return its bytes, with or without those of the body."""
-        length = {} if self.is_stream else {"Content-Length": str(len(self.body))}
+        is_whole = not (self.is_stream or self.parts)
+        length = {"Content-Length": str(len(self.body))} if is_whole else {}
         fields = {**_ALWAYS, "Content-Type": self.content_type, **length, **self.headers}
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        lines = [*fields.items(), *(("Set-Cookie", cookie) for cookie in self.cookies)]
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines)
         line = f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\n"
         return f"{line}{head}\r\n".encode("latin-1") + (self.body if has_body else b"")
 

@@ -7,6 +7,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const PHASES = ["planning", "reading", "slots", "finishing", "preparing"];
 const AGAIN_MS = 5000;
 const UNREAD = "The data could not be read";
+const ASK_AGAIN_MS = 1000;
+const SAMPLE_AGAIN_MS = 20000;
 const SHOWN_ROWS = 50;
 const SHOWN_AT_ONCE = 12;
 const QUESTIONS = {
@@ -116,10 +118,19 @@ function table(caption, columns, rows, rowClass) {
       element("tbody", null, body)));
 }
 
-function bars(values, about) {
-  const most = Math.max(1, ...values);
+function bars(values, about, marked, most = Math.max(1, ...values)) {
   return element("div", { class: "bars", role: "img", "aria-label": about, title: about },
-    values.map((value) => element("i", { "height%": Math.max(2, (100 * value) / most).toFixed(1) })));
+    values.map((value, n) => element("i", {
+      class: n === marked ? "marked" : null, "height%": Math.max(2, (100 * (value ?? 0)) / most).toFixed(1) })));
+}
+
+// Shares are told in ms of each second.
+const share = (ms) => (ms === null || ms === undefined ? "–" : some.format(ms / 10) + " %");
+
+function most(values) {
+  let place = -1;
+  values.forEach((value, n) => { if (value !== null && (place < 0 || value > values[place])) place = n; });
+  return place;
 }
 
 const spread = (values, unit) => values.length
@@ -169,7 +180,8 @@ function graph(job) {
       element("text", { x: x + 10, y: y + 22 }, short(operator.name, 24), element("title", null, operator.name)),
       element("text", { class: "small", x: x + 10, y: y + 42 },
         operator.kind + (operator.parallelism ? ` × ${operator.parallelism}` : "") +
-        (rate === null || rate === undefined ? "" : `, ${number(rate)} records/s`)));
+        (rate === null || rate === undefined ? "" : `, ${number(rate)}/s`) +
+        (most(operator.busy_ms_per_s) < 0 ? "" : `, ${share(operator.busy_ms_per_s[most(operator.busy_ms_per_s)])} busy`)));
   });
   return element("div", { class: "wide", role: "region", tabindex: "0", "aria-label": "Graph of the job" },
     element("svg", { class: "graph", role: "img", width, height, viewBox: `0 0 ${width} ${height}`,
@@ -201,12 +213,57 @@ function overview(job) {
     failure ? element("p", null, element("strong", { class: "bad-text" }, "Last failure: "),
       `${time(failure.at)}, ${failure.type}` + where(failure), ". ", element("a", { href: "#failures" }, "All failures")) : null,
     job.operators.length ? graph(job) : null,
-    operatorTable(job));
+    operatorTable(job),
+    subtaskTable(job),
+    sideTable(job));
 }
 
 const where = (failure) =>
   (failure.operator ? `, operator ${failure.operator}` : "") + (failure.key ? `, key ${failure.key}` : "") +
   (failure.record ? `, record ${failure.record}` : "");
+
+function busy(operator) {
+  const shares = operator.busy_ms_per_s, slowest = most(shares);
+  if (slowest < 0) return "–";
+  const about = `${share(shares[slowest])} in subtask ${slowest}` + (shares.length > 1 ? ", the slowest" : "");
+  return [shares.length > 1 ? bars(shares, about, slowest, 1000) : null, element("span", null, about)];
+}
+
+function subtaskTable(job) {
+  const rows = job.operators.flatMap((operator) => {
+    const slowest = operator.busy_ms_per_s.length > 1 ? most(operator.busy_ms_per_s) : -1;
+    return operator.busy_ms_per_s.map((_, n) => ({ operator, n, isSlowest: n === slowest }));
+  });
+  if (!rows.length) return null;
+  const memory = ({ operator, n }) => {
+    const used = operator.memory_bytes[n], limit = operator.memory_limit_bytes;
+    if (!used) return "–";
+    if (!limit) return bytes(used);
+    return [element("meter", { min: 0, max: limit, value: used, high: limit * 0.9, "aria-label": "of its limit" }),
+      ` ${bytes(used)} of ${bytes(limit)}`];
+  };
+  return element("details", null, element("summary", null, `Each subtask (${rows.length})`),
+    table("Subtasks in the last seconds", [
+      ["Operator", ({ operator }) => operator.name, "name"],
+      ["Subtask", ({ n, isSlowest }) => number(n) + (isSlowest ? " (slowest)" : ""), "number"],
+      ["Busy", ({ operator, n }) => share(operator.busy_ms_per_s[n]), "number"],
+      ["Idle", ({ operator, n }) => share(operator.idle_ms_per_s[n]), "number"],
+      ["Backpressured", ({ operator, n }) => share(operator.back_pressured_ms_per_s[n]), "number"],
+      ["Records in", ({ operator, n }) => number(operator.subtask_records[n]), "number"],
+      ["Memory", memory, "number"],
+      ["Pending timers", ({ operator, n }) => number(operator.timers[n]), "number"],
+    ], rows, (row) => (row.isSlowest ? "slowest" : null)));
+}
+
+function sideTable(job) {
+  const rows = job.operators.flatMap((operator) => [
+    ...Object.entries(operator.side_outputs).map(([tag, count]) => [operator.name, `side output ${tag}`, count]),
+    ...(operator.records_late ? [[operator.name, "late, dropped", operator.records_late]] : []),
+  ]);
+  return rows.length ? table("Side outputs and late records", [
+    ["Operator", ([name]) => name, "name"], ["Where to", ([, to]) => to, "name"],
+    ["Records", ([, , count]) => number(count), "number"]], rows) : null;
+}
 
 function operatorTable(job) {
   const until = job.ended_ms ?? (job.is_live ? Date.now() : job.heard_ms);
@@ -221,6 +278,8 @@ function operatorTable(job) {
     ["In/s", (o) => number(o.records_in_per_s), "number"],
     ["Out/s", (o) => number(o.records_out_per_s), "number"],
     ["Watermark lag", (o) => (o.watermark_ms === null ? "–" : duration(Math.max(0, until - o.watermark_ms))), "number"],
+    ["Busy by subtask", busy, "busy"],
+    ["Backpressure", (o) => share(o.back_pressured_ms_per_s[most(o.back_pressured_ms_per_s)]), "number"],
     ["Records by subtask", (o) => (o.subtask_records.length > 1 ? bars(o.subtask_records, spread(o.subtask_records, number)) : "–")],
     ["Skew", (o) => (o.skew === null ? "–" : decimal(o.skew) + (o.skew >= worst ? " (most)" : "")), "number"],
   ], job.operators, (o) => ((o.skew ?? 0) >= worst ? "slowest" : null));
@@ -286,11 +345,57 @@ function checkpoints({ checkpoints: found }) {
 // The first line of a failure, or the last name of a folder; the pointer shows all of it.
 const folder = (c) => short((c.failure ?? (c.uri ?? "–").split("?")[0].split("/").pop()).split("\n")[0], 120);
 
-function state({ checkpoint_id: id, operators }) {
+// The full size of each checkpoint that is known, the oldest first.
+function growth({ checkpoints: found }) {
+  const sizes = found.filter((one) => one.failure === null && !one.is_savepoint).map((one) => one.size_bytes);
+  if (sizes.length < 2) return null;
+  const about = `Full size of the last ${sizes.length} checkpoints, from ${bytes(sizes[0])} to ${bytes(sizes[sizes.length - 1])}`;
+  return element("figure", null, bars(sizes, about), element("figcaption", null, about));
+}
+
+// --- the largest keys: asked for by the viewer, and never by itself -----------------------------------
+
+const largest = new Map();
+
+async function findLargest(operator) {
+  const job = jobId, path = `jobs/${job}/largest-keys?operator=${encodeURIComponent(operator)}`;
+  try {
+    let answer = { is_ready: false };
+    largest.set(operator, answer);
+    load();
+    while (!answer.is_ready && job === jobId) {
+      answer = await get(path);
+      if (!answer.is_ready) await new Promise((done) => setTimeout(done, ASK_AGAIN_MS));
+    }
+    largest.set(operator, answer);
+  } catch (error) {
+    largest.set(operator, { is_ready: true, error: `They could not be found (${error.message}).` });
+  }
+  load();
+}
+
+function largestOf(name) {
+  const answer = largest.get(name);
+  const button = element("button", { type: "button", "data-largest": name,
+    disabled: answer && !answer.is_ready ? "" : null }, `Find the largest keys of ${name}`);
+  if (!answer) return button;
+  if (!answer.is_ready) return [button, element("p", { role: "status" }, "They are being found in the last checkpoint.")];
+  if (answer.error) return [button, element("p", { role: "status", class: "bad-text" }, answer.error)];
+  return [button, Object.entries(answer.states).map(([state, found]) =>
+    table(`Largest keys of ${state} in checkpoint ${answer.checkpoint_id}: ${number(found.entries)} entries, ` +
+      `${bytes(found.bytes)} as columns` + (found.is_whole ? "" : "; the search ended before it had seen all"), [
+      ["Key", (k) => k.key, "name"],
+      ["Entries", (k) => number(k.entries), "number"],
+      ["Size", (k) => bytes(k.bytes), "number"],
+    ], found.keys))];
+}
+
+function state({ checkpoint_id: id, operators }, { checkpoints: history }) {
   const names = Object.keys(operators).sort();
   if (!names.length) { show("state", nothing("The sizes of state are known after the first checkpoint.")); return; }
   const rows = names.flatMap((name) => Object.entries(operators[name].bytes).map(([of, size]) => [name, of, size]));
   show("state",
+    growth(history),
     table(`Bytes of each state in checkpoint ${id}, compressed`, [
       ["Operator", ([name]) => name, "name"],
       ["State", ([, of]) => of, "name"],
@@ -300,7 +405,8 @@ function state({ checkpoint_id: id, operators }) {
       ["Operator", (name) => name, "name"],
       ["By key group", (name) => bars(operators[name].key_groups, spread(operators[name].key_groups, bytes))],
       ["By subtask", (name) => bars(operators[name].subtasks, spread(operators[name].subtasks, bytes))],
-    ], names));
+    ], names),
+    names.map((name) => element("div", { class: "largest" }, largestOf(name))));
 }
 
 function metrics({ metrics: found }) {
@@ -313,6 +419,50 @@ function metrics({ metrics: found }) {
   ], found));
 }
 
+// --- records of streams: sampled while somebody looks, and asked for again and again -------------------
+
+const watched = new Set();
+
+async function tellSample(stream) {
+  const action = watched.has(stream) ? "sample" : "unsample";
+  try { await post(`jobs/${jobId}/${action}?stream=${encodeURIComponent(stream)}`); }
+  catch (error) { say(`The job was not told (${error.message}).`); }
+}
+
+function data({ samples }, { job }) {
+  const streams = job.operators.filter((operator) => operator.kind !== "exchange");
+  const maySee = session.has_actions && job.is_live;
+  const shown = Object.entries(samples).filter(([stream]) => !maySee || watched.has(stream.split(".side_output.")[0]));
+  show("data",
+    maySee ? [nothing("A few records of each epoch are shown while a stream is switched on. For a sink these are its input."),
+      element("div", { class: "choice", role: "group", "aria-label": "Streams" }, streams.map((operator) =>
+        element("button", { type: "button", "data-stream": operator.id, "aria-pressed": String(watched.has(operator.id)) },
+          `Records of ${operator.name}`)))]
+      : nothing("Records can be shown while the job runs, if the page may steer it."),
+    shown.map(([stream, { epoch, records }]) => table(`Records of ${stream} in epoch ${epoch}`, [
+      ["Record", (record) => record, "name line"]], records)),
+    watched.size && !shown.length ? nothing("They come with the next epoch.") : null);
+}
+
+// --- lines of slots: read only while somebody has them open ---------------------------------------------
+
+async function logs() {
+  if (!byId("logs-open").open || jobId === null) return;
+  const asked = new URLSearchParams({ contains: byId("logs-contains").value, slot: byId("logs-slot").value,
+    level: byId("logs-level").value });
+  const found = await get(`jobs/${jobId}/logs?${asked}`);
+  if (!found.lines.length) {
+    show("logs", nothing(found.kept ? "No line is like that." : isLive ? "There are no lines yet." : "A job that runs elsewhere, or has run, has none here."));
+    return;
+  }
+  show("logs", table(`${number(found.lines.length)} of ${number(found.matching)} lines that match, of ${number(found.kept)} that are kept, the newest first`, [
+    ["Time", ([at]) => time(at)],
+    ["Slot", ([, slot]) => slot, "name"],
+    ["Level", ([, , level]) => level],
+    ["Line", ([, , , line]) => line, "line"],
+  ], found.lines.reverse()));
+}
+
 function failures({ failures: found }) {
   if (!found.length) { show("failures", nothing("No failure is known.")); return; }
   show("failures", found.slice(-SHOWN_ROWS).reverse().map((failure, n) =>
@@ -321,7 +471,7 @@ function failures({ failures: found }) {
       element("pre", { tabindex: "0" }, failure.message))));
 }
 
-const SECTIONS = { job: overview, epochs, checkpoints, state, metrics, failures };
+const SECTIONS = { job: overview, epochs, checkpoints, state, samples: data, metrics, failures };
 
 // --- data -------------------------------------------------------------------------------------------
 
@@ -344,12 +494,17 @@ function head(job) {
 }
 
 function choose(found) {
+  const before = jobId;
   jobs = found;
   if (!jobs.some((job) => job.id === jobId)) jobId = jobs.length ? jobs[jobs.length - 1].id : null;
   byId("chooser").hidden = jobs.length < 2;
   fill(byId("jobs"), jobs.map((job) => element("option", { value: job.id }, `${job.name} (${job.status})`)));
   if (jobId) byId("jobs").value = jobId;
+  if (before !== jobId) forget();
 }
+
+// What belongs to one job.
+function forget() { largest.clear(); watched.clear(); }
 
 let isLoading = false, isStale = false;
 
@@ -361,7 +516,8 @@ async function load() {
     if (jobId !== null) {
       const found = await get(`jobs/${jobId}/page`);
       head(found.job);
-      for (const [name, section] of Object.entries(SECTIONS)) section(found[name]);
+      for (const [name, section] of Object.entries(SECTIONS)) section(found[name], found);
+      await logs();
     }
     if (byId("message").textContent.startsWith(UNREAD)) say("");
     document.body.dataset.loaded = "yes";
@@ -384,6 +540,9 @@ function listen() {
 
 // --- actions ----------------------------------------------------------------------------------------
 
+const post = (path) => fetch("api/" + path,
+  { method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token } });
+
 async function act(action) {
   byId("ask-text").textContent = QUESTIONS[action];
   const dialog = byId("ask");
@@ -392,17 +551,28 @@ async function act(action) {
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   if (dialog.returnValue !== "yes") return;
   try {
-    const answer = await fetch(`api/jobs/${jobId}/${action}`, {
-      method: "POST", credentials: "same-origin", headers: { "X-Action-Token": session.action_token },
-    });
-    say((await answer.json()).message);
+    say((await (await post(`jobs/${jobId}/${action}`)).json()).message);
   } catch (error) {
     say(`The job was not told (${error.message}).`);
   }
 }
 
 async function begin() {
-  byId("jobs").addEventListener("change", (event) => { jobId = event.target.value; load(); });
+  byId("jobs").addEventListener("change", (event) => { jobId = event.target.value; forget(); load(); });
+  byId("state").addEventListener("click", (event) => {
+    if (event.target.dataset.largest !== undefined) findLargest(event.target.dataset.largest);
+  });
+  byId("data").addEventListener("click", (event) => {
+    const stream = event.target.dataset.stream;
+    if (stream === undefined) return;
+    if (!watched.delete(stream)) watched.add(stream);
+    tellSample(stream);
+    load();
+  });
+  setInterval(() => { if (isLive) watched.forEach(tellSample); }, SAMPLE_AGAIN_MS);
+  byId("logs-open").addEventListener("toggle", load);
+  for (const id of ["logs-contains", "logs-slot", "logs-level"]) byId(id).addEventListener("input", load);
+  document.querySelector(".filter").addEventListener("submit", (event) => event.preventDefault());
   for (const button of document.querySelectorAll("[data-action]")) {
     button.addEventListener("click", () => act(button.dataset.action));
   }

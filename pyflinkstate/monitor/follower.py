@@ -1,0 +1,90 @@
+"""Follows the jobs of a folder: what they tell while somebody looks, and new ones that appear."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pyflinkstate.errors import PyFlinkStateError
+from pyflinkstate.monitor.dead_jobs import JobInFolder, Place, job_ids_at, jobs_at
+from pyflinkstate.monitor.jobs import Jobs, Shown
+from pyflinkstate.monitor.journal import STORAGE_ERRORS
+
+#: How often the folder is read while somebody looks.
+LOOK_EVERY_S = 2.0
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+
+class Follower:
+    """Reads the jobs at a path, at once and later again.
+
+    Args:
+        path: a checkpoint directory, or the folder of a job.
+        jobs: where they are shown.
+        changed: called when something is new.
+
+    Raises:
+        CheckpointNotFoundError: there is no job.
+        CheckpointStorageError: the storage cannot be read.
+    """
+
+    def __init__(self, path: str, jobs: Jobs, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._jobs = jobs
+        self._changed = changed
+        self._followed: list[tuple[JobInFolder, Shown]] = []
+        self._shown: set[Place] = set()
+        #: Jobs that have told nothing that can be shown.
+        self._waiting: dict[Place, JobInFolder] = {}
+        for job in jobs_at(path):
+            self._show(job)
+
+    def _show(self, job: JobInFolder) -> None:
+        shown = Shown(job.story, threading.Lock())
+        self._followed.append((job, shown))
+        self._shown.add(job.place)
+        self._jobs.add(shown)
+
+    def follow(self, is_watched: Callable[[], bool], ended: threading.Event) -> None:
+        """Look again and again while somebody watches, until the end."""
+        while not ended.wait(LOOK_EVERY_S):
+            if is_watched():
+                self.look()
+
+    def look(self) -> None:
+        """Take in what is new. What cannot be read now is read later."""
+        try:
+            is_new = [self._refresh(job, shown) for job, shown in self._followed]
+            if any([*is_new, self._find_new()]):
+                self._changed()
+        except (PyFlinkStateError, *STORAGE_ERRORS) as error:
+            _log.warning("%s could not be read again: %s", self._path, error)
+
+    def _refresh(self, job: JobInFolder, shown: Shown) -> bool:
+        story = job.refreshed(shown.lock)
+        if story is not None:
+            with shown.lock:
+                shown.story = story
+        return story is not None
+
+    def _find_new(self) -> bool:
+        """Show jobs that have appeared; one that cannot be shown yet is looked at again."""
+        is_new = False
+        for place in job_ids_at(self._path):
+            if place not in self._shown:
+                job = self._waiting_at(place)
+                if job.story.started_ms is not None:
+                    del self._waiting[place]
+                    self._show(job)
+                    is_new = True
+        return is_new
+
+    def _waiting_at(self, place: Place) -> JobInFolder:
+        job = self._waiting.get(place)
+        if job is None:
+            job = self._waiting[place] = JobInFolder(*place)
+        else:
+            job.refreshed(threading.Lock())
+        return job

@@ -1,0 +1,1 @@
+"""What a job measures, in the forms of those who collect metrics."""

@@ -1,0 +1,81 @@
+"""What the runtime knows of the answers to questions, whose tables belong to ``pyflinkstate.state_access``.
+
+Rooms above are not imported from here. The reader is loaded by its name when somebody asks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Protocol
+
+import pyarrow as pa
+
+from pyflinkstate.api.values import ArrowObject, JsonObject, Key, Namespace, TypedValue
+from pyflinkstate.runtime.queries.asking import StateQueries
+
+_READER = "pyflinkstate.state_access.live"
+
+
+class StateAnswer(Protocol):
+    """What :class:`pyflinkstate.state_access.live.LiveTable` offers."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch after which the state was frozen."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield record batches as they come."""
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return Arrow's reader of the batches."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table."""
+
+    def to_pandas(self) -> ArrowObject:
+        """Return all rows as a pandas ``DataFrame``."""
+
+    def rows(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values."""
+
+    def __iter__(self) -> Iterator[JsonObject]:
+        """Yield each row as a dict of Python values."""
+
+    def close(self) -> None:
+        """Let the slots release what is not read yet."""
+
+    def __enter__(self) -> StateAnswer:
+        """Return the answer, which is closed at the end of the ``with`` block."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+
+
+def query(
+    queries: StateQueries,
+    uid: str,
+    state: str,
+    keys: Iterable[Key] | None,
+    namespace: Namespace | None,
+    timeout_s: float,
+) -> StateAnswer:
+    """Return the entries of a state after an epoch; see ``JobClient.query``."""
+    answer: StateAnswer = _reader().query(queries, uid, state, keys, namespace, timeout_s)
+    return answer
+
+
+def query_value(
+    queries: StateQueries, uid: str, state: str, key: Key, namespace: Namespace | None, timeout_s: float
+) -> TypedValue:
+    """Return the value that a key has after an epoch, or None; see ``JobClient.query_value``."""
+    return _reader().query_value(queries, uid, state, key, namespace, timeout_s)
+
+
+def _reader() -> ModuleType:
+    return importlib.import_module(_READER)

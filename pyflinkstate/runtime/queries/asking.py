@@ -1,0 +1,295 @@
+"""Asks the slots of a running job for the state after one epoch.
+
+All slots stand after the same epoch between two epochs, and at no other time. A question therefore names the
+epoch: the one after which the slots stand, or else the one that they process. Each slot answers at the end of
+that epoch only. A slot that has gone on already says so, and the question is asked again for the next one. So
+neither the job nor its slots have to wait for each other, and all answers are of the same epoch.
+
+The state after an epoch may not be committed yet: after a failure, the job goes back to its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+from pyflinkstate.api.values import Key, Namespace
+from pyflinkstate.backends.keys import operator_index
+from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.errors import (
+    ConfigurationError,
+    StateQueryError,
+    StateQueryTimeoutError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
+from pyflinkstate.runtime.plan import SettledOperator
+from pyflinkstate.runtime.queries.live_entries import LiveEntries, close_all
+from pyflinkstate.runtime.wire import (
+    Address,
+    AskState,
+    Channel,
+    QuestionRefused,
+    ServerName,
+    SlotId,
+    StateFrozen,
+    connect,
+)
+
+#: So many questions to one job may be open at a time: each may make the slots copy what changes meanwhile.
+MOST_AT_ONCE = 16
+#: How often to look whether a job that is starting or restarting can be asked.
+_LOOK_S = 0.02
+
+
+@attrs.frozen
+class LiveSlots:
+    """The slots of a running job.
+
+    Attributes:
+        attempt: the number of the attempt that they belong to.
+        epoch: the epoch after which they stand, or will stand when they have processed it.
+        addresses: where the running ones listen.
+        secret: the secret of the job.
+    """
+
+    attempt: int
+    epoch: int
+    addresses: Mapping[SlotId, Address]
+    secret: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class StateQuestion:
+    """What is asked.
+
+    Attributes:
+        uid: the operator.
+        state: the name of its state.
+        keys: the wanted keys by their key groups; None for all keys.
+        namespace: the wanted namespace alone; empty for all.
+    """
+
+    uid: str
+    state: str
+    keys: Mapping[int, tuple[Key, ...]] | None = None
+    namespace: tuple[Namespace, ...] = ()
+
+    def of_subtask(self, epoch: int, operator: SettledOperator, subtask: int) -> AskState:
+        """Return the part of the question that is for one slot."""
+        if self.keys is None:
+            return AskState(epoch, self.state, None, self.namespace)
+        own = {group: keys for group, keys in self.keys.items() if _owner(operator, group) == subtask}
+        return AskState(epoch, self.state, own, self.namespace)
+
+    def subtasks(self, operator: SettledOperator) -> list[int]:
+        """Return the subtasks whose state the question is about."""
+        if self.keys is None:
+            return list(range(operator.parallelism))
+        return sorted({_owner(operator, group) for group in self.keys})
+
+
+def _owner(operator: SettledOperator, key_group: int) -> int:
+    return operator_index(operator.max_parallelism, operator.parallelism, key_group)
+
+
+class _AskAgain(Exception):
+    """The question cannot be answered now; ``waits_for`` says what it waits for."""
+
+    def __init__(self, waits_for: str, pause_s: float = _LOOK_S) -> None:
+        super().__init__(waits_for)
+        self.waits_for = waits_for
+        self.pause_s = pause_s
+
+
+@attrs.frozen
+class _Frozen:
+    """The state that slots have frozen after an epoch, and the connections on which they send it."""
+
+    epoch: int
+    channels: list[Channel]
+    heads: list[StateFrozen]
+
+    @property
+    def metas(self) -> list[RegisteredStateMeta]:
+        """Descriptions of the state, each once; slots that have no such state have none."""
+        found: list[RegisteredStateMeta] = []
+        for head in self.heads:
+            if head.meta is not None and head.meta not in found:
+                found.append(head.meta)
+        return found
+
+
+class StateQueries:
+    """Answers questions about one job. Thread-safe.
+
+    Args:
+        operators: the operators of the job.
+        live: returns its slots, or None while it is starting or restarting; raises ``StateQueryError`` if it
+            is over.
+        now_ms: returns the job's time, in ms since 1970.
+        now_s: returns monotonic time.
+    """
+
+    def __init__(
+        self,
+        operators: Iterable[SettledOperator],
+        live: Callable[[], LiveSlots | None],
+        now_ms: Callable[[], int],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._operators = {operator.operator_id: operator for operator in operators}
+        self._live = live
+        self._now_ms = now_ms
+        self._now_s = now_s
+        self._free = threading.Semaphore(MOST_AT_ONCE)
+
+    def operator(self, uid: str) -> SettledOperator:
+        """Return an operator with state; raise ``UnknownOperatorError`` if there is none of this uid."""
+        if uid not in self._operators:
+            raise UnknownOperatorError(
+                f"the job has no operator {uid!r} with state; it has {_listed(self._operators)}", uid=uid
+            )
+        return self._operators[uid]
+
+    def ask(self, question: StateQuestion, timeout_s: float) -> LiveEntries:
+        """Return the entries that a question is about, when their state is frozen.
+
+        Args:
+            question: what is asked.
+            timeout_s: how long to wait for the end of the epoch, or for a job that starts or restarts; and
+                then for each part of the answer.
+
+        Raises:
+            UnknownOperatorError, UnknownStateError: the job has no such operator or state.
+            StateQueryTimeoutError: the state was not frozen in time.
+            StateQueryError: the job is over, or too many questions are open.
+        """
+        operator = self.operator(question.uid)
+        if not timeout_s > 0:
+            raise ConfigurationError(f"timeout_s must be more than 0, not {timeout_s!r}")
+        if not self._free.acquire(blocking=False):
+            raise StateQueryError(
+                f"{MOST_AT_ONCE} questions to the job are open, and there may not be more: read answers to "
+                f"their end, or close() them"
+            )
+        try:
+            frozen = self._await(operator, question, timeout_s)
+        except BaseException:
+            self._free.release()
+            raise
+        return LiveEntries(
+            operator,
+            frozen.metas[0],
+            frozen.epoch,
+            self._now_ms(),
+            frozen.channels,
+            timeout_s,
+            self._free.release,
+        )
+
+    def _await(self, operator: SettledOperator, question: StateQuestion, timeout_s: float) -> _Frozen:
+        until_s = self._now_s() + timeout_s
+        subtasks = question.subtasks(operator) or [0]
+        while True:
+            try:
+                frozen = self._ask_once(operator, question, subtasks, until_s)
+            except _AskAgain as again:
+                left_s = until_s - self._now_s()
+                if left_s <= 0:
+                    raise _too_late(operator, timeout_s, again.waits_for) from again.__cause__
+                time.sleep(min(again.pause_s, left_s))
+                continue
+            if len(frozen.metas) == 1:
+                return frozen
+            close_all(frozen.channels)
+            if frozen.metas or len(subtasks) == operator.parallelism:
+                raise _no_answer(operator, question, frozen)
+            # Another subtask may know the state already, if functions ask for it with their first record.
+            subtasks = list(range(operator.parallelism))
+
+    def _ask_once(
+        self, operator: SettledOperator, question: StateQuestion, subtasks: list[int], until_s: float
+    ) -> _Frozen:
+        """Ask the slots of some subtasks about the same epoch.
+
+        Raises:
+            _AskAgain: they are not there, have gone on, or do not answer in time.
+        """
+        slots, addresses = self._running(operator, subtasks)
+        channels: list[Channel] = []
+        try:
+            for slot, address in addresses.items():
+                channels.append(connect(address, ServerName.of_slot(slot, slots.attempt), slots.secret))
+            # The epoch is looked up as late as possible, so that the slots have hardly ever gone on.
+            epoch = self._epoch_of(slots)
+            for channel, subtask in zip(channels, subtasks, strict=True):
+                channel.send(question.of_subtask(epoch, operator, subtask))
+            heads = [self._head(channel, epoch, until_s) for channel in channels]
+        except BaseException as error:
+            close_all(channels)
+            if isinstance(error, (EOFError, OSError)):
+                raise _AskAgain("the job to restart, as a slot has died") from error
+            raise
+        return _Frozen(epoch, channels, heads)
+
+    def _running(
+        self, operator: SettledOperator, subtasks: list[int]
+    ) -> tuple[LiveSlots, dict[SlotId, Address]]:
+        slots = self._live()
+        if slots is None:
+            raise _AskAgain("the job to start, or to restart")
+        wanted = [SlotId(operator.operator_id, subtask) for subtask in subtasks]
+        if not all(slot in slots.addresses for slot in wanted):
+            raise _AskAgain("the job's first records, with which its slots start")
+        return slots, {slot: slots.addresses[slot] for slot in wanted}
+
+    def _epoch_of(self, slots: LiveSlots) -> int:
+        now = self._live()
+        if now is None or now.attempt != slots.attempt:
+            raise _AskAgain("the job to restart")
+        return now.epoch
+
+    def _head(self, channel: Channel, epoch: int, until_s: float) -> StateFrozen:
+        if not channel.poll(max(0.0, until_s - self._now_s())):
+            raise _AskAgain(f"the end of epoch {epoch}")
+        head = channel.recv()
+        if isinstance(head, QuestionRefused):
+            if head.is_late:
+                raise _AskAgain("the end of an epoch", pause_s=0.0)
+            raise head.error
+        assert isinstance(head, StateFrozen)
+        return head
+
+
+def _too_late(operator: SettledOperator, timeout_s: float, waits_for: str) -> StateQueryTimeoutError:
+    return StateQueryTimeoutError(
+        f"operator {operator.operator_id!r} has not answered within {timeout_s:g} s: the question waits for "
+        f"{waits_for}",
+        operator=operator.operator_id,
+    )
+
+
+def _no_answer(
+    operator: SettledOperator, question: StateQuestion, frozen: _Frozen
+) -> UnknownStateError | StateQueryError:
+    uid, state = operator.operator_id, question.state
+    if frozen.metas:
+        described = " and ".join(map(str, frozen.metas))
+        return StateQueryError(
+            f"state {state!r} of operator {uid!r} is {described} in different subtasks, because not all of "
+            f"them have asked for their restored state yet: ask again later",
+            operator=uid,
+            state=state,
+        )
+    known = dict.fromkeys(name for head in frozen.heads for name in head.known)
+    return UnknownStateError(
+        f"operator {uid!r} has no keyed state {state!r}; it has {_listed(known)}", uid=uid, state=state
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

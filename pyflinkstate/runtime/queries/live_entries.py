@@ -1,0 +1,105 @@
+"""What slots send of their frozen state: record batches, as they come, from all slots at once."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+import pyarrow as pa
+
+from pyflinkstate.backends.format import StateCodec
+from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.errors import PyFlinkStateError, StateQueryError, StateQueryTimeoutError
+from pyflinkstate.runtime.plan import SettledOperator
+from pyflinkstate.runtime.wire import AnswerEnded, Channel
+
+
+@attrs.define(eq=False, slots=False)
+class LiveEntries:
+    """The entries of one state after one epoch, as the slots send them. They can be read once.
+
+    The slots keep what they have frozen until it is read, or :meth:`close` is called, or nobody refers to
+    this object any more.
+
+    Attributes:
+        operator: the operator.
+        meta: describes the state.
+        epoch: the epoch after which the state was frozen.
+        now_ms: the job's time when it was frozen, in ms since 1970.
+    """
+
+    operator: SettledOperator
+    meta: RegisteredStateMeta
+    epoch: int
+    now_ms: int
+    _channels: Sequence[Channel] = attrs.field(repr=False)
+    _timeout_s: float = attrs.field(repr=False)
+    _on_close: Callable[[], None] = attrs.field(repr=False)
+    #: Idempotent, and called by the garbage collector if nobody else does.
+    close: Callable[[], None] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Arrange for the end."""
+        self.close = weakref.finalize(self, _closed, self._channels, self._on_close)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of ``key``, ``namespace`` if there is one, and ``value``, in no particular order.
+
+        Raises:
+            StateQueryError: a slot has died, or has cut the answer off because it was read too slowly.
+        """
+        schema = StateCodec(self.operator.node.key_type, self.meta, None).schema
+        try:
+            for data in self._messages():
+                yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        except (EOFError, OSError) as error:
+            if isinstance(error, PyFlinkStateError):
+                raise
+            raise StateQueryError(
+                f"a slot of operator {self.operator.operator_id!r} ended or cut off its answer: the job "
+                f"restarts or ends, or the answer was read too slowly; ask again",
+                operator=self.operator.operator_id,
+            ) from error
+        finally:
+            self.close()
+
+    def _messages(self) -> Iterator[bytes]:
+        open_channels = {channel.fileno(): channel for channel in self._channels}
+        ready = select.poll()
+        for descriptor in open_channels:
+            ready.register(descriptor, select.POLLIN)
+        while open_channels:
+            for descriptor, _ in ready.poll(self._timeout_s * 1000) or self._time_is_up():
+                channel = open_channels[descriptor]
+                if data := channel.recv_bytes():
+                    yield data
+                    continue
+                _check_end(channel.recv())
+                ready.unregister(descriptor)
+                del open_channels[descriptor]
+
+    def _time_is_up(self) -> list[tuple[int, int]]:
+        raise StateQueryTimeoutError(
+            f"no slot of operator {self.operator.operator_id!r} has sent anything for {self._timeout_s:g} s",
+            operator=self.operator.operator_id,
+        )
+
+
+def _check_end(ended: AnswerEnded) -> None:
+    if ended.error is not None:
+        raise ended.error
+
+
+def _closed(channels: Sequence[Channel], on_close: Callable[[], None]) -> None:
+    close_all(channels)
+    on_close()
+
+
+def close_all(channels: Sequence[Channel]) -> None:
+    """Close connections; the slots release what they have frozen for them."""
+    for channel in channels:
+        with contextlib.suppress(OSError):
+            channel.close()

@@ -1,0 +1,156 @@
+"""The page of a folder follows it: new events, new jobs, and nothing while nobody looks."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_job import JobRun
+from support_web import browser_of
+
+from pyflinkstate.monitor import follower as following
+from pyflinkstate.monitor.dead_jobs import stories_at
+from pyflinkstate.monitor.follower import Follower
+from pyflinkstate.monitor.hub import Monitor
+from pyflinkstate.monitor.jobs import Jobs
+from pyflinkstate.monitor.journal import encode
+from pyflinkstate.monitor.recorder import Recorder
+from pyflinkstate.runtime.job.job import Job
+from pyflinkstate.runtime.job.monitoring import WebPageSettings
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def ran(run: JobRun, journal: bool = True) -> Job:
+    assert run.storage is not None
+    run.listeners = (Recorder(run.clock, run.storage.uri),) if journal else ()
+    return run.run()
+
+
+class Told:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def epochs(jobs: Jobs) -> list[int]:
+    return [len(shown.story.epochs) for shown in jobs.begun()]
+
+
+def test_events_that_are_added_are_taken_in_once(run: JobRun, storage: CheckpointStorage) -> None:
+    job = ran(run)
+    (journal,) = Path(storage.uri, job.job_id, "journal").iterdir()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:2]))
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert epochs(jobs) == [1]
+    follower.look()
+    assert told.times == 0
+    journal.write_bytes(b"".join(lines)[:-10])
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4], 1)
+    (shown,) = jobs.begun()
+    assert not shown.story.is_over
+    journal.write_bytes(b"".join(lines))
+    follower.look()
+    assert (epochs(jobs), told.times) == ([4], 2)
+    assert shown.story.status == "FINISHED"
+    (again,) = stories_at(storage.uri)
+    assert shown.story.totals == again.totals
+    assert list(shown.story.epochs) == list(again.epochs)
+
+
+def test_a_job_that_appears_is_shown(run: JobRun, storage: CheckpointStorage) -> None:
+    ran(run)
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    second = ran(run)
+    follower.look()
+    assert [shown.story.job["job_id"] for shown in jobs.begun()][-1] == second.job_id
+    assert (len(jobs.begun()), told.times) == (2, 1)
+    follower.look()
+    assert (len(jobs.begun()), told.times) == (2, 1)
+
+
+def test_a_job_without_a_journal_is_read_anew_when_it_has_another_checkpoint(
+    run: JobRun, storage: CheckpointStorage
+) -> None:
+    job = ran(run, journal=False)
+    history = Path(storage.uri, job.job_id, "checkpoints.json")
+    whole = history.read_bytes()
+    history.write_bytes(b"[]")
+    jobs, told = Jobs(), Told()
+    follower = Follower(storage.uri, jobs, told)
+    assert [len(shown.story.checkpoints) for shown in jobs.begun()] == [0]
+    history.write_bytes(whole)
+    follower.look()
+    assert told.times == 1
+    assert [len(shown.story.checkpoints) > 0 for shown in jobs.begun()] == [True]
+
+
+def test_events_that_make_no_sense_cost_the_job_its_page_and_not_the_others(
+    run: JobRun, storage: CheckpointStorage
+) -> None:
+    first, second = ran(run), ran(run)
+    jobs = Jobs()
+    follower = Follower(storage.uri, jobs, lambda: None)
+    (journal,) = Path(storage.uri, first.job_id, "journal").iterdir()
+    with journal.open("ab") as file:
+        file.write(encode({"event": "epoch", "at": 1, "totals": 7}))
+        file.write(encode({"event": "started", "at": 1, "job": {"job_id": "x", "vertices": 3}}))
+    follower.look()
+    assert [shown.story.job["job_id"] for shown in jobs.begun()] == [second.job_id]
+
+
+def test_a_folder_that_cannot_be_read_is_read_later(
+    run: JobRun, storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran(run)
+    follower = Follower(storage.uri, Jobs(), lambda: None)
+
+    def fail(path: str) -> Any:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(following, "job_ids_at", fail)
+        follower.look()
+    assert "the disk is away" in caplog.text
+    follower.look()
+
+
+def test_the_folder_is_read_only_while_somebody_looks(run: JobRun, storage: CheckpointStorage) -> None:
+    ran(run)
+    follower = Follower(storage.uri, Jobs(), lambda: None)
+    looks: list[bool] = []
+    watched = iter([False, True, False, True])
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            return len(looks) == 4
+
+    def is_watched() -> bool:
+        looks.append(next(watched))
+        return looks[-1]
+
+    seen: list[int] = []
+    follower.look = lambda: seen.append(len(looks))  # type: ignore[method-assign]
+    follower.follow(is_watched, Ended())
+    assert seen == [2, 4]
+
+
+def test_a_page_is_watched_after_a_request(run: JobRun, storage: CheckpointStorage) -> None:
+    ran(run)
+    monitor = Monitor(keeps_journal=False)
+    monitor.follow(storage.uri)
+    assert not monitor._is_watched()
+    monitor.serve(WebPageSettings(has_actions=False))
+    assert not monitor._is_watched()
+    assert len(browser_of(monitor).enter().ask("/api/jobs").json()["jobs"]) == 1
+    assert monitor._is_watched()
+    monitor.close()
