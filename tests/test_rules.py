@@ -214,16 +214,16 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
     }
     # Those of `program` name Spark's types in signatures only, under TYPE_CHECKING.
     assert importers == {
-        "runtime/spark/arrow_columns.py",
-        "runtime/spark/arrow_frames.py",
-        "runtime/spark/arrow_types.py",
+        "runtime/spark/arrow/arrow_columns.py",
+        "runtime/spark/arrow/arrow_frames.py",
+        "runtime/spark/arrow/arrow_types.py",
+        "runtime/spark/arrow/row_batches.py",
+        "runtime/spark/arrow/row_classes.py",
+        "runtime/spark/arrow/row_columns.py",
         "runtime/spark/context_view.py",
         "runtime/spark/java.py",
         "runtime/spark/job_failure.py",
         "runtime/spark/python_files.py",
-        "runtime/spark/row_batches.py",
-        "runtime/spark/row_classes.py",
-        "runtime/spark/row_columns.py",
         "runtime/spark/row_schema.py",
         "runtime/spark/own_package.py",
         "runtime/spark/placement.py",

@@ -15,7 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Row
 
 from pyflinkstate import KeyedProcessFunction, errors, keyed_process
-from pyflinkstate.runtime.spark import arrow_frames, row_batches, row_columns, row_schema
+from pyflinkstate.runtime.spark import row_schema
+from pyflinkstate.runtime.spark.arrow import arrow_frames, row_batches, row_columns
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 

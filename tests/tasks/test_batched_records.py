@@ -15,8 +15,8 @@ from support_runtime import PICKLED
 
 from pyflinkstate import TimestampAssigner, WatermarkStrategy, errors
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator, Partitioning
-from pyflinkstate.runtime.spark.arrow_types import arrow_schema
-from pyflinkstate.runtime.spark.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
+from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
+from pyflinkstate.runtime.spark.arrow.row_batches import ColumnKey, ColumnTimestamps, RowBatch, RowType
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
@@ -103,6 +103,13 @@ def test_a_batch_is_a_sequence_of_its_records() -> None:
     assert list(batch[10:20]) == rows[10:20]
     assert list(batch[::7]) == rows[::7]
     assert list(batch[30:10]) == []
+
+
+def test_somebody_who_looks_sees_the_first_records() -> None:
+    samples: dict[str, list[str]] = {}
+    passed = list(sample_batches(batches(5, 0, 40), "orders", samples))
+    assert [len(batch) for batch in passed] == [5, 0, 40]
+    assert samples == {"orders": [repr(row) for row in records(45)[:MOST_RECORDS]]}
 
 
 class Milliseconds(TimestampAssigner):

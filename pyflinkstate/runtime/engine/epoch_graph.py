@@ -124,9 +124,8 @@ class EpochGraph(ABC, Generic[D]):
         if epoch is None:
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
-        stream = self._plan.vertex_id(node)
-        batches = _read_batches(epoch)
-        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, batches, stream)
+        stream, batches = self._plan.vertex_id(node), _read_batches(epoch)
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
         return self.transform(data, task, node.name)
 
     def _shared(self, node: ChainNode) -> D:

@@ -47,7 +47,7 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import arrow_frames, python_files, row_columns, row_schema, worker_python
+from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -551,9 +551,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     ) -> list[DataFrame]:
         """Run one job up to several nodes and return the records of each as a DataFrame."""
         prepared = [self.rows_for_files(node, schema) for node, schema in outputs]
-        sinks = [
-            RddSink(None if columns is None else arrow_frames.ArrowWriter(columns)) for _, columns in prepared
-        ]
+        sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
         nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
         run_to_end(self._job(nodes, job_name))
         frames: list[DataFrame] = []
@@ -561,16 +559,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
             if columns is None:
                 frames.append(self._dataframe(on_spark.values_of(self._context, sink.committed), schema))
             else:
-                frames.append(arrow_frames.dataframe_of(self._spark, sink.committed, columns))
+                frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
         return frames
 
-    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, row_columns.RowColumns | None]:
+    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.
 
         If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
         """
         kind = row_schema.schema_of(schema)
-        columns = None if kind is None else row_columns.RowColumns.of(kind, node.name)
+        columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
         return (node if columns is not None else self.checked_rows(node, schema)), columns
 
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:

@@ -33,7 +33,7 @@ from pyflinkstate.runtime.sources import (
     StreamingSource,
     type_of_source,
 )
-from pyflinkstate.runtime.spark import row_batches
+from pyflinkstate.runtime.spark import arrow
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import check_spark_reaches, child_uri
 from pyflinkstate.runtime.wire import SystemClock, steady
@@ -118,7 +118,7 @@ class EnvironmentSources(StreamEnvironment):
         The rows are read as Arrow batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows. Where a
         column has a type that does not travel so, they are read one by one.
         """
-        rdd, read = row_batches.rows_of(df)
+        rdd, read = arrow.rows_of(df)
         return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
     def from_files(
@@ -188,7 +188,7 @@ class EnvironmentSources(StreamEnvironment):
         """
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
-        return self._stream(BatchReaderSource(load, latest, row_batches.epoch_of), "batch reader")
+        return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
 
     def from_streaming(
         self,
@@ -225,7 +225,7 @@ class EnvironmentSources(StreamEnvironment):
         def open_log() -> QueryLog:
             return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
 
-        return self._stream(StreamingSource(start, open_log, row_batches.epoch_of), "streaming")
+        return self._stream(StreamingSource(start, open_log, arrow.epoch_of), "streaming")
 
     def _default_location(self) -> str:
         storage = self._settings.checkpoints.checkpoint_directory()

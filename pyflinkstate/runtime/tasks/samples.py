@@ -30,14 +30,11 @@ def sample_records(records: Iterable[Record], stream: str, samples: Samples) -> 
 
 def sample_batches(batches: Iterable[ColumnBatch], stream: str, samples: Samples) -> Iterator[ColumnBatch]:
     """Yield all batches, and note the first of their records."""
-    passing = iter(batches)
     noted = samples.setdefault(stream, [])
-    for batch in passing:
-        _add(batch, noted)
+    for batch in batches:
+        if len(noted) < MOST_RECORDS:
+            _add(batch.part(0, MOST_RECORDS).rows(), noted)
         yield batch
-        if len(noted) >= MOST_RECORDS:
-            break
-    yield from passing
 
 
 def sample_frames(frames: Iterable[bytes], stream: str, samples: Samples) -> Iterator[bytes]:

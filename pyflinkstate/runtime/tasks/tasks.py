@@ -72,7 +72,7 @@ class TaskLink:
     def batches(
         self, batches: Iterable[ColumnBatch], stream: str, content: dict[str, Any]
     ) -> Iterable[ColumnBatch]:
-        """Do the same for records in batches."""
+        """Do the same for batches of records."""
         if stream not in self.sampled:
             return batches
         return sample_batches(batches, stream, content.setdefault("samples", {}))
@@ -115,10 +115,10 @@ class SourceTask:
     name: str
     read: Callable[[Split, Reject], Iterable[Record]] | None = None
     is_fresh: bool = False
-    #: Turns an item into batches, which are passed on as they are.
-    read_batches: ReadBatches | None = None
     #: The id of the stream of its records.
     stream: str = ""
+    #: Turns an item into batches, which are passed on as they are.
+    read_batches: ReadBatches | None = None
 
     def __call__(self, partition: int, items: Iterable[Record]) -> Iterator[Record]:
         task = f"{self.name}[{partition}]"

@@ -12,7 +12,7 @@ from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.spark import row_batches
+from pyflinkstate.runtime.spark import arrow
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
 Timestamp: TypeAlias = str | Callable[[Record], object]
@@ -72,7 +72,7 @@ class _FunctionTimestamps(TimestampAssigner):
     function: Callable[[Record], object]
 
     def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
-        found: int = row_batches.as_milliseconds(self.function(value))
+        found: int = arrow.as_milliseconds(self.function(value))
         return found
 
 
@@ -110,4 +110,4 @@ def _assigner(columns: list[str], timestamp: Timestamp) -> TimestampAssigner:
         return _FunctionTimestamps(timestamp)
     if timestamp not in columns:
         raise ConfigurationError(f"there is no column {timestamp!r}; the columns are {', '.join(columns)}")
-    return row_batches.ColumnTimestamps(timestamp)
+    return arrow.ColumnTimestamps(timestamp)

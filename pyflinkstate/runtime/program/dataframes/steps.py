@@ -16,7 +16,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, length_ms
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
-from pyflinkstate.runtime.spark import row_batches, row_classes, row_schema
+from pyflinkstate.runtime.spark import arrow, row_schema
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
@@ -115,7 +115,7 @@ def selector(key: Key, columns: list[str] | None) -> SelectKey:
         raise ConfigurationError(
             f"there is no column {missing[0]!r}; the columns are {', '.join(columns or ())}"
         )
-    return row_batches.ColumnKey(tuple(names))
+    return arrow.ColumnKey(tuple(names))
 
 
 def chained(
@@ -149,4 +149,4 @@ class _Named:
     names: tuple[str, ...]
 
     def __call__(self, values: Record) -> Record:
-        return row_classes.row_maker(self.names)(values)
+        return arrow.row_maker(self.names)(values)

@@ -19,7 +19,7 @@ from pyspark.sql import types as sql
 
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import RowError
-from pyflinkstate.runtime.spark.arrow_types import arrow_schema, arrow_type
+from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema, arrow_type
 from pyflinkstate.runtime.spark.row_schema import RowCheck
 from pyflinkstate.runtime.wire import user_failure
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import types as sql
 
 from pyflinkstate.api.values import Record
-from pyflinkstate.runtime.spark.row_classes import row_maker
+from pyflinkstate.runtime.spark.arrow.row_classes import row_maker
 
 #: Returns the values of a column; what it gives for null does not matter if the column says that it has some.
 _Read: TypeAlias = Callable[[pa.Array], list[Any]]

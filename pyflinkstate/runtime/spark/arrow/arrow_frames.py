@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pyflinkstate.api.values import Record, Reported, SparkObject
-from pyflinkstate.runtime.spark.row_columns import RowColumns
+from pyflinkstate.runtime.spark.arrow.row_columns import RowColumns
 from pyflinkstate.runtime.wire import FrameCutter
 
 #: As many rows as Spark puts into a batch.
