@@ -92,6 +92,13 @@ def counting(padding: int) -> StatefulNode:
     return StatefulNode(numbers(EPOCHS * 3), lambda number: number % 3, PICKLED, count, "count")
 
 
+def job_of(folder: Path, padding: int, out: list[Any]) -> JobRun:
+    """Return a job whose epochs are too slow to be over before three checkpoints have failed."""
+    storage = CheckpointStorage(str(folder / "checkpoints"))
+    sink = DriverSink(lambda _, values: out.extend(values))
+    return JobRun(counting(padding), sink, storage, epochs_ahead=0)
+
+
 EXPECTED = sorted((number % 3, number // 3 + 1) for number in range(EPOCHS * 3))
 
 
@@ -104,8 +111,7 @@ def out() -> list[Any]:
 def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
     small: Path, out: list[Any], padding: int
 ) -> None:
-    storage = CheckpointStorage(str(small / "checkpoints"))
-    run = JobRun(counting(padding), DriverSink(lambda _, values: out.extend(values)), storage)
+    run = job_of(small, padding, out)
     run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=20)
     outage = Outage(small, run, begin=4, failures=3)
     run.runner.before = outage.before
@@ -116,6 +122,7 @@ def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
     assert job.result().restarts == 0
     assert sorted(out) == EXPECTED
     assert left_behind(small) == []
+    storage = CheckpointStorage(str(small / "checkpoints"))
     (completed,) = storage.completed(job.job_id)
     history = json.loads((small / "checkpoints" / job.job_id / "checkpoints.json").read_text())
     assert history[0]["checkpoint_id"] == completed
@@ -126,8 +133,7 @@ def test_failures_that_are_tolerated_cost_nothing_once_there_is_room(
 def test_failures_that_are_not_tolerated_restart_the_job_until_there_is_room(
     small: Path, out: list[Any], padding: int
 ) -> None:
-    storage = CheckpointStorage(str(small / "checkpoints"))
-    run = JobRun(counting(padding), DriverSink(lambda _, values: out.extend(values)), storage)
+    run = job_of(small, padding, out)
     run.restart = FixedDelayRestart(50, 1)
     outage = Outage(small, run, begin=4, failures=3)
     run.runner.before = outage.before

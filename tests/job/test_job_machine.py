@@ -33,6 +33,7 @@ from pyflinkstate.runtime.job.events import (
     CheckpointCompleted,
     CheckpointsSettled,
     ConsumerLeft,
+    EpochStarted,
     Failed,
     InstructionFailed,
     JobClaimed,
@@ -41,6 +42,7 @@ from pyflinkstate.runtime.job.events import (
     OutputCommitted,
     OutputPrepared,
     PauseEnded,
+    ShuffledAhead,
     SlotsClosed,
     SourceAsked,
     WentBack,
@@ -62,6 +64,7 @@ from pyflinkstate.runtime.job.instructions import (
     Rest,
     RunEpoch,
     SetBarrier,
+    ShuffleAhead,
     StartSlots,
     TakeOver,
 )
@@ -371,6 +374,91 @@ class TestFailures:
         assert machine.handle(Failed(raised)) == [LogLateFailure(raised)]
 
 
+def with_one_ahead(barrier: BarrierSet = NO_BARRIER) -> JobMachine:
+    """Return a job whose first epoch runs while the second one is shuffled."""
+    machine = running(barrier=barrier, shuffles_ahead=True)
+    machine.handle(EpochStarted())
+    return machine
+
+
+class TestOneEpochAhead:
+    def test_it_is_shuffled_while_the_one_before_runs_and_runs_in_its_turn(self) -> None:
+        machine = running(shuffles_ahead=True)
+        assert machine.handle(EpochStarted()) == [ShuffleAhead(2)]
+        assert machine.handle(ShuffledAhead(2)) == [], "there is never more than one"
+        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT))
+        assert machine.handle(NO_BARRIER) == [RunEpoch(2, 2, NEXT, None, is_final=False)]
+        assert machine.handle(EpochStarted()) == [ShuffleAhead(3)]
+
+    def test_where_it_is_still_being_shuffled_the_next_one_waits_for_that(self) -> None:
+        machine = with_one_ahead()
+        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(EpochStarted()) == []
+        assert machine.handle(ShuffledAhead(2)) == [ShuffleAhead(3)]
+
+    def test_one_that_is_shuffled_between_two_epochs_brings_nothing_about(self) -> None:
+        machine = with_one_ahead()
+        walked(machine, ended(machine), OutputPrepared())
+        assert machine.handle(ShuffledAhead(2)) == []
+        assert not machine.is_busy
+
+    def test_without_the_setting_there_is_none(self) -> None:
+        assert running().handle(EpochStarted()) == []
+
+    def test_there_is_none_after_the_last_one(self) -> None:
+        machine = running(LAST, shuffles_ahead=True)
+        assert machine.handle(EpochStarted()) == []
+
+    def test_there_is_none_after_the_savepoint_with_which_the_job_stops(self) -> None:
+        request = SavepointRequest("somewhere", stops_job=True)
+        machine = running(barrier=BarrierSet(TRIGGER, request), shuffles_ahead=True)
+        assert machine.handle(EpochStarted()) == []
+
+    @pytest.mark.parametrize("epoch_ends_first", [True, False])
+    def test_a_failure_waits_for_the_end_of_both(self, epoch_ends_first: bool) -> None:
+        machine = with_one_ahead()
+        assert machine.handle(Failed(BROKEN)) == [CancelEpoch()]
+        first, second = ended(machine), ShuffledAhead(2)
+        if not epoch_ends_first:
+            first, second = second, first
+        assert machine.handle(first) == []
+        assert machine.handle(second) == [EndAttempt(BROKEN)]
+        assert not machine.is_busy
+
+    def test_a_failure_between_two_epochs_waits_for_its_end(self) -> None:
+        machine = with_one_ahead()
+        walked(machine, ended(machine), OutputPrepared())
+        assert machine.handle(CancelJob()) == [CancelEpoch()]
+        (end,) = machine.handle(ShuffledAhead(2))
+        assert isinstance(end, EndAttempt)
+
+    def test_the_next_attempt_shuffles_it_anew(self) -> None:
+        machine = with_one_ahead()
+        walked(machine, Failed(BROKEN), ended(machine), ShuffledAhead(2))
+        walked(machine, AttemptEnded(BROKEN, falls_back=False, now_ms=0), AttemptBegun(0), WentBack())
+        walked(machine, PauseEnded(), SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(EpochStarted()) == [ShuffleAhead(2)]
+
+    def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
+        machine = with_one_ahead()
+        walked(machine, ended(machine), OutputPrepared(), SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(InstructionFailed(BROKEN, begins_run=True)) == [CancelEpoch()]
+        assert machine.handle(ShuffledAhead(2)) == [EndAttempt(BROKEN)]
+
+    def test_a_task_that_fails_ahead_fails_the_job_only_when_its_epoch_runs(self) -> None:
+        machine = with_one_ahead()
+        late, counted = TaskReport(0, 2, "a", error=BROKEN), TaskReport(0, 2, "a")
+        assert machine.handle(late) == []
+        assert machine.handle(counted) == [CountReport(counted)]
+        walked(machine, ShuffledAhead(2), ended(machine), OutputPrepared())
+        assert machine.handle(late) == []
+        walked(machine, SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(late) == [CancelEpoch()]
+
+    def test_a_task_of_the_running_epoch_still_fails_it(self) -> None:
+        assert with_one_ahead().handle(TaskReport(0, 1, "a", error=BROKEN)) == [CancelEpoch()]
+
+
 class TestTheTable:
     def test_every_event_can_happen(self) -> None:
         told = {event for table in machine._TRANSITIONS.values() for event in table} | set(machine._ANYTIME)
@@ -401,6 +489,7 @@ class Life:
     machine: JobMachine
     seen: Counter[str] = attrs.Factory(Counter)
     engine: int = 0
+    ahead: int | None = None
     restored: int = 0
     events: list[Any] = attrs.Factory(list)
 
@@ -419,11 +508,17 @@ class Life:
         if isinstance(instruction, (StartSlots, RunEpoch)):
             assert self.engine == 0, "two things run at once"
             self.engine = instruction.run
+        if isinstance(instruction, ShuffleAhead):
+            assert self.engine, "there is nothing it could be ahead of"
+            assert (self.ahead, instruction.number) == (None, self.machine.epoch + 2)
+            self.ahead = instruction.number
+        if isinstance(instruction, (StartSlots, TakeOver, BeginAttempt)):
+            assert self.ahead is None, "what was ahead in the attempt before still runs"
         if isinstance(instruction, TakeOver):
             assert self.engine == 0
         answer = self.answer(instruction)
         fails = answer is not None and self.rng.random() < 0.03
-        if fails and not isinstance(instruction, (EndAttempt, CloseSlots)):
+        if fails and not isinstance(instruction, (EndAttempt, CloseSlots, ShuffleAhead)):
             answer = InstructionFailed(BROKEN)
         if isinstance(instruction, (StartSlots, RunEpoch)) and self.rng.random() < 0.03:
             self.engine, answer = 0, InstructionFailed(BROKEN, begins_run=True)
@@ -440,13 +535,17 @@ class Life:
             taken = instruction.savepoint if rng.random() < 0.8 else None
             return BarrierSet(TRIGGER if rng.random() < 0.7 else None, taken)
         if isinstance(instruction, EndAttempt):
-            assert self.engine == 0, "what was given up still runs"
+            assert (self.engine, self.ahead) == (0, None), "what was given up still runs"
             return AttemptEnded(instruction.error, rng.random() < 0.1, 0)
         if isinstance(instruction, CommitOutput):
             assert instruction.epoch > machine.committed
             self.restored = max(self.restored, instruction.epoch)
             return OutputCommitted(instruction.epoch)
+        if isinstance(instruction, ShuffleAhead) and rng.random() < 0.3:
+            self.ahead = None
+            return ShuffledAhead(instruction.number)
         simple = {
+            RunEpoch: EpochStarted(),
             GoBack: WentBack(),
             TakeOver: JobTakenOver(),
             PrepareOutput: OutputPrepared(),
@@ -467,6 +566,9 @@ class Life:
             self.tell(SavepointRequest("somewhere", rng.random() < 0.5, drains=rng.random() < 0.3))
         elif draw < 0.25 and machine.epoch > machine.committed and machine.has_taken_over:
             self.tell(CheckpointCompleted(machine.epoch, machine.phase is Phase.COMMITTING))
+        elif self.ahead is not None and draw < 0.5:
+            number, self.ahead = self.ahead, None
+            self.tell(ShuffledAhead(number))
         elif self.engine and draw < 0.8:
             run, self.engine = self.engine, 0
             error = BROKEN if rng.random() < 0.1 else None
@@ -493,13 +595,16 @@ class Life:
 def test_random_lives_hold_what_the_theory_says(block: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(block * 250, (block + 1) * 250):
-        life = Life(random.Random(seed), made(restarts=5, uses_timers=seed % 2 == 0))
+        life = Life(
+            random.Random(seed), made(restarts=5, uses_timers=seed % 2 == 0, shuffles_ahead=seed % 3 > 0)
+        )
         life.tell(JobStarted())
         for _ in range(400):
             if life.machine.phase is Phase.ENDED:
                 break
             life.happen()
         assert life.engine == 0 or life.machine.is_running, seed
+        assert life.ahead == life.machine._ahead, seed
         seen += life.seen
         seen[life.machine.status.name] += 1
     assert {
@@ -510,4 +615,6 @@ def test_random_lives_hold_what_the_theory_says(block: int) -> None:
         "GoBack",
         "StartSlots",
         "RefuseSavepoint",
+        "ShuffleAhead",
+        "ShuffledAhead",
     } <= set(seen)

@@ -9,7 +9,9 @@ from slot_functions import Echo
 from support_runtime import PICKLED
 
 from pyflinkstate.api.types import Types
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError, ParallelismError
+from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS
 from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
@@ -195,3 +197,42 @@ def test_a_declared_output_type_is_checked_right_behind_its_operator() -> None:
         "first output",
         "second",
     ]
+
+
+class TestWhatCanBeShuffledAhead:
+    def test_it_is_what_comes_before_the_first_keyed_operator(self) -> None:
+        first = keyed(source())
+        made = plan(sink(keyed(first, "totals")))
+        assert made.first_shuffles == [first]
+        assert made.can_shuffle_ahead
+
+    def test_each_operator_that_only_reads_sources_counts(self) -> None:
+        left, right = keyed(source("left"), "a"), keyed(source("right"), "b")
+        made = plan(sink(keyed(UnionNode((left, right), "union"), "c")))
+        assert set(made.first_shuffles) == {left, right}
+        assert {stage.name for stage in made.stages_before_shuffles} == {"left", "right"}
+
+    def test_one_that_also_reads_another_keyed_operator_does_not(self) -> None:
+        root = source()
+        first = keyed(root, "a")
+        made = plan(sink(keyed(UnionNode((root, first), "union"), "b")))
+        assert made.first_shuffles == [first]
+
+    def test_a_stage_that_several_operators_read_is_built_first(self) -> None:
+        root = source()
+        shared = ChainNode(root, "map", str, "shared")
+        one, two = keyed(shared, "a"), keyed(shared, "b")
+        made = plan(sink(one), SinkNode(two, DriverSink(print), "other"))
+        assert made.stages_before_shuffles == [root, shared]
+        assert set(made.first_shuffles) == {one, two}
+
+    def test_without_a_shuffle_there_is_nothing(self) -> None:
+        assert not plan(sink(ChainNode(source(), "map", str, "map"))).can_shuffle_ahead
+
+    def test_a_job_with_watermarks_waits_for_those_of_the_epoch_before(self) -> None:
+        timed = ChainNode(source(), WATERMARKS, WatermarkStrategy.for_monotonous_timestamps(), "time")
+        assert not plan(sink(keyed(timed))).can_shuffle_ahead
+
+    def test_an_async_function_runs_once_in_an_epoch(self) -> None:
+        asked = ChainNode(source(), ASYNC, str, "ask")
+        assert not plan(sink(keyed(asked))).can_shuffle_ahead

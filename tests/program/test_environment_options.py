@@ -44,6 +44,13 @@ def test_what_is_of_the_environment() -> None:
     assert settings.default_job_name == "a job"
 
 
+def test_how_many_epochs_are_read_ahead() -> None:
+    assert new_settings().epochs_ahead == 1
+    assert told({"pyflinkstate.epochs-ahead": "0"}).epochs_ahead == 0
+    with pytest.raises(ConfigurationError, match=r"pyflinkstate.epochs-ahead.*0 or 1 epochs"):
+        told({"pyflinkstate.epochs-ahead": "2"})
+
+
 def test_the_max_parallelism_bounds_the_parallelism_whichever_comes_first() -> None:
     with pytest.raises(ParallelismError):
         told({"parallelism.default": 9, "pipeline.max-parallelism": 8})

@@ -136,6 +136,8 @@ class Simulation:
         self.waits_for_checkpoints = False
         self.commits_every_epoch = rng.random() < 0.15
         self.tells_end = rng.random() < 0.7
+        #: The source has more than one epoch's records, so that the next one can be shuffled ahead.
+        self.is_backlog = rng.random() < 0.7
         #: How much the user meddles, and whether he is ready for damaged checkpoints.
         self.restless = rng.choice([0.0, 0.3, 0.7])
         #: How likely it is that a program goes back to a savepoint, where it can.
@@ -401,7 +403,7 @@ class Simulation:
     def _plan(self, ledger: Ledger | None = None) -> JobPlan:
         """Return the plan of the next run: always the same, but for parallelism, and perhaps ``ledger``."""
         source = SimulatedSource(
-            self.model.records, self._available, self.tells_end, self.commits_every_epoch
+            self.model.records, self._available, self.tells_end, self.commits_every_epoch, self.is_backlog
         )
         node: Node = SourceNode(source, "numbers")
         if self.model.has_state:

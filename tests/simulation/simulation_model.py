@@ -195,6 +195,7 @@ class SimulatedSource(Source):
         available: how many there are at the moment behind the first so many; 0 where the epoch has to wait.
         tells_end: the last epoch is known to be the last.
         commits_every_epoch: as Structured Streaming does.
+        is_full: the next epoch can be planned while one runs.
     """
 
     def __init__(
@@ -203,11 +204,13 @@ class SimulatedSource(Source):
         available: Callable[[int], int],
         tells_end: bool,
         commits_every_epoch: bool,
+        is_full: bool,
     ) -> None:
         self.records = records
         self.available = available
         self.tells_end = tells_end
         self.commits_every_epoch = commits_every_epoch  # type: ignore[misc]
+        self.is_full = is_full
         self.committed: list[int] = []
 
     def initial_offset(self) -> Any:
@@ -216,7 +219,8 @@ class SimulatedSource(Source):
     def latest_offset(self, start: Any, whole: bool) -> Available:
         begin, length = start["index"], len(self.records)
         end = min(begin + self.available(begin), length)
-        return Available({"index": end}, end == length and (self.tells_end or begin == length))
+        is_last = end == length and (self.tells_end or begin == length)
+        return Available({"index": end}, is_last, self.is_full)
 
     def plan(self, start: Any, end: Any) -> Epoch:
         begin, stop = start["index"], end["index"]

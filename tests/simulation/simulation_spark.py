@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -33,6 +34,9 @@ Steps = Generator[None, None, Any]
 Frames = dict[int, list[tuple[FrameKey, bytes]]]
 
 MAX_TASK_FAILURES = 3
+#: So often the first stage of an epoch fails while the epoch before it runs, and so often its files are lost.
+GIVEN_UP = 0.1
+LOST = 0.1
 
 
 class SimulatedLink:
@@ -71,11 +75,31 @@ class SimulatedSpark(EpochRunner):
         self._cluster = cluster
         self._mailbox = mailbox
         self._running: SparkJob | SlotsJob | None = None
+        #: What was shuffled ahead for the next epoch, and what was begun last of this kind.
+        self._ahead: MapStage | None = None
+        self._last_ahead: MapStage | None = None
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and (ahead.link != request.link or ahead.epoch is not request.epoch):
+            ahead = None
         link = self._link(request.link)
         job = self._running = SparkJob(self._cluster, attrs.evolve(request, link=link), done)
-        job.start_stage(0)
+        if ahead is None:
+            job.start_stage(0)
+        else:
+            job.start_after(ahead)
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        assert self._last_ahead is None or self._last_ahead.is_over, "two epochs are shuffled ahead"
+        assert self._running is not None, "nothing runs of which it could be ahead"
+        self._cluster.seen["shuffled ahead"] += 1
+        made = attrs.evolve(request, link=self._made(request.link))
+        ahead = self._ahead = self._last_ahead = MapStage(self._cluster, made, request.link, done)
+        delay_ms = self._cluster.rng.choice([0, 5, 20, 100])
+        self._cluster.at(delay_ms, lambda: None if ahead.is_over else ahead.start_stage(0))
+        if self._cluster.rng.random() < GIVEN_UP:
+            self._cluster.slowly(ahead.give_up)
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         link = self._link(request.link)
@@ -83,15 +107,22 @@ class SimulatedSpark(EpochRunner):
         job.start()
 
     def _link(self, link: TaskLink) -> TaskLink:
-        self.control.driver.check()
         assert self._running is None or self._running.is_over, "the epoch before has not ended"
+        ahead = self._last_ahead
+        is_stale = ahead is not None and ahead.link.driver.attempt != link.driver.attempt
+        assert ahead is None or ahead.is_over or not is_stale, "what was ahead of a failed attempt still runs"
+        return self._made(link)
+
+    def _made(self, link: TaskLink) -> TaskLink:
+        self.control.driver.check()
         driver: Any = SimulatedLink(self.control, self._mailbox, link.driver.attempt)
         return TaskLink(driver, link.epoch)
 
     def cancel(self) -> None:
         self.control.driver.check()
-        if self._running is not None:
-            self._cluster.slowly(self._running.cancel)
+        for job in (self._running, self._last_ahead):
+            if job is not None:
+                self._cluster.slowly(job.cancel)
 
     def lost(self) -> PyFlinkStateError | None:
         return None
@@ -163,7 +194,22 @@ class SparkJob(AnyJob):
         super().__init__(cluster, done)
         self._request = request
         self._operators = request.plan.operators
-        self._writers = [sink.sink.writer(request.link.epoch) for sink in request.plan.sinks]
+
+    @cached_property
+    def _writers(self) -> list[Any]:
+        request = self._request
+        return [sink.sink.writer(request.link.epoch) for sink in request.plan.sinks]
+
+    def start_after(self, ahead: MapStage) -> None:
+        """Begin after the first stage, unless the files of its shuffle are not there, or are lost."""
+        if not ahead.is_over:
+            self.cluster.seen["joined"] += 1
+            ahead.joined_by = self
+        elif ahead.frames is None or self.cluster.rng.random() < LOST:
+            self.start_stage(0)
+        else:
+            self.cluster.seen["skipped"] += 1
+            self.start_stage(1, ahead.frames)
 
     def start_stage(self, number: int, frames: Frames | None = None) -> None:
         """Begin a stage; ``frames`` are what the one before wrote."""
@@ -187,9 +233,7 @@ class SparkJob(AnyJob):
         if self.is_over:
             return
         if number < len(self._operators):
-            frames: Frames = defaultdict(list)
-            for key, data in chain.from_iterable(results):
-                frames[key[0]].append((key, data))
+            frames = by_subtask(results)
             self.cluster.soon(lambda: None if self.is_over else self.start_stage(number + 1, frames))
             return
         collected: list[list[Any]] = []
@@ -242,6 +286,55 @@ class SparkJob(AnyJob):
             operator.name, node.select_key, node.key_type, operator.parallelism, operator.max_parallelism
         )
         return list(RouteTask(chained, operator.operator_id, router)(partition, records))
+
+
+def by_subtask(results: list[Any]) -> Frames:
+    """Return what the map side has written as the reduce side reads it."""
+    frames: Frames = defaultdict(list)
+    for key, data in chain.from_iterable(results):
+        frames[key[0]].append((key, data))
+    return frames
+
+
+class MapStage(SparkJob):
+    """The first stage of an epoch alone, while the epoch before it runs."""
+
+    def __init__(
+        self, cluster: Cluster, request: EpochRequest, link: TaskLink, done: Callable[[], None]
+    ) -> None:
+        super().__init__(cluster, request, lambda _: done())
+        self.link = link
+        self.epoch = request.epoch
+        #: What it has written, when it has ended well.
+        self.frames: Frames | None = None
+        #: The job of the epoch, if that began before this stage had ended.
+        self.joined_by: SparkJob | None = None
+
+    def stage_ended(self, number: int, results: list[Any]) -> None:
+        """See :class:`AnyJob`."""
+        if self.is_over:
+            return
+        self.frames = by_subtask(results)
+        self.end(EpochEnded(None, None))
+
+    def give_up(self) -> None:
+        """Fail, unless the epoch itself waits for it."""
+        if self.joined_by is None:
+            self.end(EpochEnded(None, SparkJobError("its first stage failed")))
+
+    def end(self, ended: EpochEnded) -> None:
+        """See :class:`AnyJob`; a stage that fails fails every job that waits for it."""
+        if self._has_ended:
+            return
+        joined, self.joined_by = self.joined_by, None
+        super().end(ended)
+        self.cluster.seen["failed ahead"] += self.frames is None
+        if joined is None or joined.is_over:
+            return
+        if self.frames is None:
+            joined.end(EpochEnded(None, ended.error or SparkJobError("its first stage failed")))
+        else:
+            joined.start_stage(1, self.frames)
 
 
 class Stage:

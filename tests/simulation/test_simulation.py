@@ -20,14 +20,17 @@ BLOCKS = 20
 REMARKABLE = {
     "cancelled",
     "did not fit",
+    "failed ahead",
     "failed checkpoints",
     "increments",
+    "joined",
     "killed",
     "restarts",
     "restored",
     "savepoints",
     "second drivers",
     "set aside",
+    "skipped",
     "stopped",
 }
 
@@ -93,7 +96,13 @@ class Focus:
 
 
 HISTORIES = 25
-QUICK_FOCUSES = ("slots crash", "the driver is killed", "storage is flaky", "there are two drivers")
+QUICK_FOCUSES = (
+    "slots crash",
+    "the driver is killed",
+    "storage is flaky",
+    "there are two drivers",
+    "epochs are shuffled ahead",
+)
 FOCUSES = {
     "slots crash": Focus(100_000, {"restarts", "failed checkpoints"}, {"crash a slot": 0.03}),
     "the driver is killed": Focus(101_000, {"killed"}, {"kill the driver": 0.02, "kill at the disk": 0.03}),
@@ -151,6 +160,13 @@ FOCUSES = {
         {"did not fit", "killed"},
         {"kill the driver": 0.02},
         changes={"nostalgic": 0.5, "careless": 0.7},
+    ),
+    "epochs are shuffled ahead": Focus(
+        113_000,
+        {"skipped", "joined", "failed ahead", "restarts", "busy slots", "savepoints", "stopped", "cancelled"},
+        {"crash a slot": 0.02, "kill a task": 0.02, "copy a task": 0.2, "disk error": 0.01},
+        {"interval_ms": 5},
+        {"is_backlog": True, "idles": 0.0, "restless": 0.7},
     ),
     "savepoints between failures": Focus(
         111_000,

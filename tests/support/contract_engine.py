@@ -23,7 +23,15 @@ from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.deployment import Deployments
-from pyflinkstate.runtime.plan import ChainNode, Node, SinkNode, SourceNode, make_plan
+from pyflinkstate.runtime.plan import (
+    ChainNode,
+    Node,
+    Partitioning,
+    PartitionNode,
+    SinkNode,
+    SourceNode,
+    make_plan,
+)
 from pyflinkstate.runtime.sinks import DriverSink
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
@@ -42,6 +50,8 @@ class Epochs:
     link: Callable[[int], TaskLink]
     mail: queue.SimpleQueue[Any]
     ended: queue.SimpleQueue[EpochEnded] = attrs.Factory(queue.SimpleQueue)
+    #: Is told when nothing runs ahead any more.
+    ahead_ended: queue.SimpleQueue[None] = attrs.Factory(queue.SimpleQueue)
     number: int = 0
     #: The threads on which the engine told of an end.
     told_on: list[int] = attrs.Factory(list)
@@ -53,17 +63,33 @@ class Epochs:
 
     def start(self, *functions: tuple[str, Callable[[Any], Any]]) -> None:
         """Have the engine run an epoch of ``RECORDS`` through operators, each a kind and a function."""
+        self.engine.start(self.request(*functions), self.hear)
+
+    def request(self, *functions: tuple[str, Callable[[Any], Any] | None]) -> EpochRequest:
+        """Return a request for the next epoch; the kind ``shuffle`` rebalances the records."""
         self.number += 1
         source = CollectionSource(RECORDS, len(RECORDS))
         node: Node = SourceNode(source, "numbers")
         for kind, function in functions:
-            node = ChainNode(node, kind, function, kind)
+            if kind == "shuffle":
+                node = PartitionNode(node, Partitioning.REBALANCE, kind)
+            else:
+                node = ChainNode(node, kind, function, kind)
         plan = make_plan([SinkNode(node, DriverSink(lambda *_: None), "sink")], 1, None)
         start = source.initial_offset()
         epoch = source.plan(start, source.latest_offset(start, whole=True).end)
         name = f"test: epoch {self.number}"
-        link = self.link(self.number)
-        self.engine.start(EpochRequest(plan, link, epoch, None, {}, name, CodeBook(plan)), self.hear)
+        return EpochRequest(plan, self.link(self.number), epoch, None, {}, name, CodeBook(plan))
+
+    def ahead(self, *functions: tuple[str, Callable[[Any], Any] | None]) -> EpochRequest:
+        """Have the engine shuffle the next epoch ahead; return the request to start it with."""
+        request = self.request(*functions)
+        self.engine.shuffle_ahead(request, lambda: self.ahead_ended.put(None))
+        return attrs.evolve(request, is_final=True)
+
+    def await_ahead(self) -> None:
+        """Wait until nothing runs ahead any more."""
+        self.ahead_ended.get(timeout=PATIENCE_S)
 
     def end(self) -> EpochEnded:
         """Wait for the word of the engine."""
@@ -107,6 +133,23 @@ def endless(path: str) -> Callable[[int], Iterator[int]]:
             yield number
 
     return give
+
+
+def noting(path: Path) -> Callable[[int], int]:
+    """Return a function that notes in a file which records it has seen."""
+    name = str(path)
+
+    def note(number: int) -> int:
+        with open(name, "a") as file:
+            file.write(f"{number}\n")
+        return number
+
+    return note
+
+
+def noted(path: Path) -> list[int]:
+    """Return the records that were noted in a file, in order of their numbers."""
+    return sorted(map(int, path.read_text().split())) if path.exists() else []
 
 
 @contextmanager
@@ -191,6 +234,77 @@ class EngineContract:
         epochs.start(("map", lambda number: number))
         assert epochs.rows() == RECORDS
         epochs.engine.cancel()
+
+    @pytest.fixture
+    def gate(self, epochs: Epochs, tmp_path: Path) -> Iterator[Path]:
+        """An epoch runs, and goes on when the file is there."""
+        path = tmp_path / "go on"
+        epochs.start(("map", waiting_for(str(path))))
+        yield path
+        path.touch()
+
+    def test_an_epoch_is_read_and_shuffled_ahead_once_and_no_more_is_done(
+        self, epochs: Epochs, gate: Path, tmp_path: Path
+    ) -> None:
+        read, reduced = tmp_path / "read", tmp_path / "reduced"
+        ahead = epochs.ahead(("map", noting(read)), ("shuffle", None), ("map", noting(reduced)))
+        epochs.await_ahead()
+        assert (noted(read), noted(reduced)) == (sorted(RECORDS), [])
+        assert epochs.ended.empty(), "the epoch before still runs"
+        gate.touch()
+        assert epochs.rows() == RECORDS
+        epochs.engine.start(ahead, epochs.hear)
+        assert sorted(epochs.rows()) == sorted(RECORDS)
+        assert (noted(read), noted(reduced)) == (sorted(RECORDS), sorted(RECORDS))
+        assert {report.epoch for report in epochs.reports()} == {1, 2}
+
+    def test_an_epoch_may_start_before_it_is_shuffled(
+        self, epochs: Epochs, gate: Path, tmp_path: Path
+    ) -> None:
+        read, go_on = tmp_path / "read", tmp_path / "read on"
+        ahead = epochs.ahead(("map", noting(read)), ("map", waiting_for(str(go_on))), ("shuffle", None))
+        gate.touch()
+        epochs.rows()
+        epochs.engine.start(ahead, epochs.hear)
+        go_on.touch()
+        assert sorted(epochs.rows()) == sorted(RECORDS)
+        assert noted(read) == sorted(RECORDS)
+        epochs.await_ahead()
+
+    def test_what_fails_ahead_fails_when_the_epoch_runs(self, epochs: Epochs, gate: Path) -> None:
+        ahead = epochs.ahead(("map", lambda number: 1 // (number - 1)), ("shuffle", None))
+        epochs.await_ahead()
+        gate.touch()
+        assert epochs.rows() == RECORDS
+        epochs.engine.start(ahead, epochs.hear)
+        assert isinstance(epochs.end().error, PyFlinkStateError)
+
+    def test_what_runs_ahead_is_cancelled_with_the_epoch(
+        self, epochs: Epochs, gate: Path, tmp_path: Path
+    ) -> None:
+        started = tmp_path / "started"
+        epochs.ahead(("flat_map", endless(str(started))), ("shuffle", None))
+        while not started.exists():
+            assert epochs.engine.lost() is None
+        epochs.engine.cancel()
+        gate.touch()
+        epochs.await_ahead()
+        epochs.end()
+        epochs.start(("map", lambda number: number))
+        assert epochs.rows() == RECORDS
+
+    def test_what_was_shuffled_for_another_attempt_is_not_used(
+        self, epochs: Epochs, gate: Path, tmp_path: Path
+    ) -> None:
+        read = tmp_path / "read"
+        ahead = epochs.ahead(("map", noting(read)), ("shuffle", None))
+        epochs.await_ahead()
+        gate.touch()
+        epochs.rows()
+        driver = attrs.evolve(ahead.link.driver, attempt=7)
+        epochs.engine.start(attrs.evolve(ahead, link=attrs.evolve(ahead.link, driver=driver)), epochs.hear)
+        assert sorted(epochs.rows()) == sorted(RECORDS)
+        assert noted(read) == sorted(RECORDS * 2)
 
     def test_slots_that_cannot_start_are_an_error(self, epochs: Epochs) -> None:
         nobody = TaskLink(DriverLink(epochs.link(0).driver.address, b"x" * 32, 0), 0)

@@ -67,10 +67,29 @@ class LocalRunner(EpochRunner):
         self.before: Hook = lambda request: None
         self.after: Hook = lambda request: None
         self.starts: Callable[[SlotsRequest], None] = self.start_each
+        #: The requests for epochs that were to be shuffled ahead, and what is kept of the last one.
+        self.requests_ahead: list[EpochRequest] = []
+        self.before_ahead: Hook = lambda request: None
+        self.after_ahead: Hook = lambda request: None
+        self._taken = self._ahead = LocalAhead()
+        #: Set when what is shuffled ahead is cancelled.
+        self.gives_up_ahead = threading.Event()
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         self.requests.append(request)
+        self._taken, self._ahead = self._ahead, LocalAhead()
         self._in_thread(lambda: self._run(request), done)
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        self.requests_ahead.append(request)
+        self._ahead = LocalAhead()
+        self.gives_up_ahead = self._ahead.gives_up
+
+        def told() -> None:
+            done()
+            self.after_ahead(request)
+
+        self._ahead.start(request, lambda: self.before_ahead(request), told)
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         self.started.append(request)
@@ -84,6 +103,7 @@ class LocalRunner(EpochRunner):
     def cancel(self) -> None:
         self.cancelled += 1
         self._gives_up.set()
+        self.gives_up_ahead.set()
 
     def lost(self) -> PyFlinkStateError | None:
         return None if self.thread.is_alive() else SparkJobError("its thread ended without a result")
@@ -104,7 +124,8 @@ class LocalRunner(EpochRunner):
         return []
 
     def _results(self, request: EpochRequest) -> list[list[Any]]:
-        graph = LocalGraph(request, self._gives_up)
+        graph = self._taken.graph_for(request) or LocalGraph(request)
+        graph.gives_up = self._gives_up
         return [list(chain.from_iterable(graph.written(sink))) for sink in request.plan.sinks]
 
 
@@ -117,12 +138,49 @@ def _ended(work: Callable[[], list[list[Any]]]) -> EpochEnded:
         return EpochEnded(None, SparkJobError(f"{type(error).__name__}: {error}"))
 
 
+class LocalAhead:
+    """The map side of an epoch, run while the epoch before it runs."""
+
+    def __init__(self) -> None:
+        self.gives_up = threading.Event()
+        self._thread = threading.Thread()
+        self._graph: LocalGraph | None = None
+
+    def start(self, request: EpochRequest, before: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run it in a thread of its own."""
+        graph = LocalGraph(request)
+        graph.gives_up = self.gives_up
+
+        def run() -> None:
+            try:
+                before()
+                graph.shuffled_ahead()
+                self._graph = graph
+            except Exception:  # noqa: BLE001 - the epoch does it again, and tells what is wrong
+                pass
+            finally:
+                done()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def graph_for(self, request: EpochRequest) -> LocalGraph | None:
+        """Wait for its end; returns the graph if it belongs to the request."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        graph, self._graph = self._graph, None
+        if graph is None or graph.request.epoch is not request.epoch or graph.request.link != request.link:
+            return None
+        graph.request = request
+        return graph
+
+
 class LocalGraph(EpochGraph[Partitions]):
     """The tasks of one epoch, run one after the other in this process; ``gives_up`` ends them."""
 
-    def __init__(self, request: EpochRequest, gives_up: threading.Event | None = None) -> None:
+    def __init__(self, request: EpochRequest) -> None:
         super().__init__(request)
-        self._gives_up = gives_up or threading.Event()
+        self.gives_up = threading.Event()
 
     def read(self, epoch: SplitEpoch | RddEpoch | None) -> Partitions:
         return [[]] if epoch is None else [[split] for split in epoch.splits]  # type: ignore[union-attr]
@@ -132,7 +190,7 @@ class LocalGraph(EpochGraph[Partitions]):
 
     def _until_cancelled(self, results: Iterator[Any]) -> Iterator[Any]:
         for result in results:
-            if self._gives_up.is_set():
+            if self.gives_up.is_set():
                 raise SparkJobError("the epoch was cancelled")
             yield result
 
@@ -230,6 +288,7 @@ class JobRun:
     retention: ExternalizedCheckpointRetention | None = None
     allow_non_restored_state: bool = False
     fall_back: bool = False
+    epochs_ahead: int = 1
     runner: LocalRunner = attrs.Factory(LocalRunner)
     clock: ManualClock = attrs.Factory(ManualClock)
     heard: Heard = attrs.Factory(Heard)
@@ -258,6 +317,7 @@ class JobRun:
             self.allow_non_restored_state,
             self.fall_back,
             is_encrypted=self.is_encrypted,
+            epochs_ahead=self.epochs_ahead,
         )
         return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox)
 

@@ -49,6 +49,8 @@ class EpochGraph(ABC, Generic[D]):
         self.request = request
         self._plan = request.plan
         self._stages: dict[Stage, D] = {}
+        #: The frames of all inputs of an operator, by subtask.
+        self._frames: dict[StatefulNode | Exchange, D] = {}
         heads = self._plan.heads()
         #: How often each stage is read.
         self._read = Counter(branch.stage for head in heads for branch in self._plan.branches(head))
@@ -85,6 +87,15 @@ class EpochGraph(ABC, Generic[D]):
 
     # --- the graph -----------------------------------------------------------------------------------------
 
+    def shuffled_ahead(self) -> list[D]:
+        """Return the shuffled inputs of the operators that only read sources, directly or through chains.
+
+        The rest of the graph can be built later. It may belong to another request for the same epoch.
+        """
+        for stage in self._plan.stages_before_shuffles:
+            self._build(stage)
+        return [self._sent(head) for head in self._plan.first_shuffles]
+
     def written(self, sink: SinkNode) -> D:
         """Return the results of the sink's writers."""
         sink_id = f"{sink.name}-{self._plan.sinks.index(sink)}"
@@ -107,9 +118,12 @@ class EpochGraph(ABC, Generic[D]):
         if node not in self._stages:
             for stage in self._plan.stages[: self._plan.stages.index(node) + 1]:
                 if stage not in self._stages:
-                    made = self._made(stage)
-                    self._stages[stage] = self.keep(made) if self._read[stage] > 1 else made
+                    self._build(stage)
         return self._stages[node]
+
+    def _build(self, stage: Stage) -> None:
+        made = self._made(stage)
+        self._stages[stage] = self.keep(made) if self._read[stage] > 1 else made
 
     def _made(self, node: Stage) -> D:
         if isinstance(node, SourceNode):
@@ -141,7 +155,7 @@ class EpochGraph(ABC, Generic[D]):
     def _exchanged(self, exchange: Exchange) -> D:
         watermarks = self.request.event_time.watermarks if self._plan.uses_event_time else None
         task = MergeTask(self.request.link, exchange.operator_id, watermarks)
-        return self.transform(self._sent(exchange, exchange), task, exchange.name)
+        return self.transform(self._sent(exchange), task, exchange.name)
 
     def _stateful(self, node: StatefulNode) -> D:
         operator = self._plan.operator_of(node)
@@ -154,10 +168,16 @@ class EpochGraph(ABC, Generic[D]):
             self._plan.uses_event_time,
             self.request.is_final,
         )
-        return self.transform(self._sent(node, operator), task, operator.name)
+        return self.transform(self._sent(node), task, operator.name)
 
-    def _sent(self, head: StatefulNode | Exchange, operator: SettledOperator | Exchange) -> D:
+    def _sent(self, head: StatefulNode | Exchange) -> D:
         """Return the frames of all inputs of ``head``, by subtask."""
+        if head not in self._frames:
+            self._frames[head] = self._shuffled(head)
+        return self._frames[head]
+
+    def _shuffled(self, head: StatefulNode | Exchange) -> D:
+        operator = self._plan.operator_of(head) if isinstance(head, StatefulNode) else head
         branches = enumerate(self._plan.branches(head))
         routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
         return self.shuffle(routed, operator.parallelism)

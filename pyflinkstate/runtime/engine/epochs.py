@@ -86,8 +86,21 @@ class EpochRunner:
         """Start slots; ``done`` is called once, from another thread, when all of them run."""
         raise NotImplementedError
 
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        """Read and shuffle the input of an epoch while the one before it runs, and keep the result.
+
+        This is what comes before the first shuffles of the epoch, and no more. A later ``start`` with the
+        same link and the same input goes on from there. An engine need not do anything. If something fails
+        nobody is told, as the epoch does it again when it is started. At most one epoch is shuffled ahead.
+
+        Args:
+            request: the epoch; its barrier, its addresses and ``is_final`` are not known yet.
+            done: called once, from any thread, when nothing of it runs any more.
+        """
+        done()
+
     def cancel(self) -> None:
-        """Make the running epoch end soon; its ``done`` is called all the same."""
+        """Make the running epoch and what is shuffled ahead end soon; ``done`` is called all the same."""
         raise NotImplementedError
 
     def lost(self) -> PyFlinkStateError | None:

@@ -96,6 +96,18 @@ class BarrierSet:
 
 
 @attrs.frozen
+class EpochStarted:
+    """The engine has begun to run the epoch."""
+
+
+@attrs.frozen
+class ShuffledAhead:
+    """The engine runs nothing ahead any more: epoch ``number`` is shuffled, or could not be."""
+
+    number: int
+
+
+@attrs.frozen
 class OutputPrepared:
     """The sinks have prepared what the epoch wrote."""
 
@@ -168,6 +180,8 @@ Event = (
     | SourceAsked
     | CheckpointsSettled
     | BarrierSet
+    | EpochStarted
+    | ShuffledAhead
     | EpochEnded
     | OutputPrepared
     | CheckpointCompleted

@@ -83,7 +83,7 @@ class SetBarrier:
 
 @attrs.frozen
 class RunEpoch:
-    """Let the engine run an epoch: ``EpochEnded``, with the same ``run``."""
+    """Let the engine run an epoch: ``EpochStarted``, and later ``EpochEnded`` with the same ``run``."""
 
     run: int
     number: int
@@ -94,8 +94,18 @@ class RunEpoch:
 
 
 @attrs.frozen
+class ShuffleAhead:
+    """Plan epoch ``number`` and let the engine read and shuffle its input: ``ShuffledAhead``, in any case."""
+
+    number: int
+
+
+@attrs.frozen
 class CancelEpoch:
-    """Make the running epoch end soon, and cut off its slots: ``EpochEnded`` comes all the same."""
+    """Make what runs end soon, and cut off its slots.
+
+    ``EpochEnded`` and ``ShuffledAhead`` come all the same.
+    """
 
 
 @attrs.frozen
@@ -165,6 +175,7 @@ Instruction = (
     | Rest
     | SetBarrier
     | RunEpoch
+    | ShuffleAhead
     | CancelEpoch
     | PrepareOutput
     | AlignBarrier

@@ -51,6 +51,7 @@ from pyflinkstate.runtime.job.events import (
     CheckpointCompleted,
     CheckpointsSettled,
     ConsumerLeft,
+    EpochStarted,
     Event,
     Failed,
     InstructionFailed,
@@ -60,6 +61,7 @@ from pyflinkstate.runtime.job.events import (
     OutputCommitted,
     OutputPrepared,
     PauseEnded,
+    ShuffledAhead,
     SlotsClosed,
     SourceAsked,
     WentBack,
@@ -83,6 +85,7 @@ from pyflinkstate.runtime.job.instructions import (
     Rest,
     RunEpoch,
     SetBarrier,
+    ShuffleAhead,
     StartSlots,
     TakeOver,
 )
@@ -105,7 +108,7 @@ from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
 from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
-from pyflinkstate.runtime.sources import GuardedSource
+from pyflinkstate.runtime.sources import Epoch, GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
 from pyflinkstate.runtime.tasks import DriverLink, TaskLink
 from pyflinkstate.runtime.wire import CancelJob, Clock, SlotId, SlotOutput, TaskReport, WakeUp, new_secret
@@ -198,7 +201,11 @@ class Job(JobView):
         self._ended_ms: int | None = None
         self._pause_until_ms = 0
         facts = JobFacts(
-            settings.name, storage is not None, self._plan.uses_timers, self._source.commits_every_epoch
+            settings.name,
+            storage is not None,
+            self._plan.uses_timers,
+            self._source.commits_every_epoch,
+            self._shuffles_ahead(),
         )
         self._machine = JobMachine(facts, settings.restart.tracker())
         self._inbox: deque[Event] = deque()
@@ -214,6 +221,11 @@ class Job(JobView):
         self._registry: SlotRegistry | None = None
         #: Answers questions to its live state.
         self.queries = StateQueries(self._plan.operators, self._live_slots, clock.now_ms)
+
+    def _shuffles_ahead(self) -> bool:
+        """Return whether an epoch may be read and shuffled while the one before it runs."""
+        is_wanted = self._settings.epochs_ahead > 0 and not self._source.commits_every_epoch
+        return is_wanted and self._plan.can_shuffle_ahead
 
     # --- requests, from any thread ------------------------------------------------
 
@@ -255,7 +267,7 @@ class Job(JobView):
         return JobExecutionResult(
             self.job_id,
             self._accumulators.total(self._machine.epoch),
-            self._accumulators.rejected(),
+            self._accumulators.rejected(self._machine.epoch),
             tuple(stats for stats in history if stats.failure is None),
             self._machine.epoch,
             self._machine.attempt,
@@ -326,9 +338,9 @@ class Job(JobView):
             raise
         finally:
             self._ended_ms = self._clock.monotonic_ms()
-            self._control.close()
-            if machine.is_running:
+            if machine.is_busy:
                 self._runner.cancel()
+            self._control.close()
 
     def _tell_of_start(self) -> None:
         restored = None if self._restore is None else self._restore.uri
@@ -419,7 +431,7 @@ class Job(JobView):
         if isinstance(mail, SlotOutput):
             log_output(mail)
             tell_each(self._observers, lambda one: one.on_output(mail))
-        elif isinstance(mail, (EpochEnded, TaskReport, SlotLost, CancelJob, SavepointRequest)):
+        elif isinstance(mail, (EpochEnded, ShuffledAhead, TaskReport, SlotLost, CancelJob, SavepointRequest)):
             tell(mail)
         elif self._checkpointing is not None:
             self._checkpointing.handle(mail)
@@ -583,24 +595,40 @@ class Job(JobView):
             request.fail(error)
             raise
 
-    def _run_epoch(self, instruction: RunEpoch) -> None:
+    def _run_epoch(self, instruction: RunEpoch) -> EpochStarted:
         assert self._registry is not None
         number = instruction.number
-        request = EpochRequest(
-            self._plan,
-            TaskLink(self._driver_link(), number, self._sampled_now()),
-            instruction.step.epoch,
-            instruction.barrier,
-            self._registry.addresses(),
-            f"{self._settings.name}: epoch {number}",
-            self._code,
-            self._event_time.progress(number - 1),
-            instruction.is_final,
-            self._about,
+        request = attrs.evolve(
+            self._request(number, instruction.step.epoch, f"epoch {number}"),
+            barrier=instruction.barrier,
+            addresses=self._registry.addresses(),
+            event_time=self._event_time.progress(number - 1),
+            is_final=instruction.is_final,
         )
         if self._timeline is not None:
-            self._timeline.started()
+            self._timeline.started(self._machine.attempt, number)
         self._start(instruction.run, partial(self._runner.start, request))
+        return EpochStarted()
+
+    def _request(self, number: int, epoch: Epoch | None, what: str) -> EpochRequest:
+        link = TaskLink(self._driver_link(), number, self._sampled_now())
+        description = f"{self._settings.name}: {what}"
+        return EpochRequest(self._plan, link, epoch, None, {}, description, self._code, about=self._about)
+
+    def _shuffle_ahead(self, instruction: ShuffleAhead) -> ShuffledAhead | None:
+        """Begin with the next epoch; if that fails, it is planned and read in its turn, as any other."""
+        number = instruction.number
+        ended = ShuffledAhead(number)
+        try:
+            epoch = self._planner.ahead(number - 1, whole=self._checkpointing is None)
+            if epoch is None:
+                return ended
+            request = self._request(number, epoch, f"ahead for epoch {number}")
+            self._runner.shuffle_ahead(request, partial(self._events.put, ended))
+        except PyFlinkStateError as error:
+            self._log.not_ahead(number, error)
+            return ended
+        return None
 
     def _sampled_now(self) -> frozenset[str]:
         """Return the streams of which somebody wants to see a few records in the next epoch."""
@@ -848,6 +876,7 @@ _EXECUTE: dict[type, Callable[[Job, Any], Event | None]] = {
     Rest: Job._rest,
     RunEpoch: Job._run_epoch,
     SetBarrier: Job._set_barrier,
+    ShuffleAhead: Job._shuffle_ahead,
     StartSlots: Job._start_slots,
     TakeOver: Job._take_over,
 }

@@ -43,6 +43,10 @@ class JobLog:
         """A checkpoint is damaged, and the job goes back to the one before it."""
         _log.warning("%s: %s; going back to %s", self._job, error, uri)
 
+    def not_ahead(self, epoch: int, error: PyFlinkStateError) -> None:
+        """An epoch could not be planned while the one before it runs; it is tried again in its turn."""
+        _log.debug("%s: epoch %d is not read ahead: %s", self._job, epoch, _whole(error))
+
     def counted(self, report: TaskReport) -> None:
         """A slot tells its metrics: note the late records among them."""
         for name, value in report.metrics.items():

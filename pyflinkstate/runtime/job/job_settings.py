@@ -23,6 +23,8 @@ class JobSettings:
     fall_back: bool = False
     slot_memory_bytes: int | None = None
     job_parameters: dict[str, str] = attrs.Factory(dict)
+    #: How many epochs may be read and shuffled before their turn: one or none.
+    epochs_ahead: int = 1
     #: Whether connections over TCP are encrypted.
     is_encrypted: bool = False
     #: The address of the web page, without its token; None if there is none.

@@ -13,6 +13,8 @@ are the events. An attempt goes through these phases::
     any of them -> STOPPING -> ENDING_ATTEMPT -> BEGINNING, or CLOSING or ENDED
                    (what the engine runs must end)
 
+While an epoch is RUNNING, the engine may read and shuffle the input of the next one (``ShuffleAhead``).
+
 What holds in every phase:
 
 * An attempt starts from a completed checkpoint, or from nothing. Any failure ends it, and the restart
@@ -20,6 +22,8 @@ What holds in every phase:
   consequences. Only a cancellation takes precedence.
 * Nothing of a failed attempt reaches the next one: reports and slots carry the number of the attempt, and
   each request to the engine has a number (``run``), which tells its end from that of an earlier request.
+* Never more than one epoch is shuffled ahead, and nothing depends on it: what fails there is done again when
+  the epoch runs, and counts then. It ends with its attempt, as everything that the engine runs.
 * No existing checkpoint or output is touched before every slot has restored its state (``TAKING_OVER``).
 * The job never goes back to before its last commit: it only commits what a completed checkpoint covers.
 
@@ -53,6 +57,7 @@ from pyflinkstate.runtime.job.events import (
     CheckpointCompleted,
     CheckpointsSettled,
     ConsumerLeft,
+    EpochStarted,
     Event,
     Failed,
     InstructionFailed,
@@ -62,6 +67,7 @@ from pyflinkstate.runtime.job.events import (
     OutputCommitted,
     OutputPrepared,
     PauseEnded,
+    ShuffledAhead,
     SlotsClosed,
     SourceAsked,
     WentBack,
@@ -85,6 +91,7 @@ from pyflinkstate.runtime.job.instructions import (
     Rest,
     RunEpoch,
     SetBarrier,
+    ShuffleAhead,
     StartSlots,
     TakeOver,
 )
@@ -139,12 +146,14 @@ class JobFacts:
         has_checkpoints: whether checkpoints are taken, with which sinks commit.
         uses_timers: whether an empty epoch at the end is needed to fire the remaining timers.
         commits_every_epoch: whether its source needs a checkpoint at the end of every epoch.
+        shuffles_ahead: whether the input of an epoch is read and shuffled while the one before it runs.
     """
 
     name: str
     has_checkpoints: bool = False
     uses_timers: bool = False
     commits_every_epoch: bool = False
+    shuffles_ahead: bool = False
 
 
 class JobMachine:
@@ -174,10 +183,15 @@ class JobMachine:
         self.is_stopped = False
         #: Whether any attempt has run epochs.
         self.has_begun = False
-        #: Whether the engine runs something for the job.
+        #: Whether the engine runs an epoch, or starts slots.
         self.is_running = False
         #: Whether the slots have restored their state and the sinks are open.
         self.has_taken_over = False
+        #: The epoch that the engine shuffles ahead at the moment, and the last one it was asked for.
+        self._ahead: int | None = None
+        self._asked_ahead = 0
+        #: The last epoch that the engine was told to run.
+        self._begun = 0
         #: Counts the requests to the engine.
         self._run = 0
         self._failure: PyFlinkStateError | None = None
@@ -220,6 +234,16 @@ class JobMachine:
         return self._run
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the engine shuffles the input of a later epoch."""
+        return self._ahead is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine runs anything for the job."""
+        return self.is_running or self.is_ahead
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the job."""
         return self._cancelled is not None
@@ -250,7 +274,7 @@ class JobMachine:
         return [BeginAttempt(self.attempt)]
 
     def _attempt_begun(self, event: AttemptBegun) -> Instructions:
-        self.epoch = self.committed = event.epoch
+        self._begin_at(event.epoch)
         self._has_ended_time = False
         failure, self._failure = self._failure, None
         if failure is None:
@@ -259,6 +283,9 @@ class JobMachine:
         if self.has_taken_over:
             self._announce(self.epoch)
         return [GoBack(self.attempt, self.epoch if self.has_taken_over else None, failure)]
+
+    def _begin_at(self, epoch: int) -> None:
+        self.epoch = self.committed = self._begun = self._asked_ahead = epoch
 
     def _went_back(self, _: WentBack) -> Instructions:
         self.phase = Phase.PAUSED
@@ -274,7 +301,7 @@ class JobMachine:
         return [ClaimJob()]
 
     def _claimed(self, event: JobClaimed) -> Instructions:
-        self.epoch = self.committed = event.epoch
+        self._begin_at(event.epoch)
         if not event.restores:
             return self._restored()
         self.phase, self.is_running = Phase.RESTORING, True
@@ -351,7 +378,25 @@ class JobMachine:
         self._ends_with_it = self._step.is_last or (self._stopping is not None and self._stopping.drains)
         self.phase, self.is_running = Phase.RUNNING, True
         self._run += 1
+        self._begun = self.epoch + 1
         return [RunEpoch(self._run, self.epoch + 1, self._step, self._trigger, self._ends_with_it)]
+
+    def _epoch_started(self, _: EpochStarted) -> Instructions:
+        return self._shuffle_next()
+
+    def _shuffle_next(self) -> Instructions:
+        """Have the input of the epoch after the running one shuffled, unless the job ends before it."""
+        assert self._step is not None
+        is_last = self._step.is_last or self._stopping is not None
+        number = self.epoch + 2
+        if not self._facts.shuffles_ahead or is_last or self.is_ahead or self._asked_ahead >= number:
+            return []
+        self._ahead = self._asked_ahead = number
+        return [ShuffleAhead(number)]
+
+    def _shuffled_ahead(self, _: ShuffledAhead) -> Instructions:
+        self._ahead = None
+        return self._shuffle_next() if self.phase is Phase.RUNNING else []
 
     def _epoch_ended(self, event: EpochEnded) -> Instructions:
         def prepare() -> Instructions:
@@ -409,12 +454,16 @@ class JobMachine:
         if report.attempt != self.attempt:
             return []
         if report.error is not None:
-            return self.handle(Failed(report.error))
+            return self._task_failed(report.epoch, report.error)
         if report.is_only_run and report.task in self._only_runs:
             return self.handle(Failed(_ran_twice(report.task)))
         if report.is_only_run:
             self._only_runs.add(report.task)
         return [CountReport(report)]
+
+    def _task_failed(self, epoch: int, error: PyFlinkStateError) -> Instructions:
+        """Fail, unless it was shuffled ahead: the epoch does that again in its turn, and may fail then."""
+        return [] if self._begun < epoch <= self._asked_ahead else self.handle(Failed(error))
 
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []
@@ -469,9 +518,13 @@ class JobMachine:
         assert self._failure is not None
         if self.has_begun:
             self.status = JobStatus.RESTARTING
-        if self.is_running:
+        if self.is_busy:
             self.phase = Phase.STOPPING
             return [CancelEpoch()]
+        return self._end_attempt()
+
+    def _end_attempt(self) -> Instructions:
+        assert self._failure is not None
         self.phase = Phase.ENDING_ATTEMPT
         return [EndAttempt(self._failure)]
 
@@ -479,7 +532,11 @@ class JobMachine:
         if event.run != self._run:
             return []
         self.is_running = False
-        return self._stop()
+        return [] if self.is_busy else self._end_attempt()
+
+    def _end_of_what_was_ahead(self, _: ShuffledAhead) -> Instructions:
+        self._ahead = None
+        return [] if self.is_busy else self._end_attempt()
 
     def _attempt_ended(self, event: AttemptEnded) -> Instructions:
         error = event.error
@@ -568,11 +625,16 @@ _TRANSITIONS: dict[Phase, dict[type, _Handler]] = {
     Phase.IDLE: {SourceAsked: _M._source_asked, ConsumerLeft: _M._consumer_left},
     Phase.DRAINING: {CheckpointsSettled: _M._drained},
     Phase.SETTING_BARRIER: {BarrierSet: _M._barrier_set},
-    Phase.RUNNING: {EpochEnded: _M._epoch_ended, InstructionFailed: _M._could_not_start},
+    Phase.RUNNING: {
+        EpochStarted: _M._epoch_started,
+        EpochEnded: _M._epoch_ended,
+        InstructionFailed: _M._could_not_start,
+    },
     Phase.PREPARING: {OutputPrepared: _M._output_prepared},
     Phase.COMMITTING: {CheckpointsSettled: _M._settled},
     Phase.STOPPING: {
         EpochEnded: _M._end_of_what_was_given_up,
+        ShuffledAhead: _M._end_of_what_was_ahead,
         Failed: _M._noted,
         InstructionFailed: _M._noted,
     },
@@ -599,4 +661,5 @@ _ANYTIME: dict[type, _Handler] = {
     Failed: _M._failed,
     InstructionFailed: _M._failed,
     EpochEnded: _M._nothing_to_do,
+    ShuffledAhead: _M._shuffled_ahead,
 }

@@ -244,9 +244,10 @@ class Accumulators:
         """Return the metrics of each task and slot."""
         return {**{task: dict(own) for task, own in self._task_metrics.items()}, **self._slot_metrics}
 
-    def rejected(self) -> tuple[Any, ...]:
-        """Return the rows that were rejected, in the order of epochs and tasks."""
-        in_order = sorted(self._rejected, key=lambda key: (key[0], len(key[1]), key[1]))
+    def rejected(self, epoch: int) -> tuple[Any, ...]:
+        """Return the rows that were rejected up to ``epoch``, in the order of epochs and tasks."""
+        known = [key for key in list(self._rejected) if key[0] <= epoch]
+        in_order = sorted(known, key=lambda key: (key[0], len(key[1]), key[1]))
         return tuple(row for key in in_order for row in self._rejected[key])
 
     def _sum(self, epoch: int) -> Counter[str]:

@@ -21,6 +21,16 @@ class Step:
     is_last: bool
 
 
+@attrs.frozen
+class PlannedAhead:
+    """An epoch that was planned while the one before it runs: its number, its end and what to run."""
+
+    number: int
+    end: Any
+    step: Step
+    is_full: bool
+
+
 class EpochPlanner:
     """Cuts the source into epochs; an epoch that is run again is cut the same way.
 
@@ -34,12 +44,16 @@ class EpochPlanner:
         self._log = log
         self._positions: dict[int, Any] = {}
         self._planned: dict[int, Any] = {}
+        self._ahead: PlannedAhead | None = None
+        #: Whether the epoch that ``next`` returned last was full, so that there is likely to be more.
+        self._is_full = False
         #: Whether the source had ended when it was last asked.
         self.is_over = False
 
     def begin(self, epoch: int, position: Any) -> None:
         """Begin an attempt at the end of ``epoch``, where the source is at ``position``."""
         self._positions = {epoch: position}
+        self._ahead = None
         self.is_over = False
 
     def remember(self, planned: dict[int, Any]) -> None:
@@ -48,14 +62,39 @@ class EpochPlanner:
 
     def next(self, epoch: int, whole: bool) -> Step | None:
         """Return the epoch after ``epoch``, or None if there is nothing (``is_over``: ever again)."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.number == epoch + 1:
+            self._is_full = ahead.is_full
+            self._note(ahead.number, ahead.end)
+            return ahead.step
         start = self._positions[epoch]
         found = self._source.latest_offset(start, whole)
         end = self._planned.get(epoch + 1, found.end)
+        self._is_full = found.is_full or end != found.end
         if end == start:
             self.is_over = found.is_last
             return Step(None, False) if epoch + 1 in self._planned else None
         self._note(epoch + 1, end)
         return Step(self._source.plan(start, end), found.is_last and end == found.end)
+
+    def ahead(self, epoch: int, whole: bool) -> Epoch | None:
+        """Plan the epoch after ``epoch``, which still runs; None if the source has to be asked later.
+
+        A source whose last epoch was not full is not asked: it has nothing now, or not yet all of an epoch.
+
+        ``next`` returns it when its turn comes. Nothing else knows of it: if the attempt ends before that,
+        it is as if it had never been planned.
+        """
+        if not self._is_full:
+            return None
+        start = self._planned[epoch]
+        found = self._source.latest_offset(start, whole)
+        end = self._planned.get(epoch + 1, found.end)
+        if end == start or not (found.is_settled or epoch + 1 in self._planned):
+            return None
+        step = Step(self._source.plan(start, end), found.is_last and end == found.end)
+        self._ahead = PlannedAhead(epoch + 1, end, step, found.is_full or end != found.end)
+        return step.epoch
 
     def empty(self, epoch: int) -> Step:
         """Return an empty epoch after ``epoch``; it stays empty when it is run again."""

@@ -30,27 +30,41 @@ class EpochTimeline:
         self._now_ms = now_ms
         self._sources = frozenset(sources)
         self._ends = [0] * (len(PHASES) + 1)
+        #: The attempt and the number of the running epoch.
+        self._running = (0, 0)
         #: By slot: what it knew of itself at its end of the epoch.
         self.statuses: dict[str, SubtaskStatus] = {}
-        #: By stream: a few records of the epoch.
-        self.samples: dict[str, list[str]] = {}
+        #: By attempt and epoch, and stream: a few records.
+        self._samples: dict[tuple[int, int], dict[str, list[str]]] = {}
 
     def begin(self) -> None:
         """The job asks the source for the next epoch."""
         self._ends = [self._now_ms()] * len(self._ends)
-        self.statuses, self.samples = {}, {}
+        self.statuses = {}
 
-    def started(self) -> None:
-        """The engine starts the epoch."""
+    def started(self, attempt: int, number: int) -> None:
+        """The engine starts epoch ``number``."""
+        self._running = (attempt, number)
+        self._samples = {self._running: self.samples}
         self._note(1)
 
     def reported(self, report: TaskReport) -> None:
-        """A task of the epoch has ended."""
+        """A task has ended. One of a later epoch, which is read ahead, counts only for that epoch."""
+        of_epoch = (report.attempt, report.epoch)
+        for stream, records in report.samples.items():
+            known = self._samples.setdefault(of_epoch, {}).setdefault(stream, [])
+            known.extend(records[: MOST_RECORDS - len(known)])
+        if of_epoch == self._running:
+            self._ended(report)
+
+    @property
+    def samples(self) -> dict[str, list[str]]:
+        """By stream: a few records of the epoch."""
+        return self._samples.get(self._running, {})
+
+    def _ended(self, report: TaskReport) -> None:
         if report.status is not None:
             self.statuses[report.task] = report.status
-        for stream, records in report.samples.items():
-            known = self.samples.setdefault(stream, [])
-            known.extend(records[: MOST_RECORDS - len(known)])
         if report.is_slot:
             self._note(3)
         elif report.task.rpartition("[")[0] in self._sources:

@@ -12,7 +12,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, AlignedSource, ChainedOperator
+from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, AlignedSource, ChainedOperator
 from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
 from pyflinkstate.runtime.plan.nodes import (
     ChainNode,
@@ -221,6 +221,34 @@ class JobPlan:
         heads: list[Stage | SinkNode] = [*self.sinks]
         found = in_order(heads, self._stages_before)
         return [stage for stage in found if not isinstance(stage, SinkNode)]
+
+    @cached_property
+    def stages_before_shuffles(self) -> list[Stage]:
+        """Return the sources, and the shared stages that only read such stages, each after what it reads."""
+        found: list[Stage] = []
+        for stage in self.stages:
+            if isinstance(stage, (SourceNode, ChainNode)) and self._only_reads(stage, found):
+                found.append(stage)
+        return found
+
+    @cached_property
+    def first_shuffles(self) -> list[StatefulNode | Exchange]:
+        """Return the operators whose whole input comes from stages before all shuffles."""
+        before = self.stages_before_shuffles
+        heads = [stage for stage in self.stages if isinstance(stage, (StatefulNode, Exchange))]
+        return [head for head in heads if self._only_reads(head, before)]
+
+    def _only_reads(self, stage: Stage, others: list[Stage]) -> bool:
+        return all(before in others for before in self._stages_before(stage))
+
+    @property
+    def can_shuffle_ahead(self) -> bool:
+        """Whether the input of an epoch can be read and shuffled before the epoch before it has ended.
+
+        Watermarks go from one epoch to the next, and an async function must not run twice in an epoch.
+        """
+        kinds = {o.kind for head in self.heads() for branch in self.branches(head) for o in branch.operators}
+        return bool(self.first_shuffles) and not self.uses_event_time and ASYNC not in kinds
 
     def _stages_before(self, head: Stage | SinkNode) -> list[Stage | SinkNode]:
         return [] if isinstance(head, SourceNode) else [branch.stage for branch in self.branches(head)]

@@ -686,6 +686,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             self._settings.checkpoints.is_fall_back_enabled(),
             self._settings.slot_memory_bytes,
             dict(self._settings.job_parameters),
+            self._settings.epochs_ahead,
             self._is_encrypted(),
             self._page_without_token(),
         )

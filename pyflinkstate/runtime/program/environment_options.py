@@ -302,6 +302,7 @@ _OPTIONS: dict[str, _Apply] = {
     "heartbeat.timeout": _set_heartbeat,
     "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
     "state.backend.type": _check_backend,
+    "pyflinkstate.epochs-ahead": lambda settings, setting: settings.set_epochs_ahead(setting.number()),
     "rest.port": _set_web_page,
     "security.ssl.internal.enabled": _set_encryption,
     "restart-strategy.type": _set_restart_strategy,

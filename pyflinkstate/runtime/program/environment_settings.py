@@ -69,6 +69,7 @@ class EnvironmentSettings:
         snapshot_compression: whether state files are compressed; None for what the state backend says.
         has_auto_generated_uids: an operator with state may do without ``uid()``.
         code_shipper: ships Python code; None where nothing runs in other processes.
+        epochs_ahead: how many epochs may be read and shuffled before their turn, 0 or 1.
         is_encrypted: whether connections between processes are encrypted; None for: if Spark's are.
         buffer_timeout_ms: accepted, changes nothing; so does ``is_chaining_enabled``.
     """
@@ -96,6 +97,7 @@ class EnvironmentSettings:
     snapshot_compression: bool | None = None
     has_auto_generated_uids: bool = True
     code_shipper: CodeShipper | None = None
+    epochs_ahead: int = 1
     is_encrypted: bool | None = None
     buffer_timeout_ms: int = 100
     is_chaining_enabled: bool = True
@@ -192,6 +194,12 @@ class EnvironmentSettings:
     def set_savepoint_directory(self, directory: str) -> None:
         """Set the directory for savepoints that are triggered without one."""
         self.savepoint_directory = absolute(str(directory))
+
+    def set_epochs_ahead(self, number: int) -> None:
+        """Set how many epochs may be read and shuffled while another one runs."""
+        if number not in (0, 1):
+            raise ConfigurationError(f"0 or 1 epochs can be read ahead, not {number!r}")
+        self.epochs_ahead = number
 
     def set_restore_path(self, path: str, allows_non_restored_state: bool = False) -> None:
         """Set the checkpoint or savepoint from which the next job starts."""

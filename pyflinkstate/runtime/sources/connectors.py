@@ -151,7 +151,7 @@ class NumberSequenceSource(Source):
         check_position(start, {"start": self.start, "end": self.end}, "this sequence")
         stop = self.end + 1
         next_stop = stop if whole else min(start["next"] + self.records_per_epoch, stop)
-        return Available(self._offset(next_stop), next_stop == stop)
+        return Available(self._offset(next_stop), next_stop == stop, is_full=next_stop < stop)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""

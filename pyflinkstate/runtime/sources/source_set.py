@@ -50,7 +50,9 @@ class SourceSet(Source):
         for name in self._hold_back(ended) - ended:
             found[name] = Available(start[name])
         end = {name: available.end for name, available in found.items()}
-        return Available(end, all(available.is_last for available in found.values()))
+        is_last = all(available.is_last for available in found.values())
+        is_settled = all(available.is_settled for available in found.values())
+        return Available(end, is_last, is_full=is_settled and not is_last)
 
     def _check(self, position: Offset) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):

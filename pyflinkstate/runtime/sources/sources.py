@@ -87,10 +87,18 @@ class Available:
     Attributes:
         end: the end of the epoch; the start itself if there is nothing now.
         is_last: whether the source ends at ``end``.
+        is_full: whether the epoch would end there as well if the source were asked later, because it is as
+            large as the source makes an epoch. Such an epoch may be read while the one before it runs.
     """
 
     end: Offset
     is_last: bool = False
+    is_full: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether asking later would not make the epoch any larger."""
+        return self.is_full or self.is_last
 
 
 class Source(ABC):
@@ -174,7 +182,7 @@ class CollectionSource(Source):
         check_position(start, {"length": len(self.records)}, "this collection")
         length = len(self.records)
         end = length if whole else min(start["index"] + self.records_per_epoch, length)
-        return Available(self._offset(end), end == length)
+        return Available(self._offset(end), end == length, is_full=end < length)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -210,7 +218,7 @@ class RddSource(Source):
         end = (
             self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
         )
-        return Available(self._offset(end), end == self.partitions)
+        return Available(self._offset(end), end == self.partitions, is_full=end < self.partitions)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -242,7 +250,7 @@ class RateSource(Source):
         check_position(start, {"rate": self.rows_per_second}, "this rate source")
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
-        return Available({**start, "index": end})
+        return Available({**start, "index": end}, is_full=end - start["index"] == self.max_records_per_epoch)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -304,7 +312,8 @@ class DirectorySource(Source):
             return Available(start, is_last=not self.growing)
         read = {name: listing[name] for name in chosen}
         end = self._offset(count + len(chosen), read, seen.plus(read, listing))
-        return Available(end, is_last=not self.growing and len(chosen) == len(new))
+        is_last = not self.growing and len(chosen) == len(new)
+        return Available(end, is_last, is_full=len(chosen) == self.files_per_epoch)
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""

@@ -45,6 +45,7 @@ from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
 from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
+from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
@@ -284,10 +285,50 @@ class SparkRunner(EpochRunner):
         self._codes: SparkObject = None
         self._description = ""
         self._thread: threading.Thread | None = None
+        #: The context in the JVM, and a copy of the properties of Spark jobs that the job's thread has made.
+        self._java_context: SparkObject = None
+        self._properties: SparkObject = None
+        #: What is shuffled ahead, or was, for the epoch that starts next; and what cancels it.
+        self._ahead: Ahead[_SparkGraph] | None = None
+        self._cancels_ahead = threading.Event()
+        #: Set when the RDDs of the running epoch are built.
+        self._is_built = threading.Event()
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
-        self._begin(request.description, lambda: self._results(request), done, request.about)
+        ahead, self._ahead = self._ahead, None
+        is_built = self._is_built = threading.Event()
+
+        def run() -> list[list[Reported]]:
+            try:
+                return self._results(request, ahead, is_built)
+            finally:
+                is_built.set()
+
+        self._begin(request.description, run, done, request.about)
+
+    def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
+        """See :class:`EpochRunner`. The stages are submitted after the job of the running epoch.
+
+        So Spark's scheduler, which is first in, first out unless it was configured, prefers that job's tasks.
+        """
+        before, self._cancels_ahead = self._is_built, threading.Event()
+        ahead = self._ahead = Ahead[_SparkGraph](request, self._java_context, self._cancels_ahead)
+
+        def make() -> _SparkGraph:
+            before.wait()
+            properties = None if self._properties is None else self._properties.clone()
+            self._enter(properties, request.description, request.about)
+            return self._graph(request)
+
+        def run() -> None:
+            try:
+                with suppress(Exception):  # the epoch does it again, and tells what is wrong
+                    ahead.run(make)
+            finally:
+                done()
+
+        threading.Thread(target=run, daemon=True).start()
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`: one task for each slot."""
@@ -306,10 +347,14 @@ class SparkRunner(EpochRunner):
         its target: if the JVM is gone by then, that thread ends without a report.
         """
         try:
-            properties = _local_properties(self._context)
+            if self._java_context is None:
+                self._java_context = self._context._jsc.sc()
+            self._properties = _local_properties(self._java_context)
             self._description = description
             self._thread = threading.Thread(
-                target=self._run_and_tell, args=(description, about, properties, job, done), daemon=True
+                target=self._run_and_tell,
+                args=(description, about, self._properties, job, done),
+                daemon=True,
             )
             self._thread.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
@@ -327,6 +372,7 @@ class SparkRunner(EpochRunner):
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
+        self._cancels_ahead.set()
         with suppress(Exception):  # if Spark is gone there is nothing to cancel
             self._context.cancelJobGroup(self._group)
 
@@ -348,23 +394,33 @@ class SparkRunner(EpochRunner):
         self, description: str, about: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
     ) -> EpochEnded:
         try:
-            if properties is not None:
-                self._context._jsc.sc().setLocalProperties(properties)
-            shown = _shown_by_spark(description, about)
-            self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
+            self._enter(properties, description, about)
             return EpochEnded(job(), None)
         except Exception as error:  # noqa: BLE001 - the job master decides about any error
             return EpochEnded(None, self._failure(description, error))
 
-    def _results(self, request: EpochRequest) -> list[list[Reported]]:
+    def _enter(self, properties: SparkObject, description: str, about: str) -> None:
+        """Have the Spark jobs of this thread belong to the job's group."""
+        if properties is not None:
+            self._java_context.setLocalProperties(properties)
+        shown = _shown_by_spark(description, about)
+        self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
+
+    def _results(
+        self, request: EpochRequest, ahead: Ahead[_SparkGraph] | None, is_built: threading.Event
+    ) -> list[list[Reported]]:
         missing = missing_slots(request)
         if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
             self._start_slots(request.link, missing)
+        known = None if ahead is None else ahead.graph_for(request)
+        with closing(known or self._graph(request)) as graph:
+            return [graph.run(sink, is_built) for sink in request.plan.sinks]
+
+    def _graph(self, request: EpochRequest) -> _SparkGraph:
         if self._code is not request.code:
             self._view = ContextView(self._context)
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
-        with closing(_SparkGraph(self._context, self._view, request, self._codes, self._files)) as graph:
-            return [graph.run(sink) for sink in request.plan.sinks]
+        return _SparkGraph(self._context, self._view, request, self._codes, self._files)
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
         self._start_slots(request.link, request.slots)
@@ -390,11 +446,11 @@ def _shown_by_spark(description: str, about: str) -> str:
     return escape(f"{description} ({about})" if about else description)
 
 
-def _local_properties(context: SparkContext) -> SparkObject:
+def _local_properties(java_context: SparkObject) -> SparkObject:
     """Return a copy of this thread's properties for Spark jobs; None if all threads share one JVM thread."""
     if not isinstance(SparkContext._gateway, ClientServer):
         return None
-    return context._jsc.sc().getLocalProperties().clone()
+    return java_context.getLocalProperties().clone()
 
 
 def _unavailable(description: str) -> SparkUnavailableError:
@@ -445,10 +501,11 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         #: What the stages that end with an RDD are called.
         self._names: dict[RDD[Record], str] = {}
 
-    def run(self, sink: SinkNode) -> list[Reported]:
+    def run(self, sink: SinkNode, is_built: threading.Event) -> list[Reported]:
         """Run a sink's job and return the results of its writers."""
         written = self.written(sink).setName(sink.name)
         self._view.stage_name = self._names.get(written, sink.name)
+        is_built.set()
         if isinstance(sink.sink, KeptRddSink):
             # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
             # a lost block is an error, and never a second run through the slots.
