@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SETUP := $(VENV)/.ready
+# Where there is a browser, as in .ci/run, the tests of the web page in it need selenium.
+COMMA := ,
+EXTRAS := dev$(if $(WITH_BROWSER),$(COMMA)browser)
+SETUP := $(VENV)/.ready$(if $(WITH_BROWSER),-with-browser)
 # The package without its compiled files: what is installed where there is no C compiler.
 PURE := build/pure
 # What meets the files that are compiled elsewhere; the rest is the same code in both.
@@ -37,7 +40,7 @@ $(SETUP): pyproject.toml setup.py scripts/ensure_java.sh $(wildcard pyflinkstate
 	@sh scripts/ensure_java.sh
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@DIST_EXTRA_CONFIG="$(CURDIR)/scripts/stored_wheels.cfg" $(BIN)/python -m pip install --quiet \
-		--disable-pip-version-check --no-compile --editable ".[dev]"
+		--disable-pip-version-check --no-compile --editable ".[$(EXTRAS)]"
 	@touch $(SETUP)
 
 demo: $(SETUP)
@@ -90,12 +93,14 @@ soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_code_mutations.py
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
+	$(BIN)/python tests/soak/soak_submit.py
 
 bench: $(SETUP)
 	$(BIN)/python benchmarks/state_map.py
 	$(BIN)/python benchmarks/snapshot.py
 	$(BIN)/python benchmarks/keyed_count.py
 	$(BIN)/python benchmarks/epoch_cost.py
+	$(BIN)/python benchmarks/page_cost.py
 	$(BIN)/python benchmarks/recovery.py
 	$(BIN)/python benchmarks/state_access.py
 	$(BIN)/python benchmarks/live_state.py

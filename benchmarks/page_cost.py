@@ -24,56 +24,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import epoch_cost
 import psutil
+from epoch_cost import PARTITIONS
 from pyspark.sql import SparkSession
 
-from pyflinkstate import (
-    KeyedProcessFunction,
-    RuntimeContext,
-    StreamExecutionEnvironment,
-    Types,
-    ValueStateDescriptor,
-)
+from pyflinkstate import StreamExecutionEnvironment, Types
 
-PARTITIONS = 2
 RECORDS_PER_EPOCH = 250_000
 KEYS = 100_000
-
-
-class Count(KeyedProcessFunction):
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Iterator[tuple[str, int]]:
-        count = (self.count.value() or 0) + 1
-        self.count.update(count)
-        yield value, count
-
-
-class CountingSink:
-    """Counts what arrives, in the tasks, and keeps nothing."""
-
-    def open(self, job_id: str, restored_epoch: int | None) -> None:
-        """Nothing to open."""
-
-    def writer(self, epoch: int) -> CountingSink:
-        return self
-
-    def write(self, partition: int, records: Iterator[Any]) -> Iterator[int]:
-        yield sum(1 for _ in records)
-
-    def prepare(self, epoch: int, results: list[int]) -> None:
-        """Nothing to keep."""
-
-    def commit(self, epoch: int) -> None:
-        """Nothing to commit."""
-
-    def rewind(self, epoch: int) -> None:
-        """Nothing to rewind."""
 
 
 # --- viewers, in a process of their own -------------------------------------------------------------
@@ -159,7 +122,9 @@ def count(records: int, viewers: int | None, answers: Any) -> tuple[float, float
         slices = PARTITIONS * max(1, records // RECORDS_PER_EPOCH)
         keys = SESSION.sparkContext.range(records, numSlices=slices).map(lambda i: f"c-{i * 7919 % KEYS}")
         stream = env.from_rdd(keys, partitions_per_epoch=PARTITIONS)
-        stream.key_by(lambda key: key, key_type=Types.STRING()).process(Count()).sink_to(CountingSink())
+        stream.key_by(lambda key: key, key_type=Types.STRING()).process(epoch_cost.Count()).sink_to(
+            epoch_cost.Discard()
+        )
         pid = None if audience is None else audience.pid
         began, began_cpu = time.perf_counter(), cpu_s(pid)
         env.execute("keyed count")
@@ -202,6 +167,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
     SESSION = (
         SparkSession.builder.master(f"local[{PARTITIONS}]")
         .config("spark.ui.enabled", "false")

@@ -161,10 +161,13 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program import ExecutionConfig as ExecutionConfig
     from pyflinkstate.runtime.program import JobClient as JobClient
     from pyflinkstate.runtime.program import KeyedProcessQuery as KeyedProcessQuery
+    from pyflinkstate.runtime.program import KeyedStep as KeyedStep
     from pyflinkstate.runtime.program import KeyedStream as KeyedStream
+    from pyflinkstate.runtime.program import KeyState as KeyState
     from pyflinkstate.runtime.program import RuntimeExecutionMode as RuntimeExecutionMode
     from pyflinkstate.runtime.program import StreamExecutionEnvironment as StreamExecutionEnvironment
     from pyflinkstate.runtime.program import WindowedStream as WindowedStream
+    from pyflinkstate.runtime.program import keyed_map as keyed_map
     from pyflinkstate.runtime.program import keyed_process as keyed_process
     from pyflinkstate.runtime.program import keyed_process_queries as keyed_process_queries
     from pyflinkstate.runtime.settings import CheckpointConfig as CheckpointConfig
@@ -391,11 +394,14 @@ _ROOMS: dict[str, tuple[str, ...]] = {
         "DataStreamSink",
         "ExecutionConfig",
         "JobClient",
+        "KeyState",
         "KeyedProcessQuery",
+        "KeyedStep",
         "KeyedStream",
         "RuntimeExecutionMode",
         "StreamExecutionEnvironment",
         "WindowedStream",
+        "keyed_map",
         "keyed_process",
         "keyed_process_queries",
     ),

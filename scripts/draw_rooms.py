@@ -140,6 +140,8 @@ def drawn() -> str:
             parts.append(_arc(places[f"{floor}.{room.name}"], places[f"{floor}.{other}"]))
     style = (
         "text{font:14px sans-serif;fill:#333}rect{fill:#e8f0ee;stroke:#4a7a70}path{fill:none;stroke:#4a7a70}"
+        "@media (prefers-color-scheme: dark)"
+        "{text{fill:#e6edf3}rect{fill:#1d302c;stroke:#6fa89c}path{stroke:#6fa89c}}"
     )
     size = f'width="620" height="{height}" viewBox="0 0 620 {height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{style}</style>'

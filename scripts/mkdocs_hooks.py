@@ -20,6 +20,8 @@ DOORS = [
     "pyflinkstate.datastream",
     "pyflinkstate.datastream.window",
     "pyflinkstate.datastream.connectors.file_system",
+    "pyflinkstate.metrics.reporter",
+    "pyflinkstate.metrics.otel",
 ]
 #: The heading of an object of the reference, whose anchor is where the object is defined.
 _OBJECT = re.compile(
@@ -34,6 +36,29 @@ _FOREIGN_SCRIPT = re.compile(r"https://unpkg\.com/[^\"'`]+")
 _LOADED = re.compile(
     r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*|url\([\"']?(?:https?:)?//"
 )
+
+
+#: A link out of the documentation, to a file of the repository.
+_OUT = re.compile(r"\]\(((?:\.\./)+[^)\s#]+)\)")
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Have links to files of the repository lead to copies in the site, which browsers show as text."""
+    from mkdocs.structure.files import File  # tests use the rest of this file, and have no mkdocs
+
+    folder = Path(page.file.abs_src_path).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (folder / found[1]).resolve()
+        if target.is_relative_to(config["docs_dir"]) or not target.is_file():
+            return found[0]
+        copy = f"files/{target.relative_to(_ROOT).as_posix()}.txt"
+        if files.get_file_from_path(copy) is None:
+            files.append(File.generated(config, copy, content=target.read_bytes()))
+        return f"]({'../' * page.file.src_uri.count('/')}{copy})"
+
+    return _OUT.sub(link, markdown)
 
 
 @cache

@@ -70,7 +70,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-        assert page.parent == ROOT or target.is_relative_to(DOCS), f"{link} is not part of the site"
+        assert page.parent == ROOT or target.is_relative_to(ROOT), f"{link} is not part of the repository"
         assert page.parent == ROOT or target.is_file(), f"{link}: the site has no such page"
 
 
@@ -91,6 +91,7 @@ def test_images_are_whole_and_load_nothing(image: Path) -> None:
     text = image.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
     assert "://" not in text
     assert "<title>" in text
+    assert "@media (prefers-color-scheme: dark)" in text
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
@@ -101,6 +102,20 @@ def test_the_reference_has_every_public_name(door: ModuleType) -> None:
         module = getattr(getattr(door, name), "__module__", None) or ""  # a number has none
         is_own = module.startswith("pyflinkstate")  # Python's own futures are documented elsewhere
         assert not is_own or {module, f"{module}.{getattr(door, name).__qualname__}"} & named, name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_of_code_fit_on_the_page(page: Path) -> None:
+    """From 1,000 pixels on; `test_site.py` looks at them in a browser."""
+    blocks = re.findall(r"^```.*?^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 112] == []
+
+
+def test_the_newcomers_have_forty_tasks_each_with_its_page() -> None:
+    page = (DOCS / "newcomer-tasks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 41))
+    assert [task for _, task, where in rows if not _LINK.search(where)] == []
 
 
 # --- import paths ----------------------------------------------------------------------------------------
@@ -116,6 +131,7 @@ HANDED_OUT = {
     "pyflinkstate.runtime.job.description.JobVertex",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatBuilder",
     "pyflinkstate.runtime.sinks.text_file_sink.RowFormatFileSink",
+    "pyflinkstate.runtime.wire.messages.SubtaskStatus",
     "pyflinkstate.state_access.live.live_table.LiveTable",
 }
 INDEX = DOCS / "api" / "index.md"

@@ -1,8 +1,13 @@
 """The family of errors: built-ins they stand for, pickling, and which of them a restart may cure."""
 
+import ast
 import copy
 import inspect
 import pickle
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +180,44 @@ def test_each_error_is_also_the_builtin_that_it_is_a_kind_of(cls, builtins):
 def test_a_bad_record_is_not_an_error_of_the_program_or_of_the_machine():
     assert not issubclass(errors.BadRecordError, (errors.ConfigurationError, errors.RuntimeFailure))
     assert not issubclass(errors.CheckpointError, (errors.RuntimeFailure, errors.BadRecordError))
+
+
+# --- the page on which users look them up ------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+#: The parts of the page about one error: its name, and what is said of it.
+ON_THE_PAGE = dict(
+    re.findall(r"^### (\w+Error|RuntimeFailure)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+)
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Yield the texts in a file of code; what is between the braces of an f-string is left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield " ".join(node.value.split())
+
+
+@cache
+def texts_of_the_package() -> str:
+    files = Path(errors.__file__).parent.rglob("*.py")
+    return "\n".join(text for path in files for text in texts_of(path))
+
+
+def test_each_error_has_its_place_on_the_page_and_none_is_invented():
+    assert sorted(ON_THE_PAGE) == sorted(cls.__name__ for cls in CLASSES)
+
+
+@every_class
+def test_the_page_says_cause_and_remedy(cls):
+    text = ON_THE_PAGE[cls.__name__]
+    assert text.count("**Cause.**") == text.count("**Remedy.**") == 1
+    assert cls is errors.PyFlinkStateError or re.search("^> ", text, re.MULTILINE)
+
+
+@every_class
+def test_the_messages_on_the_page_are_those_of_the_code(cls):
+    for message in re.findall("^> (.*)$", ON_THE_PAGE[cls.__name__], re.MULTILINE):
+        for part in re.split("[…:;,()]|,? and ", message):  # what the code puts together there
+            assert part.strip() in texts_of_the_package(), f"{message!r}: nothing says {part.strip()!r}"

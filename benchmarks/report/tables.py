@@ -355,6 +355,17 @@ _SHORT: list[tuple[str, Callable[[Results], str]]] = [
     ),
 ]
 
+#: The benchmarks whose figures are a plain table.
+_PLAIN = (
+    "dataframe",
+    "state_map",
+    "snapshot",
+    "epoch_cost",
+    "page_cost",
+    "recovery",
+    "state_access",
+    "live_state",
+)
 #: What makes each drawn part of the documents.
 PARTS: dict[str, Callable[[Results], list[str]]] = {
     "readme": readme,
@@ -365,8 +376,5 @@ PARTS: dict[str, Callable[[Results], list[str]]] = {
     "nexmark": nexmark,
     "peers": peers,
     "faster peers": faster_peers,
-    **{
-        name: figures(name)
-        for name in ("state_map", "snapshot", "epoch_cost", "recovery", "state_access", "live_state")
-    },
+    **{name: figures(name) for name in _PLAIN},
 }

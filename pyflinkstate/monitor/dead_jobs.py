@@ -17,7 +17,7 @@ from pyflinkstate.errors import CheckpointError, CheckpointNotFoundError, Checkp
 from pyflinkstate.monitor.api import VIEWS
 from pyflinkstate.monitor.events import state_sizes
 from pyflinkstate.monitor.journal import STORAGE_ERRORS, JournalReader
-from pyflinkstate.monitor.metrics.prometheus import samples
+from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.checkpoints import CheckpointStats
 from pyflinkstate.runtime.storage import (

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 
+from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.monitor.follower import Follower
 from pyflinkstate.monitor.jobs import Jobs, Shown
+from pyflinkstate.monitor.metrics.registry import MetricRegistry
+from pyflinkstate.monitor.metrics.reporting import Reporting
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web.access import Access
@@ -43,6 +47,7 @@ class Monitor:
         self._jobs = Jobs()
         self._server: PageServer | None = None
         self._is_told = is_told
+        self._reports: list[Reporting] = []
         #: Ends what follows a folder.
         self._ended = threading.Event()
         #: Where the page is, with its token; None if there is none.
@@ -87,6 +92,19 @@ class Monitor:
         """Show a job that does not run here."""
         self._jobs.add(Shown(story, threading.Lock()))
 
+    def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
+        """Tell a reporter the metrics of all jobs; what its ``open`` raises is passed on."""
+        registry = MetricRegistry(self._jobs, self._clock)
+        self._reports.append(Reporting(reporter, registry, interval_ms / 1000))
+        if len(self._reports) == 1:
+            atexit.register(self._close_reports)
+
+    def _close_reports(self) -> None:
+        reports, self._reports = self._reports, []
+        for reporting in reports:
+            reporting.close()
+        atexit.unregister(self._close_reports)
+
     def follow(self, path: str) -> None:
         """Show the jobs at a path, and what they tell while somebody looks at the page.
 
@@ -102,10 +120,11 @@ class Monitor:
         return self._server is not None and self._server.is_watched()
 
     def close(self) -> None:
-        """Close the page; jobs go on, and so do their journals."""
+        """Close the page and reporters; jobs go on, and so do their journals."""
         if self._server is not None:
             self._server.close()
         self._ended.set()
+        self._close_reports()
 
     def _changed(self) -> None:
         self._jobs.changed()

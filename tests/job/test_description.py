@@ -8,8 +8,8 @@ from slot_functions import Echo
 from support_job import numbers
 from support_runtime import PICKLED
 
-from pyflinkstate.runtime.job.description import JobDescription, describe
-from pyflinkstate.runtime.plan.job_plan import make_plan
+from pyflinkstate.runtime.job.description import MOST_NAMES, JobDescription, describe, outline
+from pyflinkstate.runtime.plan.job_plan import JobPlan, make_plan
 from pyflinkstate.runtime.plan.nodes import ChainNode, Node, SideOutputNode, SinkNode, StatefulNode, UnionNode
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 
@@ -64,3 +64,15 @@ def test_an_operator_of_its_own_parallelism_has_an_exchange_before_it() -> None:
     (exchange,) = [vertex for vertex in job.vertices if vertex.kind == "exchange"]
     assert exchange.parallelism == 3
     assert {(edge.source, edge.target) for edge in job.edges} >= {(exchange.id, job.vertices[-1].id)}
+
+
+def test_an_outline_is_one_line_however_many_operators_there_are() -> None:
+    def plan(count: int) -> JobPlan:
+        sinks = [SinkNode(source, DriverSink(lambda _, values: None), f"sink {n}") for n in range(count)]
+        return make_plan(sinks, 1, None)
+
+    source = numbers()
+    line = outline(plan(20), "http://127.0.0.1:8081/")
+    assert line.startswith("numbers → sink 0 → sink 1")
+    assert line.endswith(f" and {21 - MOST_NAMES} more; http://127.0.0.1:8081/")
+    assert outline(plan(1), None) == "numbers → sink 0"

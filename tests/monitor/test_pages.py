@@ -15,11 +15,13 @@ from support_job import JobRun
 from support_runtime import PATIENCE_S, ManualClock
 from support_web import EVIL, JOB_ID, Browser, browser_of, monitor_with, story
 
+from pyflinkstate.api.metric_reporter import ReportedMetric
 from pyflinkstate.errors import JobCancelledError
 from pyflinkstate.monitor import api
 from pyflinkstate.monitor.hub import Monitor
 from pyflinkstate.monitor.jobs import Jobs, Shown
 from pyflinkstate.monitor.metrics import prometheus
+from pyflinkstate.monitor.metrics.job_metrics import samples
 from pyflinkstate.monitor.recorder import Recorder
 from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.monitor.web.access import Access
@@ -132,7 +134,7 @@ def test_metrics_have_the_form_and_flinks_names(browser: Browser) -> None:
 
 
 def test_a_metric_of_a_function_says_where_it_is_from() -> None:
-    found = {sample.name: sample for sample in prometheus.samples(story(), 0)}
+    found = {sample.name: sample for sample in samples(story(), 0)}
     hits = found["flink_taskmanager_job_task_operator_cache_hits_total"]
     assert hits.value == 7
     assert dict(hits.labels)["subtask_index"] == "1"
@@ -140,7 +142,7 @@ def test_a_metric_of_a_function_says_where_it_is_from() -> None:
 
 
 def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
-    found = [one for one in prometheus.samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
+    found = [one for one in samples(story(), 0) if one.name.endswith("TimeMsPerSecond")]
     told = {(one.name.rpartition("_")[2], dict(one.labels)["subtask_index"]): one.value for one in found}
     assert told == {
         ("busyTimeMsPerSecond", "0"): 180,
@@ -154,7 +156,7 @@ def test_the_time_of_each_subtask_is_told_as_flink_tells_it() -> None:
 
 
 def test_labels_cannot_break_out() -> None:
-    sample = prometheus.Sample("a", 1, (("name", 'x"} 1\nevil 1\\'),))
+    sample = ReportedMetric("a", 1, (("name", 'x"} 1\nevil 1\\'),))
     assert prometheus.text([sample]) == '# TYPE a gauge\na{name="x\\"} 1\\nevil 1\\\\"} 1\n'
 
 

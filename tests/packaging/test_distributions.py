@@ -39,12 +39,13 @@ def called(*command: str | Path, **env: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """What ``make dist`` makes; with PYFLINKSTATE_DIST, what it has made in that folder."""
     if "PYFLINKSTATE_DIST" in os.environ:
         return Path(os.environ["PYFLINKSTATE_DIST"]).absolute()
     if sys.version_info < (3, 11):
         pytest.skip("releases are made with Python 3.11 or newer")
+    request.getfixturevalue("package_index")
     folder = tmp_path_factory.mktemp("dist")
     called(sys.executable, ROOT / "scripts" / "make_dist.py", "--into", folder)
     return folder
@@ -97,6 +98,7 @@ def test_the_metadata_tells_what_an_index_shows(dist: Path) -> None:
     assert metadata.get_all("Project-URL") is None
 
 
+@pytest.mark.usefixtures("package_index")
 def test_the_wheel_is_compiled_in_an_empty_environment(dist: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "empty", with_pip=True, symlinks=True)
     python = tmp_path / "empty" / "bin" / "python"

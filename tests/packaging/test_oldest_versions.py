@@ -13,7 +13,7 @@ import pytest
 
 from pyflinkstate.runtime.spark import own_package
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(1800)]
 
 JOB = Path(__file__).with_name("small_job.py")
 #: The oldest Python that the metadata names.
@@ -58,6 +58,7 @@ def test_each_requirement_has_a_lowest_version() -> None:
     assert all("==" in oldest(each) and each.count(">=") == 1 for each in needed())
 
 
+@pytest.mark.usefixtures("package_index")
 def test_the_oldest_versions_do_what_the_newest_do(tmp_path: Path) -> None:
     subprocess.run([oldest_python(), "-m", "venv", tmp_path / "oldest"], check=True)
     python = tmp_path / "oldest" / "bin" / "python"

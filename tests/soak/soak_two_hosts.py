@@ -119,14 +119,21 @@ def wait_for_workers(log: Path) -> None:
         time.sleep(0.2)
 
 
+def has_what_it_needs() -> bool:
+    """Return whether hosts can be made here; say so if they cannot."""
+    if os.getuid() == 0 and shutil.which("ip") is not None and shutil.which("unshare") is not None:
+        return True
+    print("two hosts: left out, it needs root and the commands ip and unshare")
+    return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=2000)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that hosts are taken down
-    if os.getuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
-        print("two hosts: left out, it needs root and the commands ip and unshare")
+    if not has_what_it_needs():
         return
     with tempfile.TemporaryDirectory() as directory, network(), cluster(Path(directory)) as url:
         os.environ["SPARK_LOCAL_IP"] = DRIVER

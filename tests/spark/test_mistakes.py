@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 import subprocess
 import sys
 import venv
@@ -511,7 +512,8 @@ def test_behind_a_streaming_frame_rows_are_checked_the_same_way(
 OTHER_PYTHON = """
 import os, sys
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-os.environ["PYSPARK_PYTHON"] = sys.argv[1]
+if sys.argv[1] != "-":
+    os.environ["PYSPARK_PYTHON"] = sys.argv[1]
 from pyspark.sql import SparkSession
 from pyflinkstate import StreamExecutionEnvironment, errors
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -529,10 +531,13 @@ finally:
 """
 
 
-def run_with_workers_of(python: Path, folder: Path, *shipped: Path) -> list[str]:
+def run_with_workers_of(python: Path | str, folder: Path, *shipped: Path, **env: str) -> list[str]:
     """Run a program whose workers are of another Python, and return what it printed."""
     command = [sys.executable, "-c", OTHER_PYTHON, str(python), *map(str, shipped)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+    clean = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=folder, env={**clean, **env}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -561,6 +566,13 @@ def test_workers_with_another_python_are_told_of_before_anything_runs(
     assert run_with_workers_of(other_python, tmp_path) == told_of(
         other_python, "has no module 'pyflinkstate'"
     )
+
+
+def test_where_no_python_was_chosen_workers_have_the_programs(other_python: Path, tmp_path: Path) -> None:
+    """As in a virtual environment that is not activated, where ``python3`` is the system's."""
+    assert (other_python.parent / "python3").exists()
+    path = os.pathsep.join([str(other_python.parent), os.environ["PATH"]])
+    assert run_with_workers_of("-", tmp_path, PATH=path) == ["an environment", "1"]
 
 
 def test_workers_that_are_shipped_something_are_told_of_when_they_fail(

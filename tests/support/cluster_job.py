@@ -1,6 +1,7 @@
 """A small job for clusters: it says whether its state was right to the end, and where its slots were.
 
-    spark-submit [...] cluster_job.py DIRECTORY [--ship] [--parallelism N] [--pause-ms N] [--conf NAME=VALUE]
+    spark-submit [...] cluster_job.py DIRECTORY [--ship] [--parallelism N] [--executors N] [--until-none]
+        [--encrypted] [--conf NAME=VALUE ...]
 
 It imports nothing but the package, so that it runs from a zip file of it. A place is the folder in which the
 executor that started a slot runs, with the address of its host.
@@ -19,6 +20,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import pyflinkstate as ps
+from pyflinkstate.common import Configuration
+from pyflinkstate.runtime.spark.placement import executors_of
 
 KEYS, EPOCHS, RECORDS_PER_EPOCH = 37, 5, 100
 RECORDS = [(number * 7919 % KEYS, number) for number in range(EPOCHS * RECORDS_PER_EPOCH)]
@@ -39,14 +42,17 @@ class Sums(ps.KeyedProcessFunction):
 
 
 class Teller(ps.JobListener):
-    """Says what happens, and pauses between epochs, when executors may be given up."""
+    """Says what happens; after an epoch it may wait, once, until Spark has given all executors up."""
 
-    def __init__(self, pause_ms: int) -> None:
-        self._pause_ms = pause_ms
+    def __init__(self, session: SparkSession, waits: bool) -> None:
+        self._context = session.sparkContext
+        self._waits = waits
 
     def on_epoch(self, stats: ps.EpochStats) -> None:
+        while self._waits and executors_of(self._context):
+            time.sleep(0.1)
+        self._waits = False
         print(f"epoch {stats.epoch}", flush=True)
-        time.sleep(self._pause_ms / 1000)
 
     def on_restart(self, attempt: int, error: Exception) -> None:
         print(f"restart {attempt}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
@@ -66,7 +72,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("directory")
     parser.add_argument("--ship", action="store_true")
     parser.add_argument("--parallelism", type=int, default=2)
-    parser.add_argument("--pause-ms", type=int, default=0)
+    parser.add_argument("--executors", type=int, default=1, help="how many there are when the job starts")
+    parser.add_argument(
+        "--until-none", action="store_true", help="wait after the first epoch until there are none"
+    )
+    parser.add_argument("--encrypted", action="store_true", help="the connections of the job")
     parser.add_argument("--conf", action="append", default=[])
     return parser.parse_args()
 
@@ -86,9 +96,13 @@ def main() -> None:
     session = session_of(args.conf)
     if args.ship:
         print("shipped" if ps.ship(session) else "not shipped")
+    while len(executors_of(session.sparkContext)) < args.executors:
+        session.sparkContext.parallelize([1]).count()  # takes as long as a task takes
     env = ps.StreamExecutionEnvironment(session).set_parallelism(args.parallelism)
     env.enable_checkpointing(0, f"{args.directory}/checkpoints")
-    env.add_listener(Teller(args.pause_ms))
+    if args.encrypted:
+        env.configure(Configuration().set_boolean("security.ssl.internal.enabled", True))
+    env.add_listener(Teller(session, args.until_none))
     records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
     keyed = records.key_by(lambda record: record[0], ps.Types.LONG()).process(Sums()).uid("sums")
     with keyed.execute_and_collect("cluster job") as results:

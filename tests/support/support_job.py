@@ -295,6 +295,7 @@ class JobRun:
     mailbox: queue.SimpleQueue[Any] | None = None
     #: Further listeners beside ``heard``.
     listeners: tuple[JobListener, ...] = ()
+    is_encrypted: bool = False
     #: Further sinks beside ``sink``.
     others: list[SinkNode] = attrs.Factory(list)
 
@@ -316,6 +317,7 @@ class JobRun:
             self.allow_non_restored_state,
             self.fall_back,
             epochs_ahead=self.epochs_ahead,
+            is_encrypted=self.is_encrypted,
         )
         return Job(plan, settings, self.runner, control, self.clock, self.storage, self.restore, self.mailbox)
 

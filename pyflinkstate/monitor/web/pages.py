@@ -16,6 +16,7 @@ from pyflinkstate.monitor import api, queries
 from pyflinkstate.monitor.jobs import ACTIONS, Jobs, Shown
 from pyflinkstate.monitor.largest_keys import LargestKeys
 from pyflinkstate.monitor.metrics import prometheus
+from pyflinkstate.monitor.metrics.registry import MetricRegistry
 from pyflinkstate.monitor.web.access import Access
 from pyflinkstate.monitor.web.http import Request, Response
 from pyflinkstate.runtime.wire import Clock
@@ -50,7 +51,7 @@ class Pages:
         self._jobs = jobs
         self._access = access
         self._has_actions = has_actions
-        self._clock = clock
+        self._registry = MetricRegistry(jobs, clock)
         self._largest = LargestKeys()
         self._lock = threading.Lock()
         #: By path: the version and the bytes of the last answer, so that many viewers cost little. Older
@@ -109,11 +110,7 @@ class Pages:
         return _json(200, found)
 
     def _metrics(self) -> Response:
-        found: list[prometheus.Sample] = []
-        for shown in self._jobs.begun():
-            with shown.lock:
-                found += prometheus.samples(shown.story, self._clock.now_ms())
-        body = prometheus.text(found)
+        body = prometheus.text(self._registry.metrics())
         return Response(200, body.encode("utf-8", "replace"), prometheus.CONTENT_TYPE)
 
     def _view(self, path: str) -> Response:

@@ -24,7 +24,7 @@ from pyflinkstate.runtime.plan import (
     Stage,
     StatefulNode,
 )
-from pyflinkstate.runtime.sources import RddEpoch, SplitEpoch
+from pyflinkstate.runtime.sources import RddEpoch, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.tasks import (
     ChainTask,
     MergeTask,
@@ -138,8 +138,8 @@ class EpochGraph(ABC, Generic[D]):
         if epoch is None:
             return data
         read = epoch.read if isinstance(epoch, SplitEpoch) else None
-        stream = self._plan.vertex_id(node)
-        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream)
+        stream, batches = self._plan.vertex_id(node), _read_batches(epoch)
+        task = SourceTask(self.request.link, node.name, read, epoch.is_fresh, stream, batches)
         return self.transform(data, task, node.name)
 
     def _shared(self, node: ChainNode) -> D:
@@ -215,4 +215,12 @@ class EpochGraph(ABC, Generic[D]):
             decodes=not isinstance(branch.stage, SourceNode),
             tag_id=branch.tag_id,
             event_time=self.request.event_time_of(branch),
+            has_batches=self._has_batches(branch.stage),
         )
+
+    def _has_batches(self, stage: Stage) -> bool:
+        return isinstance(stage, SourceNode) and _read_batches(self.request.epoch_of(stage)) is not None
+
+
+def _read_batches(epoch: SplitEpoch | RddEpoch | None) -> ReadBatches | None:
+    return epoch.read if isinstance(epoch, RddEpoch) else None

@@ -29,6 +29,8 @@ class EpochRequest:
     event_time: EventTimeProgress = attrs.Factory(EventTimeProgress)
     #: Whether this is the last epoch.
     is_final: bool = False
+    #: More about the job than its name, for whoever looks at the engine: its operators, its page.
+    about: str = ""
 
     def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
         """Return what to read from a source, or None for nothing."""

@@ -111,3 +111,14 @@ def _chained(branch: Branch) -> Iterator[str]:
     for operator in branch.operators:
         if operator.kind != CHECK:
             yield operator.name
+
+
+#: So many operators are named in one line.
+MOST_NAMES = 12
+
+
+def outline(plan: JobPlan, page: str | None) -> str:
+    """Return the names of all that a plan consists of in one line, and where the page of the job is."""
+    names = [one.name for of_kind in (plan.sources, plan.operators, plan.sinks) for one in of_kind]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return " → ".join(names[:MOST_NAMES]) + more + (f"; {page}" if page else "")

@@ -43,7 +43,7 @@ from pyflinkstate.runtime.checkpoints import (
 )
 from pyflinkstate.runtime.engine import CodeBook, EpochEnded, EpochRequest, EpochRunner, SlotsRequest
 from pyflinkstate.runtime.job.deployment import Deployments, fit
-from pyflinkstate.runtime.job.description import describe
+from pyflinkstate.runtime.job.description import describe, outline
 from pyflinkstate.runtime.job.events import (
     AttemptBegun,
     AttemptEnded,
@@ -156,6 +156,7 @@ class Job(JobView):
         if restore is not None:
             self._plan = fit(plan, settings.name, restore.metadata, settings.allow_non_restored_state)
         self._code = CodeBook(self._plan)
+        self._about = outline(self._plan, settings.page)
         self.job_id = uuid.uuid4().hex if restore is None else restore.metadata.job_id
         self._log = JobLog(settings.name, self.job_id)
         #: What makes it fail is raised where somebody waits for it.
@@ -603,6 +604,7 @@ class Job(JobView):
             addresses=self._registry.addresses(),
             event_time=self._event_time.progress(number - 1),
             is_final=instruction.is_final,
+            about=self._about,
         )
         if self._timeline is not None:
             self._timeline.started(self._machine.attempt, number)

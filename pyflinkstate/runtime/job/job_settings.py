@@ -27,3 +27,5 @@ class JobSettings:
     epochs_ahead: int = 1
     #: Whether connections over TCP are encrypted.
     is_encrypted: bool = False
+    #: The address of the web page, without its token; None if there is none.
+    page: str | None = None

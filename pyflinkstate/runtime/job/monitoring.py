@@ -11,6 +11,7 @@ from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import JobObserver
@@ -63,8 +64,12 @@ class MonitorOfProgram(Protocol):
         """Serve the page in another way from now on; None for no longer."""
         ...
 
+    def add_reporter(self, reporter: MetricReporter, interval_ms: int) -> None:
+        """Tell a reporter the metrics of all jobs at an interval."""
+        ...
+
     def close(self) -> None:
-        """Close the page."""
+        """Close the page and all reporters."""
         ...
 
 

@@ -18,6 +18,7 @@ from pyflinkstate.runtime.operators.keyed_functions import (
     RollingReduce,
     check_position,
 )
+from pyflinkstate.runtime.operators.keyed_map import KeyedMap, KeyState, MapKey
 from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives_in_slot
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
@@ -34,8 +35,11 @@ __all__ = [
     "BatchReduce",
     "BroadcastOperator",
     "FieldReduce",
+    "KeyState",
+    "KeyedMap",
     "KeyedSubtask",
     "KeylessOperator",
+    "MapKey",
     "NewEventLoop",
     "OperatorContext",
     "Output",

@@ -145,6 +145,10 @@ class StatefulOperator(ABC):
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record; ``timestamp`` is its event time in ms since 1970, or None if it has none."""
 
+    def finish_epoch(self) -> Iterable[Output]:
+        """Yield the results that wait for the end of an epoch; no record of it follows. It sets the keys."""
+        return ()
+
     def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
         """Process one record of the second input."""
         raise NotImplementedError

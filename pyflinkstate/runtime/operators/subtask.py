@@ -6,7 +6,7 @@ It does not deal with processes and sockets: a state slot drives it, and so can 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -197,6 +197,15 @@ class KeyedSubtask:
 
     def _process_of(self, frame: InputFrame) -> Callable[[Record, int | None, Output], None]:
         return self._operator.process_element2 if frame.input else self._operator.process_element
+
+    def finish_epoch(self) -> Iterator[Output]:
+        """Yield the results that wait for the end of an epoch; errors are as for frames."""
+        try:
+            yield from self._operator.finish_epoch()
+        except Exception as error:
+            key = self.backend.key_context.key
+            raise user_failure(error, self._name, "none: at the end of an epoch", key) from error
+        self.backend.clear_current_key()
 
     def fire_timers(self, output: Output) -> None:
         """Fire the processing-time timers that are due.

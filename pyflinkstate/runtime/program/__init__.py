@@ -24,6 +24,9 @@ from pyflinkstate.runtime.program.windowed_stream import AllWindowedStream, Wind
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.dataframes import (
         KeyedProcessQuery,
+        KeyedStep,
+        KeyState,
+        keyed_map,
         keyed_process,
         keyed_process_queries,
     )
@@ -41,18 +44,24 @@ __all__ = [
     "EnvironmentSettings",
     "ExecutionConfig",
     "JobClient",
+    "KeyState",
     "KeyedProcessQuery",
+    "KeyedStep",
     "KeyedStream",
     "RuntimeExecutionMode",
     "StreamExecutionEnvironment",
     "WindowedStream",
+    "keyed_map",
     "keyed_process",
     "keyed_process_queries",
 ]
 
 _ON_SPARK = {
+    "KeyState": "dataframes",
     "KeyedProcessQuery": "dataframes",
+    "KeyedStep": "dataframes",
     "StreamExecutionEnvironment": "environment",
+    "keyed_map": "dataframes",
     "keyed_process": "dataframes",
     "keyed_process_queries": "dataframes",
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
 from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
@@ -28,7 +29,11 @@ from pyflinkstate.runtime.job import (
 )
 from pyflinkstate.runtime.plan import CHECK, ChainNode, JobPlan, Node, SinkNode, make_plan
 from pyflinkstate.runtime.program.environment_options import apply_configuration
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, RuntimeExecutionMode
+from pyflinkstate.runtime.program.environment_settings import (
+    EnvironmentSettings,
+    RuntimeExecutionMode,
+    check_positive,
+)
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_client import JobClient
@@ -42,7 +47,7 @@ from pyflinkstate.runtime.settings import (
 from pyflinkstate.runtime.sinks import DriverSink, ForeachEpochSink, RddSink
 from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
-from pyflinkstate.runtime.spark import python_files, row_schema, worker_python
+from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
@@ -314,6 +319,29 @@ class StreamExecutionEnvironment(EnvironmentSources):
         monitor = self._started_monitor()
         return None if monitor is None else monitor.address
 
+    def add_metric_reporter(
+        self, reporter: MetricReporter, interval_ms: int = 10_000
+    ) -> StreamExecutionEnvironment:
+        """Tell ``reporter`` the metrics of the jobs of this environment, until :meth:`close`.
+
+        :class:`~pyflinkstate.metrics.otel.OpenTelemetryReporter` exports them with OpenTelemetry.
+
+        Args:
+            reporter: is opened now, and told on a thread of its own.
+            interval_ms: the time between two reports (Flink: ``metrics.reporter.<name>.interval``, whose
+                default is the same).
+
+        Raises:
+            ConfigurationError: it is no reporter, or the interval is none.
+        """
+        if not isinstance(reporter, MetricReporter):
+            raise ConfigurationError(f"add_metric_reporter() takes a MetricReporter, not {reporter!r}")
+        check_positive("the interval of a reporter in ms", interval_ms)
+        if self._monitor is None:
+            self._monitor = load_monitor()
+        self._monitor.add_reporter(reporter, interval_ms)
+        return self
+
     def set_journal(self, kept: bool) -> StreamExecutionEnvironment:
         """Choose whether what jobs tell is kept beside their checkpoints, for ``pyflinkstate ui``.
 
@@ -431,7 +459,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def close(self) -> None:
-        """Release cached streams and close the web page.
+        """Release cached streams, and close the web page and the reporters of metrics.
 
         The caller owns the Spark session, and a job releases its own slots.
         """
@@ -515,7 +543,33 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
         """Called by :meth:`DataStream.to_dataframe`."""
-        return self._dataframe(self.run_to_rdd(self.checked_rows(node, schema), job_name), schema)
+        (frame,) = self.run_to_dataframes([(node, schema)], job_name)
+        return frame
+
+    def run_to_dataframes(
+        self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
+    ) -> list[DataFrame]:
+        """Run one job up to several nodes and return the records of each as a DataFrame."""
+        prepared = [self.rows_for_files(node, schema) for node, schema in outputs]
+        sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
+        nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
+        run_to_end(self._job(nodes, job_name))
+        frames: list[DataFrame] = []
+        for (_, schema), (_, columns), sink in zip(outputs, prepared, sinks, strict=True):
+            if columns is None:
+                frames.append(self._dataframe(on_spark.values_of(self._context, sink.committed), schema))
+            else:
+                frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
+        return frames
+
+    def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
+        """Return the results of ``node``, and what makes Arrow batches of them.
+
+        If a column does not travel as Arrow there is none, and the results are checked as rows of ``schema``.
+        """
+        kind = row_schema.schema_of(schema)
+        columns = None if kind is None else arrow.RowColumns.of(kind, node.name)
+        return (node if columns is not None else self.checked_rows(node, schema)), columns
 
     def checked_rows(self, node: Node, schema: SparkSchema) -> Node:
         """Return the results of ``node`` as rows that fit ``schema``: what does not fit fails the job.
@@ -634,11 +688,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
             dict(self._settings.job_parameters),
             self._settings.epochs_ahead,
             self._is_encrypted(),
+            self._page_without_token(),
         )
 
     def _is_encrypted(self) -> bool:
         chosen = self._settings.is_encrypted
         return on_spark.is_encrypted(self._context.getConf()) if chosen is None else chosen
+
+    def _page_without_token(self) -> str | None:
+        address = None if self._monitor is None else self._monitor.address
+        return None if address is None else address.partition("?")[0]
 
     def _check_uids(self, plan: JobPlan) -> None:
         missing = [operator.name for operator in plan.operators if operator.node.uid is None]

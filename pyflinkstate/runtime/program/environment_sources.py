@@ -27,11 +27,13 @@ from pyflinkstate.runtime.sources import (
     PartitionOffsets,
     QueryLog,
     RateSource,
+    ReadBatches,
     Source,
     StreamFormat,
     StreamingSource,
     type_of_source,
 )
+from pyflinkstate.runtime.spark import arrow
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import check_spark_reaches, child_uri
 from pyflinkstate.runtime.wire import SystemClock, steady
@@ -99,14 +101,25 @@ class EnvironmentSources(StreamEnvironment):
         """
         return self._from_rdd(rdd, partitions_per_epoch, is_fresh=False)
 
-    def _from_rdd(self, rdd: RDD[T], partitions_per_epoch: int | None, is_fresh: bool) -> DataStream[T]:
+    def _from_rdd(
+        self,
+        rdd: RDD[T],
+        partitions_per_epoch: int | None,
+        is_fresh: bool,
+        read: ReadBatches | None = None,
+    ) -> DataStream[T]:
         if partitions_per_epoch is not None:
             check_positive("partitions_per_epoch", partitions_per_epoch)
-        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh), "rdd")
+        return self._stream(on_spark.rdd_source(rdd, partitions_per_epoch, is_fresh, read), "rdd")
 
     def from_dataframe(self, df: DataFrame, *, partitions_per_epoch: int | None = None) -> DataStream:
-        """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`."""
-        return self._from_rdd(df.rdd, partitions_per_epoch, is_fresh=True).name("dataframe")
+        """Read a DataFrame as Spark ``Row`` records; see :meth:`from_rdd`.
+
+        The rows are read as Arrow batches of ``spark.sql.execution.arrow.maxRecordsPerBatch`` rows. Where a
+        column has a type that does not travel so, they are read one by one.
+        """
+        rdd, read = arrow.rows_of(df)
+        return self._from_rdd(rdd, partitions_per_epoch, True, read).name("dataframe")
 
     def from_files(
         self,
@@ -175,7 +188,7 @@ class EnvironmentSources(StreamEnvironment):
         """
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
-        return self._stream(BatchReaderSource(load, latest), "batch reader")
+        return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")
 
     def from_streaming(
         self,
@@ -212,7 +225,7 @@ class EnvironmentSources(StreamEnvironment):
         def open_log() -> QueryLog:
             return QueryLog(on_spark.SparkQueryFiles(sdf.sparkSession, location()))
 
-        return self._stream(StreamingSource(start, open_log), "streaming")
+        return self._stream(StreamingSource(start, open_log, arrow.epoch_of), "streaming")
 
     def _default_location(self) -> str:
         storage = self._settings.checkpoints.checkpoint_directory()

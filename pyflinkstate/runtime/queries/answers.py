@@ -41,6 +41,9 @@ class StateAnswer(Protocol):
     def to_pandas(self) -> ArrowObject:
         """Return all rows as a pandas ``DataFrame``."""
 
+    def to_duckdb(self, connection: ArrowObject, name: str | None = None) -> ArrowObject:
+        """Return a DuckDB relation of all rows."""
+
     def rows(self) -> Iterator[JsonObject]:
         """Yield each row as a dict of Python values."""
 

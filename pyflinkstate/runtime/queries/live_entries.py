@@ -67,25 +67,31 @@ class LiveEntries:
             self.close()
 
     def _messages(self) -> Iterator[bytes]:
-        open_channels = {channel.fileno(): channel for channel in self._channels}
-        ready = select.poll()
-        for descriptor in open_channels:
-            ready.register(descriptor, select.POLLIN)
-        while open_channels:
-            for descriptor, _ in ready.poll(self._timeout_s * 1000) or self._time_is_up():
-                channel = open_channels[descriptor]
+        waiting = list(self._channels)
+        while waiting:
+            for channel in self._ready(waiting):
                 if data := channel.recv_bytes():
                     yield data
-                    continue
-                _check_end(channel.recv())
-                ready.unregister(descriptor)
-                del open_channels[descriptor]
+                else:
+                    _check_end(channel.recv())
+                    waiting.remove(channel)
 
-    def _time_is_up(self) -> list[tuple[int, int]]:
-        raise StateQueryTimeoutError(
-            f"no slot of operator {self.operator.operator_id!r} has sent anything for {self._timeout_s:g} s",
-            operator=self.operator.operator_id,
-        )
+    def _ready(self, waiting: list[Channel]) -> list[Channel]:
+        """Return the channels on which something has come."""
+        ready = [channel for channel in waiting if channel.poll()]  # an encrypted one may have read ahead
+        if ready:
+            return ready
+        sockets = select.poll()
+        for channel in waiting:
+            sockets.register(channel, select.POLLIN)
+        descriptors = {descriptor for descriptor, _ in sockets.poll(self._timeout_s * 1000)}
+        if not descriptors:
+            raise StateQueryTimeoutError(
+                f"no slot of operator {self.operator.operator_id!r} has sent anything for "
+                f"{self._timeout_s:g} s",
+                operator=self.operator.operator_id,
+            )
+        return [channel for channel in waiting if channel.fileno() in descriptors]
 
 
 def _check_end(ended: AnswerEnded) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.api.values import ArrowObject, Record, Reported
+from pyflinkstate.backends.wall_clock import wall_clock_ms
 from pyflinkstate.errors import SinkError
 from pyflinkstate.runtime.sinks.run_area import Change, RunArea, epoch_of, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
@@ -34,8 +35,16 @@ MARKER = "_pyflinkstate.json"
 #: How many records are written at once.
 RECORDS_PER_WRITE = 4096
 
-#: Names or a schema; with None the records decide.
+#: Names, a schema, or what makes batches; with None the records decide.
 Columns: TypeAlias = ArrowObject
+
+
+@runtime_checkable
+class BatchMaker(Protocol):
+    """Makes Arrow batches of records; the error of one that does not fit is ready to be reported."""
+
+    def batch(self, rows: list[Record]) -> pa.RecordBatch:
+        """Return the records as a batch."""
 
 
 class _Encoder(Protocol):
@@ -99,6 +108,7 @@ class _ParquetEncoder:
         self._stream = stream
         self.columns = columns
         self._names = columns.names if isinstance(columns, pa.Schema) else columns
+        self._maker = columns if isinstance(columns, BatchMaker) else None
         self._schema = columns if isinstance(columns, pa.Schema) else None
         self._writer: pq.ParquetWriter | None = None
 
@@ -111,6 +121,8 @@ class _ParquetEncoder:
 
     def table(self, records: list[Record]) -> pa.Table:
         """Return the records as columns; raise ``ValueError`` if a value would lose precision."""
+        if self._maker is not None:
+            return pa.Table.from_batches([self._maker.batch(records)])
         names = self._names
         if names is None and isinstance(records[0], dict):
             names = list(records[0])
@@ -248,7 +260,7 @@ def _abandon(encoder: _Encoder) -> None:
 
 
 def _check_columns(format: str, columns: Columns) -> None:
-    if columns is None:
+    if columns is None or isinstance(columns, BatchMaker):
         return
     if isinstance(columns, pa.Schema) and format != "parquet":
         raise SinkError(f"file sink: only Parquet takes a schema; {format} takes names of columns")
@@ -277,6 +289,12 @@ class FileSink:
             of each file determines them, if it is a dict; set them if all files must have the same.
         file_system: the file system of ``directory``, if that is not a URI. It must be able to rename
             folders.
+        retention_ms: for how long an epoch stays after it was written, in ms: a commit deletes earlier epochs
+            that are older. Readers must have read them by then. Default: for ever.
+        now_ms: tells the time in ms since 1970.
+
+    Raises:
+        SinkError: the arguments do not go together, or the storage cannot rename folders.
     """
 
     #: What :meth:`for_row_format` returns.
@@ -288,12 +306,20 @@ class FileSink:
         format: str = "json",
         columns: Columns = None,
         file_system: fs.FileSystem | None = None,
+        *,
+        retention_ms: int | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
+        if retention_ms is not None and (type(retention_ms) is not int or retention_ms <= 0):
+            raise SinkError(f"file sink: retention_ms must be a positive number of ms, not {retention_ms!r}")
+        self._retention_ms = retention_ms
+        self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
         self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
         self._format = format
-        self._columns = columns if columns is None or isinstance(columns, pa.Schema) else list(columns)
+        is_whole = columns is None or isinstance(columns, (pa.Schema, BatchMaker))
+        self._columns = columns if is_whole else list(columns)
         _check_columns(format, self._columns)
         with sink_errors(f"open {directory}"):
             self._fs, self._root = _opened(self.directory, file_system)
@@ -429,6 +455,17 @@ class FileSink:
                 if number <= epoch:
                     self._fs.move(self._area.path("prepared", name), f"{self._root}/epoch={number}")
             self._area.sync(self._root, self._area.path("prepared"))
+            if self._retention_ms is not None:
+                self._delete_older(epoch, self._now_ms() - self._retention_ms)
+
+    def _delete_older(self, epoch: int, time_ms: int) -> None:
+        """Delete the epochs before ``epoch`` that were written before a time; each disappears at once."""
+        for number in self._visible():
+            path = f"{self._root}/epoch={number}"
+            if number >= epoch or (self._fs.get_file_info(path).mtime_ns or 0) >= time_ms * 1_000_000:
+                break
+            self._area.drop(path)
+        self._area.sweep()
 
     def rewind(self, epoch: int) -> None:
         """Delete what was prepared after an epoch, and move aside what was already committed."""

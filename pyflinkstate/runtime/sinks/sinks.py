@@ -210,9 +210,14 @@ class ForeachEpochSink(KeptRddSink, ReplacingSink):
 
 
 class RddSink(KeptRddSink):
-    """Keeps each epoch's output on the cluster as an RDD of frames; ``committed`` has the final ones."""
+    """Keeps each epoch's output on the cluster as an RDD of frames; ``committed`` has the final ones.
 
-    def __init__(self) -> None:
+    Args:
+        writer: makes the frames. Default: frames of plain values.
+    """
+
+    def __init__(self, writer: SinkWriter | None = None) -> None:
+        self._writer = FrameWriter() if writer is None else writer
         self.committed: list[SparkObject] = []
         self._prepared: dict[int, SparkObject] = {}
 
@@ -221,7 +226,7 @@ class RddSink(KeptRddSink):
 
     def writer(self, epoch: int) -> SinkWriter:
         """See :class:`Sink`."""
-        return FrameWriter()
+        return self._writer
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:
         """See :class:`Sink`."""

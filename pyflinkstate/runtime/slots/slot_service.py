@@ -237,12 +237,20 @@ class SlotService:
 
     def _finish_input(self) -> Iterator[bytes]:
         assert self._epoch is not None
+        waiting = self._subtask.finish_epoch()
+        while (results := self._next_of(waiting)) is not None:
+            self._memory.check()
+            yield from self._encoded(results)
         output = Output()
         with self._user_code:
             self._subtask.fire_timers(output)
             if self._epoch.is_final and self._merger.advance_to(MAX_WATERMARK):
                 self._subtask.advance_watermark(MAX_WATERMARK, output)
         yield from self._encoded(output, is_last=True)
+
+    def _next_of(self, outputs: Iterator[Output]) -> Output | None:
+        with self._user_code:
+            return next(outputs, None)
 
     def _encoded(self, output: Output, is_last: bool = False) -> Iterator[bytes]:
         """Yield frames with the results or a new watermark; there are none if there is neither."""

@@ -22,6 +22,7 @@ from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError,
 from pyflinkstate.runtime.sources.formats import FORMATS, RecordFormat, Reject
 from pyflinkstate.runtime.sources.seen_files import SeenFiles
 from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
+from pyflinkstate.runtime.wire import ColumnBatch
 
 _log = logging.getLogger("pyflinkstate.sources")
 
@@ -45,16 +46,22 @@ class SplitEpoch:
     is_fresh: bool = attrs.field(default=False, eq=False)
 
 
+#: Makes batches of records of an item of an RDD.
+ReadBatches = Callable[[SparkObject], Iterable[ColumnBatch]]
+
+
 @attrs.frozen
 class RddEpoch:
     """An epoch of some partitions of an RDD, or of all if ``partitions`` is None.
 
-    ``is_fresh`` is as for :class:`SplitEpoch`; it is not known for an RDD that Python has made.
+    ``is_fresh`` is as for :class:`SplitEpoch`; it is not known for an RDD that Python has made. With ``read``
+    an item of the RDD stands for batches of records.
     """
 
     rdd: SparkObject
     partitions: range | None = None
     is_fresh: bool = attrs.field(default=False, eq=False)
+    read: ReadBatches | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen
@@ -197,6 +204,8 @@ class RddSource(Source):
     partitions: int
     partitions_per_epoch: int
     is_fresh: bool = False
+    #: See :class:`RddEpoch`.
+    read: ReadBatches | None = None
     is_bounded = True
 
     def initial_offset(self) -> Offset:
@@ -213,7 +222,7 @@ class RddSource(Source):
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
-        return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh)
+        return RddEpoch(self.rdd, range(start["partition"], end["partition"]), self.is_fresh, self.read)
 
     def _offset(self, partition: int) -> Offset:
         return {"partition": partition, "partitions": self.partitions}

@@ -28,6 +28,14 @@ from pyflinkstate.runtime.wire import spark_cause, told_by_spark
 
 # --- batch readers -------------------------------------------------------------------------------
 
+#: Returns the epoch of a DataFrame's rows.
+EpochOfFrame = Callable[[SparkObject], RddEpoch]
+
+
+def _rows_of(frame: SparkObject) -> RddEpoch:
+    return RddEpoch(frame.rdd, is_fresh=True)
+
+
 #: The offset before everything, under the name that Kafka's reader uses.
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -41,10 +49,12 @@ class BatchReaderSource(Source):
         load: ``load(start, end)`` returns a DataFrame; offsets are JSON texts, as in Kafka's options
             ``startingOffsets`` and ``endingOffsets``.
         latest: ``latest(start)`` returns the newest offsets, a JSON value.
+        epoch_of: returns the epoch of a DataFrame's rows.
     """
 
     load: Callable[[str, str], SparkObject]
     latest: Callable[[Offset], Offset]
+    epoch_of: EpochOfFrame = attrs.field(default=_rows_of, eq=False)
     poll_s = 1.0
 
     def initial_offset(self) -> Offset:
@@ -59,7 +69,7 @@ class BatchReaderSource(Source):
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
         with _reader_errors(f"read from {start} to {end}"):
-            return RddEpoch(self.load(as_option(start), as_option(end)).rdd, is_fresh=True)
+            return self.epoch_of(self.load(as_option(start), as_option(end)))
 
 
 @contextmanager
@@ -135,6 +145,7 @@ class StreamingSource(Source):
     Args:
         start_query: starts the query with a function for ``foreachBatch`` and returns it.
         open_log: opens Spark's log of the query.
+        epoch_of: returns the epoch of a DataFrame's rows.
     """
 
     commits_every_epoch = True
@@ -144,7 +155,9 @@ class StreamingSource(Source):
         self,
         start_query: Callable[[Callable[[SparkObject, int], None]], SparkObject],
         open_log: Callable[[], QueryLog],
+        epoch_of: EpochOfFrame = _rows_of,
     ) -> None:
+        self._epoch_of = epoch_of
         self._start_query = start_query
         self._open_log = open_log
         self._changed = threading.Condition()
@@ -294,7 +307,7 @@ class StreamingSource(Source):
         with self._changed:
             if self._batch is None or self._batch.number != end["batch"]:
                 raise SourceError(f"the streaming query no longer has batch {end['batch']}")
-            return RddEpoch(self._batch.frame.rdd, is_fresh=True)
+            return self._epoch_of(self._batch.frame)
 
     def commit(self, end: Offset) -> None:
         """See :class:`Source`: Spark may go on to the next batch."""

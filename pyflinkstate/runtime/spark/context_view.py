@@ -28,6 +28,9 @@ class ContextView:
         self._context = context
         client = context._gateway._gateway_client  # type: ignore[union-attr]
         self._jvm = _KnownClasses(context._jvm)
+        #: What Spark is told in the place of the line of code that makes the next stage; None for that line.
+        self.stage_name: str | None = None
+        self._jsc = _NamedStages(context._jsc, self)
         self._conf = _KnownSettings(context)
         self._environment = _Converted[dict[str, str]](lambda env: MapConverter().convert(env, client))
         self._includes = _Converted[list[str]](lambda names: ListConverter().convert(names, client))
@@ -44,6 +47,21 @@ class ContextView:
     def _python_includes(self) -> SparkObject:
         """The names of the files on the workers' path, as a Java list; a program may add some at any time."""
         return self._includes.of(list(self._context._python_includes or ()))
+
+
+class _NamedStages:
+    """The context in the JVM: PySpark tells it the line that makes a stage, and Spark names the stage so."""
+
+    def __init__(self, context: SparkObject, view: ContextView) -> None:
+        self._context = context
+        self._view = view
+
+    def setCallSite(self, line: str | None) -> None:
+        """Tell the name of the stage, where there is one; None forgets what was told."""
+        self._context.setCallSite(line if line is None else self._view.stage_name or line)
+
+    def __getattr__(self, name: str) -> SparkObject:
+        return getattr(self._context, name)
 
 
 class _Converted(Generic[C]):

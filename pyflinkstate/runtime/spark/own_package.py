@@ -43,8 +43,8 @@ _LOWEST_DATE = (1980, 1, 1, 0, 0, 0)
 def ship(spark: SparkSession) -> bool:
     """Bring this package to the executors of a session, if they lack it.
 
-    Executors that start later get it as well. It runs interpreted there, at a fraction of the speed: install
-    it on the executors for more than a trial. What the package needs (attrs, cloudpickle, numpy, pyarrow) is
+    Executors that start later get it as well. It runs interpreted there, which is slower: install it
+    on the executors for more than a trial. What the package needs (attrs, cloudpickle, numpy, pyarrow) is
     not shipped.
 
     Args:

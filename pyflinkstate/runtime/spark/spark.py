@@ -11,11 +11,12 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
@@ -43,16 +44,17 @@ from pyflinkstate.runtime.engine import (
 from pyflinkstate.runtime.plan import SinkNode
 from pyflinkstate.runtime.sinks import KeptRddSink
 from pyflinkstate.runtime.slots import Endpoint
-from pyflinkstate.runtime.sources import RddEpoch, RddSource, SplitEpoch
+from pyflinkstate.runtime.sources import RddEpoch, RddSource, ReadBatches, SplitEpoch
 from pyflinkstate.runtime.spark.ahead import Ahead
 from pyflinkstate.runtime.spark.collector import WorkerTask
 from pyflinkstate.runtime.spark.context_view import ContextView
 from pyflinkstate.runtime.spark.java import check_java
+from pyflinkstate.runtime.spark.placement import executors_of, missing_slots, slots_rdd
 from pyflinkstate.runtime.spark.python_files import PythonFiles, kept_folder
 from pyflinkstate.runtime.spark.same_version import OfThisVersion
 from pyflinkstate.runtime.spark.worker_python import problem_in, unsuitable
-from pyflinkstate.runtime.tasks import SourceTask, StartSlotsTask
-from pyflinkstate.runtime.wire import decode_values, spark_cause, told_by_spark
+from pyflinkstate.runtime.tasks import SinkTask, SourceTask, StartSlotsTask, TaskLink
+from pyflinkstate.runtime.wire import SlotId, decode_values, spark_cause, told_by_spark
 
 
 def local_session() -> SparkSession:
@@ -236,12 +238,17 @@ class SparkQueryFiles:
             ) from spark_cause(error)
 
 
-def rdd_source(rdd: SparkObject, partitions_per_epoch: int | None, is_fresh: bool = False) -> RddSource:
-    """Return a source over the partitions of ``rdd``; ``is_fresh`` as for ``RddEpoch``."""
+def rdd_source(
+    rdd: SparkObject,
+    partitions_per_epoch: int | None,
+    is_fresh: bool = False,
+    read: ReadBatches | None = None,
+) -> RddSource:
+    """Return a source over the partitions of ``rdd``; ``is_fresh`` and ``read`` as for ``RddEpoch``."""
     if not isinstance(rdd, RDD):
         raise ConfigurationError(f"from_rdd takes an RDD, not {rdd!r}")
     partitions = rdd.getNumPartitions()
-    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh)
+    return RddSource(rdd, partitions, partitions_per_epoch or rdd.context.defaultParallelism, is_fresh, read)
 
 
 def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
@@ -298,7 +305,7 @@ class SparkRunner(EpochRunner):
             finally:
                 is_built.set()
 
-        self._begin(request.description, run, done)
+        self._begin(request.description, run, done, request.about)
 
     def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
         """See :class:`EpochRunner`. The stages are submitted after the job of the running epoch.
@@ -311,7 +318,7 @@ class SparkRunner(EpochRunner):
         def make() -> _SparkGraph:
             before.wait()
             properties = None if self._properties is None else self._properties.clone()
-            self._enter(properties, request.description)
+            self._enter(properties, _shown_by_spark(request.description, request.about))
             return self._graph(request)
 
         def run() -> None:
@@ -328,7 +335,11 @@ class SparkRunner(EpochRunner):
         self._begin(request.description, lambda: self._started(request), done)
 
     def _begin(
-        self, description: str, job: Callable[[], list[list[Reported]]], done: Callable[[EpochEnded], None]
+        self,
+        description: str,
+        job: Callable[[], list[list[Reported]]],
+        done: Callable[[EpochEnded], None],
+        about: str = "",
     ) -> None:
         """Run ``job`` in a thread of its own.
 
@@ -341,7 +352,7 @@ class SparkRunner(EpochRunner):
             self._properties = _local_properties(self._java_context)
             self._description = description
             self._thread = threading.Thread(
-                target=self._run_and_tell, args=(description, self._properties, job, done), daemon=True
+                target=self._run_and_tell, args=(description, about, self._properties, job, done), daemon=True
             )
             self._thread.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the epoch was not begun
@@ -366,34 +377,38 @@ class SparkRunner(EpochRunner):
     def _run_and_tell(
         self,
         description: str,
+        about: str,
         properties: SparkObject,
         job: Callable[[], list[list[Reported]]],
         done: Callable[[EpochEnded], None],
     ) -> None:
         ended = EpochEnded(None, SparkJobError(f"{description} was broken off"))
         try:
-            ended = self._run(description, properties, job)
+            ended = self._run(description, about, properties, job)
         finally:
             done(ended)
 
     def _run(
-        self, description: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
+        self, description: str, about: str, properties: SparkObject, job: Callable[[], list[list[Reported]]]
     ) -> EpochEnded:
         try:
-            self._enter(properties, description)
+            self._enter(properties, _shown_by_spark(description, about))
             return EpochEnded(job(), None)
         except Exception as error:  # noqa: BLE001 - the job master decides about any error
             return EpochEnded(None, self._failure(description, error))
 
-    def _enter(self, properties: SparkObject, description: str) -> None:
+    def _enter(self, properties: SparkObject, shown: str) -> None:
         """Have the Spark jobs of this thread belong to the job's group."""
         if properties is not None:
             self._java_context.setLocalProperties(properties)
-        self._context.setJobGroup(self._group, description, interruptOnCancel=True)
+        self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
 
     def _results(
         self, request: EpochRequest, ahead: Ahead[_SparkGraph] | None, is_built: threading.Event
     ) -> list[list[Reported]]:
+        missing = missing_slots(request)
+        if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
+            self._start_slots(request.link, missing)
         known = None if ahead is None else ahead.graph_for(request)
         with closing(known or self._graph(request)) as graph:
             return [graph.run(sink, is_built) for sink in request.plan.sinks]
@@ -405,10 +420,12 @@ class SparkRunner(EpochRunner):
         return _SparkGraph(self._context, self._view, request, self._codes, self._files)
 
     def _started(self, request: SlotsRequest) -> list[list[Reported]]:
-        slots = self._context.parallelize(request.slots, len(request.slots))
-        task = self._files.prepared(StartSlotsTask(request.link))
-        slots.mapPartitionsWithIndex(OfThisVersion(task)).collect()
+        self._start_slots(request.link, request.slots)
         return []
+
+    def _start_slots(self, link: TaskLink, slots: Sequence[SlotId]) -> None:
+        task = self._files.prepared(StartSlotsTask(link))
+        slots_rdd(self._context, slots).mapPartitionsWithIndex(OfThisVersion(task)).collect()
 
     def _failure(self, description: str, error: Exception) -> PyFlinkStateError:
         if not _is_alive(self._context):
@@ -419,6 +436,11 @@ class SparkRunner(EpochRunner):
         failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
         failure.__cause__ = spark_cause(error)
         return failure
+
+
+def _shown_by_spark(description: str, about: str) -> str:
+    """Return what Spark's page says of a job: it takes texts for markup, in which links lead nowhere else."""
+    return escape(f"{description} ({about})" if about else description)
 
 
 def _local_properties(java_context: SparkObject) -> SparkObject:
@@ -473,11 +495,14 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         self._persisted: list[RDD[Record]] = []
         #: How many partitions an RDD has, where that is known without asking the JVM.
         self._sizes: dict[RDD[Record], int] = {}
+        #: What the stages that end with an RDD are called.
+        self._names: dict[RDD[Record], str] = {}
 
     def run(self, sink: SinkNode, is_built: threading.Event) -> list[Reported]:
         """Run a sink's job and return the results of its writers."""
         written = self.written(sink).setName(sink.name)
         is_built.set()
+        self._view.stage_name = self._names.get(written, sink.name)
         if isinstance(sink.sink, KeptRddSink):
             # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
             # a lost block is an error, and never a second run through the slots.
@@ -504,6 +529,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         is_source = isinstance(task, SourceTask)
         made = data.mapPartitionsWithIndex(prepared if is_source else OfThisVersion(WorkerTask(prepared)))
         made.ctx = self._view
+        self._names[made] = f"{task.chain.stage} -> {name}" if isinstance(task, SinkTask) else name
         if not is_source:
             # The results are frames: PySpark would put as many of them into one batch as of the small inputs.
             made._jrdd_deserializer = self._context._unbatched_serializer
@@ -512,9 +538,11 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
     def concatenate(self, parts: list[RDD[Record]]) -> RDD[Record]:
         made = self._context.union(parts)
         made.ctx = self._view
+        self._names[made] = ", ".join(self._names.get(part, "") for part in parts)
         return self._known(made, sum(map(self.partitions, parts)))
 
     def shuffle(self, data: RDD[Record], parallelism: int) -> RDD[Record]:
+        self._view.stage_name = self._names.get(data)
         made = data.repartitionAndSortWithinPartitions(parallelism, itemgetter(0))
         return self._known(made, parallelism)
 

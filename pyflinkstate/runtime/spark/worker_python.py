@@ -1,8 +1,9 @@
 """Whether Spark's Python workers can run what this program sends them; a session says which Python they are.
 
-PySpark starts ``PYSPARK_PYTHON``, and ``python3`` where that is not set. Where it is another one than the
-program's, each task fails with a trace of the JVM. On one machine the other Python is asked before anything
-runs; on a cluster the trace is read.
+PySpark starts ``PYSPARK_PYTHON``, and ``python3`` where that is not set, which in a virtual environment that
+is not activated is the system's. On one machine the session is then given the program's Python. Where another
+one was chosen, each task would fail with a trace of the JVM. On one machine that Python is asked before
+anything runs; on a cluster the trace is read.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 #: What the problem begins with where the workers have the package, but not this one.
 _OTHER_VERSION = "has pyflinkstate "
 _TIMEOUT_S = 60
+#: What PySpark starts where no Python was chosen.
+_DEFAULT = "python3"
 #: What was found of each Python that was asked; empty for nothing wrong.
 _known: dict[str, str] = {}
 
@@ -35,11 +38,16 @@ _known: dict[str, str] = {}
 def check_workers(context: SparkContext) -> None:
     """Ask the Python of the workers, if they run on this machine and it is not the program's.
 
+    If nobody has chosen one, the session's workers get the program's.
+
     Raises:
         UnsupportedSessionError: it is of another version, lacks the package, or is not there.
     """
     python = str(context.pythonExec)
     if not str(context.master).startswith("local") or _is_own(python) or _is_shipped(context):
+        return
+    if python == _DEFAULT and "PYSPARK_PYTHON" not in os.environ and sys.executable:
+        context.pythonExec = sys.executable
         return
     if python not in _known:
         _known[python] = _asked(python, context.getConf().get("spark.executorEnv.PYTHONPATH", "") or "")

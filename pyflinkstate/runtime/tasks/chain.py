@@ -27,6 +27,7 @@ from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.errors import NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
     FollowedRecords,
@@ -159,20 +160,30 @@ class Chain:
         yield from self.run(records)
         self._end(end)
 
-    def run_timed(self, records: Records, have_timestamps: bool, end: Callable[[], None]) -> TimedRecords:
+    def run_timed(
+        self, records: Records | BatchedRecords, have_timestamps: bool, end: Callable[[], None]
+    ) -> TimedRecords:
         """Return what comes out of the last operator, with timestamps.
 
         Args:
-            records: what goes into the first operator.
+            records: what goes into the first operator; batches if that is an assigner and the last one too.
             have_timestamps: whether the source's time tells timestamps.
             end: called at the end if assigners had records.
         """
         last = len(self._operators) - 1
+        if isinstance(records, BatchedRecords):
+            return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
             return FollowedRecords(self.run_then(records, end), self.time)
-        operator, link = self._operators[last], self._links[last]
+        link = self._links[last]
         untimed = link.time is self.source_time and not have_timestamps
         before = self.run(records, last)
+        timed = UntimedRecords(before) if untimed else FollowedRecords(before, link.time)
+        return self._assigned(last, timed, end)
+
+    def _assigned(self, last: int, records: TimedRecords, end: Callable[[], None]) -> TimedRecords:
+        """Return what comes out of the last operator, an assigner that ``records`` go into."""
+        operator, link = self._operators[last], self._links[last]
 
         def close(watermark: int | None) -> None:
             if watermark is not None:
@@ -181,7 +192,7 @@ class Chain:
 
         return AssignedRecords(
             operator.name,
-            UntimedRecords(before) if untimed else FollowedRecords(before, link.time),
+            records,
             lambda: self._opened[last].function,
             (link.time, link.time_after),
             close,

@@ -16,10 +16,12 @@ from pyflinkstate.backends.keys import operator_index
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError
 from pyflinkstate.runtime.plan import Partitioning, Sender, Spread, first_only, rebalance, rescale, shuffle
 from pyflinkstate.runtime.tasks.batch_keys import KeyGroups, key_groups_of
+from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import FollowedRecords, TimedRecords
 from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     ChannelEvent,
+    ColumnBatch,
     FrameCutter,
     FrameKey,
     FrameTime,
@@ -78,7 +80,10 @@ class Router:
     partitions: int = 1
 
     def route(
-        self, partition: int, records: Iterable[Record] | TimedRecords, time: TaskTime | None = None
+        self,
+        partition: int,
+        records: Iterable[Record] | TimedRecords | BatchedRecords,
+        time: TaskTime | None = None,
     ) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield the frames with one partition's records.
 
@@ -95,20 +100,28 @@ class Router:
             timed = FollowedRecords(records, time) if isinstance(records, Iterable) else records
             yield from self._route_timed(partition, timed, time)
             return
+        most = max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism)
+        if isinstance(records, BatchedRecords):
+            batches: Iterable[Sequence[Record]] = records.frames(most)
+            yield from self._route_batches(partition, batches, FrameCutter(most))
+            return
         assert isinstance(records, Iterable)
+        iterator, cutter = iter(records), FrameCutter(most)
+        yield from self._route_batches(partition, iter(lambda: cutter.take(iterator), []), cutter)
+
+    def _route_batches(
+        self, partition: int, batches: Iterable[Sequence[Record]], cutter: FrameCutter
+    ) -> Iterator[tuple[FrameKey, bytes]]:
+        """Yield the frames of batches of records; ``cutter`` learns their sizes."""
         round_ = 0 if self.partitioning is Partitioning.BROADCAST else 1
-        iterator = iter(records)
-        cutter = FrameCutter(max(frames.RECORDS_PER_FRAME, 1024 * self.parallelism))
         split = self.splitter(partition)
-        number = 0
-        while batch := cutter.take(iterator):
+        for number, batch in enumerate(batches):
             size = 0
             for subtask, frame in split(batch):
                 for data in self._numbered(frame, (subtask, round_, self.branch, partition, number)):
                     size += len(data[1])
                     yield data
             cutter.encoded(size)
-            number += 1
 
     def _numbered(self, frame: InputFrame, key: FrameKey) -> Iterator[tuple[FrameKey, bytes]]:
         """Yield a frame, split if it is too large; its parts stay in order and come before the next frame."""
@@ -196,11 +209,12 @@ class Router:
         for subtask in sorted(places):
             pick = _picker(places[subtask])
             times = None if timestamps is None else pick(timestamps)
-            yield subtask, InputFrame(b"", (), pick(batch), self.input, times)
+            values = batch.take(np.array(places[subtask])) if isinstance(batch, ColumnBatch) else pick(batch)
+            yield subtask, InputFrame(b"", (), values, self.input, times)
 
     def _split(
         self,
-        batch: list[Record],
+        batch: Sequence[Record],
         timestamps: Sequence[int | None] | None,
         select_key: SelectKey,
         groups_of: KeyGroups,
@@ -212,7 +226,8 @@ class Router:
         order = np.argsort(groups, kind="stable")
         groups = groups[order]
         pick = _picker(order.tolist())
-        keys, values = pick(keys), pick(batch)
+        keys = pick(keys)
+        values = batch.take(order) if isinstance(batch, ColumnBatch) else pick(batch)
         times = None if timestamps is None else pick(timestamps)
         subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism)
         starts = np.searchsorted(subtasks, np.arange(self.parallelism + 1)).tolist()
@@ -226,8 +241,18 @@ class Router:
                 )
 
     def _keys_and_groups(
-        self, batch: list[Record], select_key: SelectKey, groups_of: KeyGroups
+        self, batch: Sequence[Record], select_key: SelectKey, groups_of: KeyGroups
     ) -> tuple[Sequence[Record], npt.NDArray[np.uint16]]:
+        selected = batch.keys(select_key) if isinstance(batch, ColumnBatch) else None
+        if selected is None:
+            selected = self._selected(batch, select_key)
+        try:
+            keys, groups = groups_of.of_batch(selected)
+        except BadRecordError as error:
+            raise self._with_record(error, batch, selected, groups_of) from None
+        return keys, np.array(groups, dtype=np.uint16)
+
+    def _selected(self, batch: Sequence[Record], select_key: SelectKey) -> list[Key]:
         selected: list[Key] = []
         try:
             selected.extend(map(select_key, batch))
@@ -237,14 +262,10 @@ class Router:
         if len(selected) != len(batch):
             # extend() mistakes a StopIteration from the selector for the end of the batch.
             raise user_failure(StopIteration(), self.operator, batch[len(selected)])
-        try:
-            keys, groups = groups_of.of_batch(selected)
-        except BadRecordError as error:
-            raise self._with_record(error, batch, selected, groups_of) from None
-        return keys, np.array(groups, dtype=np.uint16)
+        return selected
 
     def _with_record(
-        self, error: BadRecordError, batch: list[Record], keys: Sequence[Key], groups_of: KeyGroups
+        self, error: BadRecordError, batch: Sequence[Record], keys: Sequence[Key], groups_of: KeyGroups
     ) -> PyFlinkStateError:
         for record, key in zip(batch, keys, strict=True):
             try:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
-from pyflinkstate.runtime.wire import ValuesFrame, side_output_count
+from pyflinkstate.runtime.wire import ColumnBatch, ValuesFrame, side_output_count
 
 #: So many records are noted of each stream in an epoch by a task.
 MOST_RECORDS = 20
@@ -26,6 +26,15 @@ def sample_records(records: Iterable[Record], stream: str, samples: Samples) -> 
         noted.append(safe_repr(record, MOST_CHARS))
         yield record
     yield from passing
+
+
+def sample_batches(batches: Iterable[ColumnBatch], stream: str, samples: Samples) -> Iterator[ColumnBatch]:
+    """Yield all batches, and note the first of their records."""
+    noted = samples.setdefault(stream, [])
+    for batch in batches:
+        if len(noted) < MOST_RECORDS:
+            _add(batch.part(0, MOST_RECORDS).rows(), noted)
+        yield batch
 
 
 def sample_frames(frames: Iterable[bytes], stream: str, samples: Samples) -> Iterator[bytes]:

@@ -20,12 +20,13 @@ import attrs
 from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
 from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
-from pyflinkstate.runtime.plan import ASYNC, ChainedOperator
+from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
-from pyflinkstate.runtime.sources import Reject, RejectedRecord
+from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
+from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
-from pyflinkstate.runtime.tasks.samples import sample_frames, sample_records
+from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
 from pyflinkstate.runtime.tasks.timed_records import TimedRecords
 from pyflinkstate.runtime.wire import (
@@ -35,6 +36,7 @@ from pyflinkstate.runtime.wire import (
     BeginEpoch,
     ChannelEvent,
     CheckpointTrigger,
+    ColumnBatch,
     EpochDone,
     FrameCutter,
     FrameKey,
@@ -66,6 +68,14 @@ class TaskLink:
         if stream not in self.sampled:
             return records
         return sample_records(records, stream, content.setdefault("samples", {}))
+
+    def batches(
+        self, batches: Iterable[ColumnBatch], stream: str, content: dict[str, Any]
+    ) -> Iterable[ColumnBatch]:
+        """Do the same for batches of records."""
+        if stream not in self.sampled:
+            return batches
+        return sample_batches(batches, stream, content.setdefault("samples", {}))
 
     def frames(self, frames: Iterator[bytes], stream: str, content: dict[str, Any]) -> Iterator[bytes]:
         """Do the same for frames of values, which are the results of a stage."""
@@ -107,6 +117,8 @@ class SourceTask:
     is_fresh: bool = False
     #: The id of the stream of its records.
     stream: str = ""
+    #: Turns an item into batches, which are passed on as they are.
+    read_batches: ReadBatches | None = None
 
     def __call__(self, partition: int, items: Iterable[Record]) -> Iterator[Record]:
         task = f"{self.name}[{partition}]"
@@ -122,8 +134,7 @@ class SourceTask:
 
             counts[f"{self.name}.records_malformed"] = 0
             try:
-                take = counter.as_it_is if self.is_fresh else counter.isolated
-                yield from self.link.records(map(take, self._records(items, reject)), self.stream, content)
+                yield from self._read(items, reject, counter, content)
             except (OSError, EOFError) as error:
                 if isinstance(error, PyFlinkStateError):
                     raise
@@ -132,11 +143,26 @@ class SourceTask:
             if rejected:
                 self.link.report(task, rejected=tuple(rejected))
 
+    def _read(
+        self, items: Iterable[Record], reject: Reject, counter: RecordCounter, content: dict[str, Any]
+    ) -> Iterable[Record]:
+        if self.read_batches is not None:
+            batches = chain.from_iterable(map(self.read_batches, items))
+            return _counted(self.link.batches(batches, self.stream, content), counter)
+        take = counter.as_it_is if self.is_fresh else counter.isolated
+        return self.link.records(map(take, self._records(items, reject)), self.stream, content)
+
     def _records(self, items: Iterable[Record], reject: Reject) -> Iterable[Record]:
         if self.read is None:
             return items
         read = self.read
         return chain.from_iterable(read(split, reject) for split in items)
+
+
+def _counted(batches: Iterable[ColumnBatch], counter: RecordCounter) -> Iterator[ColumnBatch]:
+    for batch in batches:
+        counter.number += len(batch)
+        yield batch
 
 
 @attrs.frozen
@@ -153,6 +179,8 @@ class ChainTask:
     tag_id: str | None = None
     #: None if the job does not use event time.
     event_time: EventTimeSettings | None = None
+    #: Whether the stage's output consists of batches of records, as a source reads them.
+    has_batches: bool = False
 
     def content(self) -> dict[str, Reported]:
         """Return what a task with several readers reports about the chain when it ends.
@@ -168,7 +196,14 @@ class ChainTask:
         """Return the results of the chain."""
         if self.operators:
             return self.start(partition, stream, counts).run()
-        return chain.from_iterable(map(self._values_of, stream)) if self.decodes else iter(stream)
+        return chain.from_iterable(map(self._values_of, stream)) if self.decodes else self._single(stream)
+
+    def batches(self, stream: Iterable[Record]) -> BatchedRecords | None:
+        """Return the results of the chain in batches, or None if they come one by one."""
+        return BatchedRecords(stream) if self.has_batches and not self.operators else None
+
+    def _single(self, stream: Iterable[Record]) -> Iterator[Record]:
+        return chain.from_iterable(stream) if self.has_batches else iter(stream)
 
     def _values_of(self, data: bytes) -> Sequence[Record]:
         return ValuesFrame.decode(data).output(self.tag_id)[0]
@@ -188,8 +223,15 @@ class ChainTask:
         watermarks = {} if self.event_time is None else self.event_time.watermarks
         made = Chain(self.operators, info, counts, watermarks)
         frames = map(ValuesFrame.decode, stream) if self.decodes else None
-        records = iter(stream) if frames is None else self._unpacked(frames, made)
-        return RunningChain(self, partition, made, records)
+        if frames is None:
+            return RunningChain(self, partition, made, self._read(stream))
+        return RunningChain(self, partition, made, self._unpacked(frames, made))
+
+    def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
+        """Return the records of a source; an assigner of timestamps takes them in batches."""
+        if self.has_batches and [operator.kind for operator in self.operators] == [WATERMARKS]:
+            return BatchedRecords(stream)
+        return self._single(stream)
 
     def _unpacked(self, frames: Iterator[ValuesFrame], made: Chain) -> Iterator[Record]:
         """Return the records of frames; the chain's time follows them, and starts with that of the first."""
@@ -222,11 +264,13 @@ class RunningChain:
     task: ChainTask
     partition: int
     chain: Chain
-    records: Iterator[Record]
+    records: Iterator[Record] | BatchedRecords
 
     def run(self) -> Iterator[Record]:
         """Return the results of the chain; report the watermarks of its assigners at the end."""
-        return self.chain.run_then(self.records, self._report_watermarks)
+        records = self.records
+        single = chain.from_iterable(records.batches) if isinstance(records, BatchedRecords) else records
+        return self.chain.run_then(single, self._report_watermarks)
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
@@ -255,7 +299,9 @@ class RouteTask:
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
         with self.chain.link.reporting(task, self.chain.content()) as counts:
             if self.chain.event_time is None:
-                yield from self.router.route(partition, self.chain.records(partition, stream, counts))
+                batches = self.chain.batches(stream)
+                records = batches or self.chain.records(partition, stream, counts)
+                yield from self.router.route(partition, records)
             else:
                 running = self.chain.start(partition, stream, counts)
                 yield from self.router.route(partition, running.run_timed(), running.chain.time)

@@ -17,7 +17,7 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.wire import MAX_WATERMARK, FrameCutter, TaskTime, user_failure
+from pyflinkstate.runtime.wire import MAX_WATERMARK, ColumnBatch, FrameCutter, TaskTime, user_failure
 
 Timestamps = Sequence[int | None]
 
@@ -25,7 +25,7 @@ Timestamps = Sequence[int | None]
 class TimedRecords(Protocol):
     """Records that are taken in batches, with their timestamps."""
 
-    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """Return the records of the next frame and their timestamps; none at the end."""
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class FollowedRecords:
         """See :class:`TimedRecords`."""
         close(self._records)
 
-    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """See :class:`TimedRecords`."""
         timestamps: list[int | None] = []
         return cutter.take(self._records, self._time, timestamps), timestamps
@@ -64,7 +64,7 @@ class UntimedRecords:
         """See :class:`TimedRecords`."""
         close(self._records)
 
-    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """See :class:`TimedRecords`."""
         batch = cutter.take(self._records)
         return batch, [None] * len(batch)
@@ -98,7 +98,7 @@ class AssignedRecords:
         self._greatest = self._after.watermark
         self._has_records = False
 
-    def take(self, cutter: FrameCutter) -> tuple[list[Record], Timestamps]:
+    def take(self, cutter: FrameCutter) -> tuple[Sequence[Record], Timestamps]:
         """See :class:`TimedRecords`."""
         batch, own = self._records.take(cutter)
         strategy = self._strategy()
@@ -163,6 +163,10 @@ def assigned(name: str, assigner: TimestampAssigner, batch: Sequence[Record], ow
         BadRecordError: a timestamp is not a 64-bit int.
     """
     timestamps: list[int] = []
+    found = batch.timestamps(assigner) if isinstance(batch, ColumnBatch) else None
+    if found is not None:
+        _check_all(name, batch, found)
+        return found
     error: Exception = StopIteration()  # extend() takes it for the end
     told = repeat(NO_TIMESTAMP) if own.count(None) == len(own) else map(_told, own)
     try:

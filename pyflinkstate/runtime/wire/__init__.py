@@ -3,6 +3,7 @@
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
+from pyflinkstate.runtime.wire.column_batches import ColumnBatch
 from pyflinkstate.runtime.wire.failures import user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
@@ -95,6 +96,7 @@ __all__ = [
     "CheckpointTrigger",
     "Clock",
     "CloseSlot",
+    "ColumnBatch",
     "DeploySlot",
     "EpochAccepted",
     "EpochDone",

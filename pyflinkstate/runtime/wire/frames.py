@@ -15,6 +15,7 @@ from pyflinkstate.api.values import Key, Record
 from pyflinkstate.api.watermarks import NO_WATERMARK
 from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.wire import frame_sizes
+from pyflinkstate.runtime.wire.column_batches import ColumnBatch
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter
 from pyflinkstate.runtime.wire.pickling import dumps, loads
 from pyflinkstate.runtime.wire.watermarks import FrameTime
@@ -59,6 +60,8 @@ class InputFrame:
         """Return the frame that ``encode`` was called on."""
         columns: tuple[Any, ...] = loads(data)
         groups, keys, values, *rest = columns
+        if isinstance(values, ColumnBatch):
+            values = values.rows()
         if not rest:
             return cls(groups, keys, values)
         number, timestamps, time = rest

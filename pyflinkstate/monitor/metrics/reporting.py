@@ -1,0 +1,73 @@
+"""Tells reporters the metrics of jobs, each on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyflinkstate.api.metric_reporter import MetricReporter, ReportedMetric
+from pyflinkstate.monitor.metrics.registry import MetricRegistry
+
+#: How long the end of a program waits for a last report.
+END_TIMEOUT_S = 10.0
+
+_log = logging.getLogger("pyflinkstate.monitor")
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+_Told = TypeVar("_Told")
+
+
+class Reporting:
+    """Tells one reporter the metrics of a registry at an interval, until it is closed.
+
+    Args:
+        reporter: it is opened here.
+        registry: what it is told.
+        interval_s: the time between two reports.
+        ended: makes the thread end; a test may wait in another way.
+    """
+
+    def __init__(
+        self,
+        reporter: MetricReporter,
+        registry: MetricRegistry,
+        interval_s: float,
+        ended: threading.Event | None = None,
+    ) -> None:
+        self._reporter = reporter
+        self._registry = registry
+        self._interval_s = interval_s
+        self._ended = threading.Event() if ended is None else ended
+        self._known: dict[_Key, ReportedMetric] = {}
+        reporter.open()
+        self._thread = threading.Thread(target=self._run, name="pyflinkstate reporter", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report for the last time, and close the reporter; wait for that for some seconds."""
+        self._ended.set()
+        self._thread.join(END_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._report()
+        self._report()
+        self._tell(lambda _: self._reporter.close(), None)
+
+    def _report(self) -> None:
+        metrics = self._registry.metrics()
+        known = {(metric.name, metric.labels): metric for metric in metrics}
+        for key in known.keys() - self._known.keys():
+            self._tell(self._reporter.notify_of_added_metric, known[key])
+        for key in self._known.keys() - known.keys():
+            self._tell(self._reporter.notify_of_removed_metric, self._known[key])
+        self._known = known
+        self._tell(self._reporter.report, metrics)
+
+    def _tell(self, tell: Callable[[_Told], object], what: _Told) -> None:
+        try:
+            tell(what)
+        except Exception:  # noqa: BLE001 - whatever a reporter does, the next report comes
+            _log.exception("metric reporter %s has raised an error", type(self._reporter).__name__)

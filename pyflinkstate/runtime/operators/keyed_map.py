@@ -1,0 +1,89 @@
+"""A function that is called once for each key and epoch, with all rows that the epoch has for the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.state import ValueState
+from pyflinkstate.api.values import Key, Record, StateValue
+from pyflinkstate.backends.heap import Timer
+from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
+
+#: So many results are sent at once.
+_RESULTS_PER_OUTPUT = 4096
+
+
+class KeyState:
+    """The state of the key that a function of ``keyed_map`` is called with: one value, or none."""
+
+    def __init__(self, state: ValueState) -> None:
+        self._state = state
+
+    def exists(self) -> bool:
+        """Return whether there is a value: it was set, and has not been cleared and has not expired."""
+        return self._state.value() is not None
+
+    def get(self, default: StateValue = None) -> StateValue:
+        """Return the value, or ``default`` if there is none."""
+        value = self._state.value()
+        return default if value is None else value
+
+    def update(self, value: StateValue) -> None:
+        """Set the value; None clears it."""
+        self._state.update(value)
+
+    def clear(self) -> None:
+        """Remove the value."""
+        self._state.clear()
+
+
+#: Called with a key, its rows of the epoch, and its state.
+MapKey = Callable[[Key, Iterator[Record], KeyState], Iterable[Record] | None]
+
+
+class KeyedMap(StatefulOperator):
+    """Keeps the rows of an epoch by their keys, and calls the function at its end, before the barrier.
+
+    Args:
+        function: called with a key, its rows in the order in which they came, and its state.
+        descriptor: describes the state.
+    """
+
+    def __init__(self, function: MapKey, descriptor: ValueStateDescriptor) -> None:
+        self.function = function
+        self._descriptor = descriptor
+        self._rows: dict[Key, list[Record]] = {}
+
+    def open(self, setup: OperatorSetup) -> None:
+        self._backend = setup.backend
+        self._state = KeyState(setup.context.get_state(self._descriptor))
+
+    def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
+        self._rows.setdefault(self._backend.key_context.key, []).append(value)
+
+    def finish_epoch(self) -> Iterator[Output]:
+        output = Output()
+        for key in list(self._rows):
+            rows = self._rows.pop(key)
+            self._backend.set_current_key(key)
+            output.collect(self.function(key, iter(rows), self._state), None, self.function)
+            if len(output) >= _RESULTS_PER_OUTPUT:
+                yield output
+                output = Output()
+        yield output
+
+    def take_event_time(self, watermark: int) -> Timer | None:
+        return None
+
+    def on_event_time(self, timer: Timer, output: Output) -> None:
+        raise AssertionError("KeyedMap has no timers")
+
+    def take_processing_time(self, now_ms: int) -> Timer | None:
+        return None
+
+    def on_processing_time(self, timer: Timer, output: Output) -> None:
+        raise AssertionError("KeyedMap has no timers")
+
+    def next_processing_time_ms(self) -> int | None:
+        return None

@@ -1,0 +1,104 @@
+"""``keyed_map``: a plain function over the rows of each key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from pyflinkstate.api.descriptors import ValueStateDescriptor
+from pyflinkstate.api.ttl import StateTtlConfig
+from pyflinkstate.api.types import TypeInformation, Types
+from pyflinkstate.api.values import SparkObject, SparkSchema
+from pyflinkstate.runtime.job import JobListener
+from pyflinkstate.runtime.operators import KeyedMap, MapKey
+from pyflinkstate.runtime.program.dataframes.event_time import Length
+from pyflinkstate.runtime.program.dataframes.processing import JobOptions, process
+from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep
+from pyflinkstate.runtime.program.user_functions import check_function, name_of
+from pyflinkstate.runtime.settings import RestartStrategy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pyflinkstate.runtime.program.data_stream import DataStream
+    from pyflinkstate.runtime.program.keyed_stream import KeyedStream
+
+
+@attrs.frozen(kw_only=True)
+class _MapStep(KeyedStep):
+    """A step whose function is the operator itself."""
+
+    def processed(self, keyed: KeyedStream) -> DataStream:
+        operator: KeyedMap = self.function  # type: ignore[assignment]
+        return keyed.stateful(keyed.as_input(), (), operator, name_of(operator.function, "keyed_map"), None)
+
+
+def keyed_map(
+    df: DataFrame,
+    key: Key,
+    function: MapKey,
+    schema: SparkSchema,
+    *,
+    state_type: TypeInformation | None = None,
+    state_ttl: StateTtlConfig | None = None,
+    key_type: TypeInformation | None = None,
+    parallelism: int | None = None,
+    checkpoint_directory: str | None = None,
+    restore_from: str | None = None,
+    on_failure: RestartStrategy | None = None,
+    listener: JobListener | None = None,
+    trigger: dict[str, SparkObject] | None = None,
+    output_mode: str = "append",
+    retention: Length | None = None,
+    job_name: str = "keyed_map",
+) -> DataFrame:
+    """Call ``function(key, rows, state)`` for each key of a DataFrame, and return what it yields.
+
+    For a batch DataFrame it is called once for each key, with all rows of the key. For a streaming DataFrame
+    it is called once for each key that has rows in a micro-batch, with these rows; ``state`` has what the
+    calls before have left there. The rows of a batch are held in memory until all have come.
+
+    Args:
+        df: a batch or streaming DataFrame.
+        key: the name of a column, several names, or a function of the row.
+        function: called with the key, an iterator over Spark ``Row`` records, and a :class:`KeyState`;
+            returns or yields rows of ``schema``, or returns None.
+        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``.
+        state_type: the type of the value in ``state``, which is then checked and stored as columns. Default:
+            any value, which is pickled.
+        state_ttl: when a value expires.
+        key_type: see :meth:`DataStream.key_by`.
+        parallelism: see :func:`keyed_process`, as for all that follow.
+        checkpoint_directory: required for a streaming DataFrame.
+        restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
+        on_failure: for a streaming DataFrame, when the job restarts.
+        listener: is told of epochs, checkpoints and restarts.
+        trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``.
+        output_mode: ``"append"`` or ``"update"``.
+        retention: for a streaming DataFrame, for how long the files of its results stay, as ``"7 days"``.
+        job_name: the name of the job in checkpoints.
+
+    Raises:
+        ConfigurationError: as for :func:`keyed_process`.
+        RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
+    """
+    check_function("keyed_map()", function, (), arguments=3)
+    descriptor = ValueStateDescriptor("state", state_type or Types.PICKLED_BYTE_ARRAY())
+    if state_ttl is not None:
+        descriptor.enable_time_to_live(state_ttl)
+    operator = KeyedMap(function, descriptor)
+    step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
+    options = JobOptions(
+        parallelism=parallelism,
+        checkpoint_directory=checkpoint_directory,
+        restore_from=restore_from,
+        on_failure=on_failure,
+        listener=listener,
+        trigger=trigger,
+        output_mode=output_mode,
+        retention=retention,
+        job_name=job_name,
+    )
+    (frame,) = process(df, [step], {}, options)
+    return frame

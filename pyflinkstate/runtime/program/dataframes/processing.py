@@ -1,0 +1,365 @@
+"""``keyed_process``: keyed functions over DataFrames, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, overload
+
+import attrs
+
+from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.types import TypeInformation
+from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import WindowAssigner
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.job import JobExecutionResult, JobListener
+from pyflinkstate.runtime.plan import Node
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
+from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
+from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep, StepFunction, chained
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.settings import RestartStrategy
+from pyflinkstate.runtime.sinks import FileSink
+from pyflinkstate.runtime.spark import job_failure
+from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Rows are appended in both: what a function yields is never taken back.
+_OUTPUT_MODES = ("append", "update")
+
+
+@attrs.frozen(kw_only=True)
+class JobOptions:
+    """How the job behind a DataFrame is run; see :func:`keyed_process`."""
+
+    parallelism: int | None = None
+    timestamp: Timestamp | None = None
+    watermark: Length | WatermarkStrategy | None = None
+    checkpoint_directory: str | None = None
+    restore_from: str | None = None
+    on_failure: RestartStrategy | None = None
+    listener: JobListener | None = None
+    trigger: dict[str, SparkObject] | None = None
+    output_mode: str = "append"
+    retention: Length | None = None
+    job_name: str = "keyed_process"
+
+    def check(self, df: DataFrame) -> None:
+        """Check the options that depend on the kind of DataFrame.
+
+        Raises:
+            ConfigurationError: one is missing, or has no effect.
+        """
+        if self.output_mode.lower() not in _OUTPUT_MODES:
+            raise ConfigurationError(
+                f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
+                f"and no table of results"
+            )
+        if df.isStreaming:
+            self._check_streaming()
+        else:
+            self._check_batch()
+
+    def _check_streaming(self) -> None:
+        if self.checkpoint_directory is None:
+            raise ConfigurationError("keyed_process() on a streaming DataFrame needs checkpoint_directory")
+
+    def _check_batch(self) -> None:
+        if self.checkpoint_directory is not None:
+            raise ConfigurationError(
+                "keyed_process() on a batch DataFrame takes no checkpoint_directory: its partitions may have "
+                "other records when they are computed again, so no restart from a checkpoint would be exact. "
+                "Leave it out; or read the input as a stream, with spark.readStream; or write it to files, "
+                "and read them with from_files() of an environment that has checkpoints"
+            )
+        for name in ("restore_from", "on_failure", "trigger", "retention"):
+            if getattr(self, name) is not None:
+                raise ConfigurationError(
+                    f"keyed_process() on a batch DataFrame takes no {name}: that is for a streaming one, "
+                    f"whose job has checkpoints"
+                )
+
+    @property
+    def retention_ms(self) -> int | None:
+        """How long results stay, in ms; None if for ever."""
+        return None if self.retention is None else length_ms("retention", self.retention)
+
+    def environment(self, df: DataFrame) -> StreamExecutionEnvironment:
+        """Return the environment of the job."""
+        env = StreamExecutionEnvironment(df.sparkSession)
+        if self.parallelism is not None:
+            env.set_parallelism(self.parallelism)
+        if self.on_failure is not None:
+            env.set_restart_strategy(self.on_failure)
+        if self.listener is not None:
+            env.add_listener(self.listener)
+        if self.restore_from is not None:
+            env.restore_from(self.restore_from)
+        return env
+
+    def rows(self, env: StreamExecutionEnvironment, df: DataFrame) -> DataStream:
+        """Return the rows of the DataFrame, with timestamps if the job uses event time."""
+        strategy = strategy_of(df.columns, df.isStreaming, self.timestamp, self.watermark)
+        rows = env.from_streaming(df, trigger=self.trigger) if df.isStreaming else env.from_dataframe(df)
+        return rows if strategy is None else rows.assign_timestamps_and_watermarks(strategy)
+
+
+@overload
+def keyed_process(
+    df: DataFrame,
+    *,
+    key: Key,
+    function: StepFunction,
+    schema: SparkSchema,
+    key_type: TypeInformation | None = None,
+    parallelism: int | None = None,
+    timestamp: Timestamp | None = None,
+    watermark: Length | WatermarkStrategy | None = None,
+    window: WindowAssigner | None = None,
+    allowed_lateness: Length = 0,
+    late_rows: OutputTag | None = None,
+    then: Sequence[KeyedStep] = (),
+    side_outputs: None = None,
+    checkpoint_directory: str | None = None,
+    restore_from: str | None = None,
+    on_failure: RestartStrategy | None = None,
+    listener: JobListener | None = None,
+    trigger: dict[str, SparkObject] | None = None,
+    output_mode: str = "append",
+    retention: Length | None = None,
+    job_name: str = "keyed_process",
+) -> DataFrame: ...
+
+
+@overload
+def keyed_process(
+    df: DataFrame,
+    *,
+    key: Key,
+    function: StepFunction,
+    schema: SparkSchema,
+    key_type: TypeInformation | None = None,
+    parallelism: int | None = None,
+    timestamp: Timestamp | None = None,
+    watermark: Length | WatermarkStrategy | None = None,
+    window: WindowAssigner | None = None,
+    allowed_lateness: Length = 0,
+    late_rows: OutputTag | None = None,
+    then: Sequence[KeyedStep] = (),
+    side_outputs: Mapping[OutputTag, SparkSchema],
+    checkpoint_directory: str | None = None,
+    restore_from: str | None = None,
+    on_failure: RestartStrategy | None = None,
+    listener: JobListener | None = None,
+    trigger: dict[str, SparkObject] | None = None,
+    output_mode: str = "append",
+    retention: Length | None = None,
+    job_name: str = "keyed_process",
+) -> tuple[DataFrame, ...]: ...
+
+
+def keyed_process(
+    df: DataFrame,
+    *,
+    key: Key,
+    function: StepFunction,
+    schema: SparkSchema,
+    key_type: TypeInformation | None = None,
+    parallelism: int | None = None,
+    timestamp: Timestamp | None = None,
+    watermark: Length | WatermarkStrategy | None = None,
+    window: WindowAssigner | None = None,
+    allowed_lateness: Length = 0,
+    late_rows: OutputTag | None = None,
+    then: Sequence[KeyedStep] = (),
+    side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
+    checkpoint_directory: str | None = None,
+    restore_from: str | None = None,
+    on_failure: RestartStrategy | None = None,
+    listener: JobListener | None = None,
+    trigger: dict[str, SparkObject] | None = None,
+    output_mode: str = "append",
+    retention: Length | None = None,
+    job_name: str = "keyed_process",
+) -> DataFrame | tuple[DataFrame, ...]:
+    """Run a keyed function over a DataFrame and return its results as a DataFrame.
+
+    A batch DataFrame is processed at once, and the result is kept on the cluster. For a streaming DataFrame a
+    job starts that runs batch by batch, and its committed results are returned as a streaming DataFrame. If
+    it is run again with the same checkpoint directory and job name, the job continues where it was.
+    :func:`keyed_process_queries` returns the job's query, which can be stopped and waited for.
+
+    If the job fails, the queries that read the DataFrame fail with the job's error, and their
+    ``awaitTermination()`` raises it. Before that they read what the job has committed. A job that is
+    cancelled, stopped with a savepoint, or ended by stopping the query of its input ends no query: each query
+    reads what was committed, and then waits for another run of the job, or to be stopped.
+
+    Args:
+        df: a batch or streaming DataFrame; the function gets Spark ``Row`` records.
+        key: the name of a column, several names, or a function of the row.
+        function: the function to run; its results are rows of ``schema``. With ``window``, see
+            :class:`KeyedStep`.
+        schema: what ``createDataFrame`` takes, such as ``"user string, n long"``. The fields of
+            tuples must be in its order.
+        key_type: see :meth:`DataStream.key_by`.
+        parallelism: the number of subtasks that hold the state. Default: Spark's default parallelism.
+        timestamp: when a row happened: the name of a column of moments, of days, or of whole milliseconds
+            since 1970; or a function of the row that returns one of these. Event-time timers and windows
+            need it.
+        watermark: how much later than others a row may come, such as ``"10 seconds"``, or a
+            ``WatermarkStrategy``. It is required for a streaming DataFrame with ``timestamp``. Default for a
+            batch DataFrame: as late as it likes; timers and windows fire at the end of the input.
+        window: puts the rows of each key into windows, such as ``TumblingEventTimeWindows.of(...)``.
+        allowed_lateness: for how long after its end a window takes late rows, such as ``"1 minute"``.
+        late_rows: the tag of a side output for rows that come later than that; otherwise they are dropped.
+        then: further steps. Each gets the rows that the one before made; the result is that of the last one.
+        side_outputs: by tag, the schema of a side output. The result is then a tuple: the DataFrame of the
+            results, and one for each tag in the order given. A step before the last one may have side
+            outputs, too.
+        checkpoint_directory: required for a streaming DataFrame: a path or URI that driver and executors can
+            reach. The results are there too, as Parquet. Spark must reach it under the same URI, so it cannot
+            be on S3. It is not allowed for a batch DataFrame: see below.
+        restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
+        on_failure: for a streaming DataFrame, when the job restarts; see :class:`RestartStrategies`. Default:
+            three times.
+        listener: is told of epochs, checkpoints and restarts.
+        trigger: for a streaming DataFrame, the arguments of Spark's ``trigger()``, such as
+            ``{"processingTime": "1 second"}`` or ``{"availableNow": True}``. Each batch is an epoch, and ends
+            with a checkpoint.
+        output_mode: ``"append"`` or ``"update"``, which are the same here: what a function yields is
+            appended, and never taken back.
+        retention: for a streaming DataFrame, for how long the Parquet files of its results stay, such as
+            ``"7 days"``. The queries that read them must have done so by then. Default: for ever.
+        job_name: the name of the job in checkpoints.
+
+    For a batch DataFrame no checkpoints are taken, because an exact restart would not be guaranteed: its
+    partitions may have other records when they are computed again, and results that are kept on the cluster
+    end with the program. After a failure, call the function again.
+
+    Raises:
+        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, a batch
+            DataFrame has one, ``schema`` cannot be parsed, or two arguments do not go together.
+        RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
+    """
+    first = KeyedStep(
+        key=key,
+        function=function,
+        schema=schema,
+        key_type=key_type,
+        window=window,
+        allowed_lateness=allowed_lateness,
+        late_rows=late_rows,
+    )
+    options = JobOptions(
+        parallelism=parallelism,
+        timestamp=timestamp,
+        watermark=watermark,
+        checkpoint_directory=checkpoint_directory,
+        restore_from=restore_from,
+        on_failure=on_failure,
+        listener=listener,
+        trigger=trigger,
+        output_mode=output_mode,
+        retention=retention,
+        job_name=job_name,
+    )
+    frames = process(df, [first, *then], side_outputs or {}, options)
+    return frames[0] if side_outputs is None else tuple(frames)
+
+
+def process(
+    df: DataFrame, steps: list[KeyedStep], side_outputs: Mapping[OutputTag, SparkSchema], options: JobOptions
+) -> list[DataFrame]:
+    """Run steps over a DataFrame; return their results and then the side outputs."""
+    options.check(df)
+    env = options.environment(df)
+    if df.isStreaming:
+        _enable_checkpoints(env, options)
+    made = chained(env, options.rows(env, df), df.columns, steps, options.job_name)
+    outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
+    for tag, schema in side_outputs.items():
+        side = [stream.get_side_output(tag) for stream in made]
+        outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
+    if not df.isStreaming:
+        return env.run_to_dataframes(list(outputs.values()), options.job_name)
+    return _streaming(env, df, outputs, options)
+
+
+def _base(options: JobOptions) -> str:
+    assert options.checkpoint_directory is not None
+    base = absolute(options.checkpoint_directory)
+    check_spark_reaches(
+        base,
+        "keyed_process() with checkpoint_directory",
+        "choose one that both can reach, such as hdfs://...",
+    )
+    return base
+
+
+def _enable_checkpoints(env: StreamExecutionEnvironment, options: JobOptions) -> None:
+    env.enable_checkpointing(
+        0, child_uri(_base(options), f"{options.job_name}-checkpoints"), incremental=True
+    )
+
+
+def _streaming(
+    env: StreamExecutionEnvironment,
+    df: DataFrame,
+    outputs: dict[str, tuple[Node, SparkSchema]],
+    options: JobOptions,
+) -> list[DataFrame]:
+    """Start the job; return the DataFrames of what it commits."""
+    base = _base(options)
+    frames: list[DataFrame] = []
+    folders: list[str] = []
+    for tag_id, (node, schema) in outputs.items():
+        folder = child_uri(base, f"{options.job_name}-output{tag_id and '-'}{tag_id}")
+        empty = df.sparkSession.createDataFrame([], schema)
+        rows, columns = env.rows_for_files(node, schema)
+        made_by = _arrow_schema(empty) if columns is None else columns
+        DataStream(env, rows).sink_to(FileSink(folder, "parquet", made_by, retention_ms=options.retention_ms))
+        file_system, path = open_file_system(folder)
+        file_system.create_dir(path, recursive=True)
+        reader = df.sparkSession.readStream.schema(empty.schema)
+        frames.append(reader.option("recursiveFileLookup", "true").parquet(folder))
+        folders.append(folder)
+    client = env.execute_async(options.job_name)
+    readers = [_readers_of(df, folder) for folder in folders]
+    query = KeyedProcessQuery(client, folders[0], options.job_name)
+    add_query(query, partial(_tell, readers, options.job_name))
+    return frames
+
+
+#: By directory of results: the queries that read what the newest job there commits.
+_readers: dict[str, job_failure.ResultQueries] = {}
+
+
+def _readers_of(df: DataFrame, output: str) -> tuple[str, job_failure.ResultQueries]:
+    queries = job_failure.ResultQueries(df.sparkSession, output)
+    if output in _readers:
+        _readers[output].forget()
+    _readers[output] = queries
+    return output, queries
+
+
+def _tell(
+    readers: list[tuple[str, job_failure.ResultQueries]], job_name: str, result: Future[JobExecutionResult]
+) -> None:
+    """Have the queries of a job that has failed fail, unless a newer run of the job goes on for them."""
+    error = failure_of(result)
+    if error is None:
+        return
+    why = f"{type(error).__name__}: {error}"
+    for output, queries in readers:
+        if _readers.get(output) is queries:
+            queries.fail(f"job {job_name!r}, whose results this query reads, has failed: {why}")
+
+
+def _arrow_schema(frame: DataFrame) -> ArrowObject:
+    return frame.toArrow().schema

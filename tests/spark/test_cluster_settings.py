@@ -1,0 +1,89 @@
+"""Jobs on executors that are processes of their own, with settings of Spark that clusters have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyflinkstate.runtime.spark.placement import Executor, placed
+from pyflinkstate.runtime.wire import SlotId
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+JOB = Path(__file__).parents[1] / "support" / "cluster_job.py"
+ENCRYPTED = [
+    "spark.authenticate=true",
+    "spark.authenticate.secret=a secret",
+    "spark.network.crypto.enabled=true",
+]
+#: A copy of whatever runs longer than half of the tasks.
+SPECULATIVE = [
+    "spark.speculation=true",
+    "spark.speculation.quantile=0.1",
+    "spark.speculation.multiplier=1.01",
+    "spark.speculation.interval=10ms",
+    "spark.speculation.minTaskRuntime=1ms",
+]
+#: Executors that are given up after a second without work.
+DYNAMIC = [
+    "spark.dynamicAllocation.enabled=true",
+    "spark.dynamicAllocation.shuffleTracking.enabled=true",
+    "spark.dynamicAllocation.shuffleTracking.timeout=1s",
+    "spark.dynamicAllocation.executorIdleTimeout=1s",
+    "spark.dynamicAllocation.minExecutors=0",
+]
+#: Listening everywhere, and known by a name.
+ELSEWHERE = ["spark.driver.bindAddress=0.0.0.0", "spark.driver.host=localhost"]
+
+
+def run(master: str, folder: Path, settings: list[str], *arguments: str) -> list[str]:
+    """Run the job of ``cluster_job.py``, and return what it printed."""
+    conf = [part for setting in [f"spark.master={master}", *settings] for part in ("--conf", setting)]
+    done = subprocess.run(
+        [sys.executable, str(JOB), str(folder / "job"), *arguments, *conf],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "arguments"),
+    [
+        (1, ENCRYPTED, []),
+        (2, SPECULATIVE, ["--parallelism", "3"]),
+        (1, DYNAMIC, ["--until-none"]),
+        (1, ELSEWHERE, []),
+    ],
+    ids=["encrypted", "speculation", "dynamic allocation", "another address"],
+)
+def test_state_is_right_to_the_end(
+    cores: int, settings: list[str], arguments: list[str], tmp_path: Path
+) -> None:
+    assert "equal" in run(f"local-cluster[2,{cores},1024]", tmp_path, settings, *arguments)
+
+
+def test_executors_share_the_slots_evenly_whatever_a_task_takes(tmp_path: Path) -> None:
+    told = run(
+        "local-cluster[2,2,1024]",
+        tmp_path,
+        ["spark.task.cpus=2", "spark.locality.wait=60s"],
+        *("--parallelism", "4", "--executors", "2"),
+    )
+    assert told[-2:] == ["equal", "{'127.0.0.1 0': 2, '127.0.0.1 1': 2}"]
+
+
+def test_hosts_share_the_slots_evenly_whatever_executors_they_have() -> None:
+    executors = [Executor("a", "0"), Executor("a", "1"), Executor("a", "2"), Executor("b", "3")]
+    given = placed([SlotId("count", subtask) for subtask in range(6)], executors)
+    assert [(executor.host, executor.executor_id) for _, executor in given] == [
+        *(("a", "0"), ("b", "3"), ("a", "1"), ("b", "3"), ("a", "2"), ("b", "3"))
+    ]
