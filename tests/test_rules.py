@@ -71,6 +71,8 @@ BACKENDS_ORDER = [
 HOUSES = {"runtime": RUNTIME_ORDER, "backends": BACKENDS_ORDER}
 #: These name each other's files: the doors are not compiled, so a call through one would not be native.
 COMPILED = {f"pyflinkstate.{name}" for name in (*ALL_COMPILED, "backends.values.state_list")}
+#: What several folders of tests have.
+SHARED_NAMES = {"conftest.py"}
 #: Only these may name each other: a method of each returns another one.
 FLUENT = {
     "pyflinkstate.runtime.program.connected_streams",
@@ -281,6 +283,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     modules = {path: nodes_of(path)[0] for path in FILES}
     assert [str(path) for path, tree in modules.items() if not ast.get_docstring(tree)] == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports each by its name alone, and a run of several rooms would not begin."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("*.py"))
+    assert [name for name, number in names.items() if number > 1 and name not in SHARED_NAMES] == []
 
 
 def test_the_rooms_in_the_documents_are_those_of_the_code() -> None:
