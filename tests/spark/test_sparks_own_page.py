@@ -24,7 +24,8 @@ def stages_of(spark: Any) -> list[tuple[str, str]]:
     no_numbers = context._gateway.new_array(context._gateway.jvm.double, 0)
     found = context._jsc.sc().statusStore().stageList(None, False, False, no_numbers, None)
     each = [found.apply(n) for n in range(found.size())]
-    return [(stage.name(), stage.description().getOrElse(None)) for stage in each]
+    descriptions = [(stage.name(), stage.description()) for stage in each]
+    return [(name, told.get() if told.isDefined() else None) for name, told in descriptions]
 
 
 @pytest.mark.spark

@@ -50,7 +50,8 @@ def test_a_job_is_on_the_page_and_in_its_folder(spark: Any, tmp_path: Path) -> N
     assert (keyed["records_in"], sum(keyed["subtask_records"])) == (100, 100)
     assert job["edges"][0]["chain"] == ["plus one"]
     epochs = json.loads(ask(address, f"api/jobs/{result.job_id}/epochs"))["epochs"]
-    assert all(epoch["phases_ms"]["reading"] > 0 for epoch in epochs)
+    assert epochs[0]["phases_ms"]["reading"] > 0  # later ones may have been read ahead
+    assert all(epoch["phases_ms"]["slots"] > 0 for epoch in epochs)
     metrics = ask(address, "metrics").decode()
     assert "flink_taskmanager_job_task_operator_seen{" in metrics
     (story,) = stories_at(str(tmp_path))

@@ -28,4 +28,5 @@ def test_the_page_names_each_program() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     programs = {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS
     assert TESTS
-    assert programs == {line.split("`")[1][:-3] for line in page.splitlines() if line.startswith("| `")}
+    named = {line.split("`")[1][:-3] for line in page.splitlines() if line.startswith("| [`")}
+    assert programs == named
