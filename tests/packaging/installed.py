@@ -16,7 +16,7 @@ def main() -> None:
     assert ps.__version__.count(".") == 2
     for name in ps.__all__:
         getattr(ps, name)
-    for data in ("py.typed", "monitor/page/index.html", "runtime/spark/log4j2-quiet.properties"):
+    for data in ("py.typed", "monitor/web/page/index.html", "runtime/spark/log4j2-quiet.properties"):
         assert files("pyflinkstate").joinpath(data).is_file(), data
     print(f"pyflinkstate {ps.__version__}, {sys.argv[1]}, {len(ps.__all__)} names")
 

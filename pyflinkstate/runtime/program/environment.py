@@ -550,7 +550,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self, outputs: list[tuple[Node, SparkSchema]], job_name: str | None
     ) -> list[DataFrame]:
         """Run one job up to several nodes and return the records of each as a DataFrame."""
-        prepared = [self.rows_for_files(node, schema) for node, schema in outputs]
+        prepared = [self._rows_for_frames(node, schema) for node, schema in outputs]
         sinks = [RddSink(None if columns is None else arrow.ArrowWriter(columns)) for _, columns in prepared]
         nodes = [SinkNode(node, sink, "dataframe") for (node, _), sink in zip(prepared, sinks, strict=True)]
         run_to_end(self._job(nodes, job_name))
@@ -561,6 +561,11 @@ class StreamExecutionEnvironment(EnvironmentSources):
             else:
                 frames.append(arrow.dataframe_of(self._spark, sink.committed, columns))
         return frames
+
+    def _rows_for_frames(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
+        if arrow.can_make_dataframes():
+            return self.rows_for_files(node, schema)
+        return self.checked_rows(node, schema), None
 
     def rows_for_files(self, node: Node, schema: SparkSchema) -> tuple[Node, arrow.RowColumns | None]:
         """Return the results of ``node``, and what makes Arrow batches of them.

@@ -1,6 +1,6 @@
 """Rows of DataFrames as Arrow, on their way in and out."""
 
-from pyflinkstate.runtime.spark.arrow.arrow_frames import ArrowWriter, dataframe_of
+from pyflinkstate.runtime.spark.arrow.arrow_frames import ArrowWriter, can_make_dataframes, dataframe_of
 from pyflinkstate.runtime.spark.arrow.row_batches import (
     ColumnKey,
     ColumnTimestamps,
@@ -17,6 +17,7 @@ __all__ = [
     "ColumnTimestamps",
     "RowColumns",
     "as_milliseconds",
+    "can_make_dataframes",
     "dataframe_of",
     "epoch_of",
     "row_maker",

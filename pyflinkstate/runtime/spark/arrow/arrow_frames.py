@@ -8,6 +8,7 @@ from itertools import chain
 import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from pyflinkstate.api.values import Record, Reported, SparkObject
 from pyflinkstate.runtime.spark.arrow.row_columns import RowColumns
@@ -40,6 +41,15 @@ class _Decode:
         schema = self.columns.arrow
         for data in chain.from_iterable(frame.column(0) for frame in frames):
             yield pa.ipc.read_record_batch(data.as_buffer(), schema)
+
+
+def can_make_dataframes() -> bool:
+    """Return whether Spark would take the batches: ``mapInArrow`` asks for pandas, without using it."""
+    try:
+        require_minimum_pandas_version()
+    except ImportError:
+        return False
+    return True
 
 
 def dataframe_of(spark: SparkSession, batches: list[SparkObject], columns: RowColumns) -> DataFrame:
