@@ -19,6 +19,7 @@ from pyflinkstate import (
     CheckpointStats,
     EpochStats,
     FileSink,
+    FileSystemCheckpointStorage,
     JobExecutionResult,
     JobListener,
     PyFlinkStateError,
@@ -61,6 +62,8 @@ class Runs:
         self.spark = spark
         self.checkpoints = folder / "checkpoints"
         self.output = folder / "output"
+        #: State that is not larger than this is in `_metadata`.
+        self.threshold: int | None = None
 
     def run(
         self,
@@ -75,7 +78,10 @@ class Runs:
         records: list[Any] = RECORDS,
     ) -> JobExecutionResult:
         env = StreamExecutionEnvironment(self.spark).set_parallelism(parallelism)
-        env.enable_checkpointing(0, str(self.checkpoints))
+        env.enable_checkpointing(0)
+        env.get_checkpoint_config().set_checkpoint_storage(
+            FileSystemCheckpointStorage(str(self.checkpoints), self.threshold)
+        )
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 0))
         if max_parallelism is not None:
             env.set_max_parallelism(max_parallelism)
@@ -276,10 +282,11 @@ def test_metadata_of_another_release(runs: Runs) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "altered"])
 def test_a_damaged_state_file(runs: Runs, damage: str) -> None:
+    runs.threshold = 0
     with pytest.raises(errors.UserFunctionError):
-        runs.run(records=MANY_KEYS, function=Failing(720, runs.output), restarts=0)
+        runs.run(function=Failing(720, runs.output), restarts=0)
     files = [path for path in runs.only_checkpoint().iterdir() if path.name != "_metadata"]
-    assert files, "the state is larger than the inline threshold"
+    assert files
     data = bytearray(files[0].read_bytes())
     if damage == "missing":
         files[0].unlink()
@@ -288,7 +295,7 @@ def test_a_damaged_state_file(runs: Runs, damage: str) -> None:
     else:
         data[len(data) // 2 + 40] ^= 1
         files[0].write_bytes(data)
-    fail_to_restore(runs, errors.CorruptCheckpointError, f"{files[0].name}.* {damage}", records=MANY_KEYS)
+    fail_to_restore(runs, errors.CorruptCheckpointError, f"{files[0].name}.* {damage}")
 
 
 # --- storage that refuses ----------------------------------------------------------------------------
