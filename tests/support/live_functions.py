@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from backend_support import Mean
+
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
@@ -13,28 +15,10 @@ from pyflinkstate.api.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from pyflinkstate.api.functions import AggregateFunction, KeyedProcessFunction
+from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
-
-
-class Mean(AggregateFunction):
-    """The mean of numbers; the accumulator is changed in place."""
-
-    def create_accumulator(self) -> list[int]:
-        return [0, 0]
-
-    def add(self, value: int, accumulator: list[int]) -> list[int]:
-        accumulator[0] += value
-        accumulator[1] += 1
-        return accumulator
-
-    def get_result(self, accumulator: list[int]) -> float:
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
-        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
 class CountRecords(KeyedProcessFunction):
