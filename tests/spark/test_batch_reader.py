@@ -266,21 +266,28 @@ def test_it_reads_what_comes_while_it_runs_and_goes_on_from_a_savepoint(
 def test_an_epoch_that_is_run_again_has_the_same_records(
     program: Program, topics: Topics, tmp_path: Path
 ) -> None:
-    """The slot dies in epoch 2. By the time that it runs again there is more, which is left for epoch 3."""
+    """The slot dies in the second read. By the time that it runs again there is more, which is left for the third."""
     topics.append(0, 12)
 
     class MoreAfterRestart(Until):
+        def on_checkpoint(self, stats: CheckpointStats) -> None:
+            # Only now: a slot that died before this checkpoint was complete would read the first epoch again.
+            if not self.checkpoints:
+                topics.append(0, 8)
+            super().on_checkpoint(stats)
+
         def on_restart(self, attempt: int, error: Exception) -> None:
             super().on_restart(attempt, error)
             topics.append(0, 9)
 
-    listener = MoreAfterRestart({1: lambda: topics.append(0, 8)})
+    listener = MoreAfterRestart()
     result, _ = program.run(listener, function=DiesOnce(15, tmp_path / "died"))
     assert result.restarts == 1
     assert program.rows() == program.expected()
-    assert [listener.records[epoch] for epoch in (1, 2, 3)] == [[12], [8], [9]]
-    epoch_2 = ('{"orders": {"0": 12}}', '{"orders": {"0": 20}}')
-    assert program.loaded.count(epoch_2) == 2, "read once, and again after the restart"
+    counts = [count for runs in listener.records.values() for count in runs if count]
+    assert counts == [12, 8, 9]
+    second = ('{"orders": {"0": 12}}', '{"orders": {"0": 20}}')
+    assert program.loaded.count(second) == 2, "read once, and again after the restart"
 
 
 def test_an_epoch_has_no_more_records_than_it_may(program: Program, topics: Topics) -> None:
