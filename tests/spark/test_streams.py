@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from operators import History, RunningSum, running_sums
+from pyspark import RDD
 from tiers import cases
 
 from pyflinkstate import (
+    FileSink,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -177,6 +182,46 @@ def test_print_names_the_subtask(env: StreamExecutionEnvironment, capsys: pytest
 def test_a_limit_ends_the_job_early(env: StreamExecutionEnvironment) -> None:
     stream = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
     assert len(list(stream.execute_and_collect(limit=3))) == 3
+
+
+@pytest.mark.quick
+def test_functions_of_an_rdd_run_in_the_worker_that_reads_it(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    """Also in an epoch of some of its partitions, which keep their numbers."""
+    rows = of_an_rdd_in_three_epochs(env, tmp_path, env._context.parallelize(range(12), 6))
+    assert sorted((partition, n) for partition, n, *_ in rows) == [(n // 2, n) for n in range(12)]
+    assert all(made_in == read_in for *_, made_in, read_in in rows)
+
+
+def test_a_cached_rdd_is_read_from_the_cache(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    made = env._context.accumulator(0)
+
+    def counted(number: int) -> int:
+        made.add(1)
+        return number
+
+    numbers = env._context.parallelize(range(12), 6).map(counted).cache()
+    assert numbers.count() == made.value == 12
+    rows = of_an_rdd_in_three_epochs(env, tmp_path, numbers)
+    assert sorted((partition, n) for partition, n, *_ in rows) == [(n // 2, n) for n in range(12)]
+    assert made.value == 12
+
+
+def of_an_rdd_in_three_epochs(
+    env: StreamExecutionEnvironment, folder: Path, rdd: RDD[int]
+) -> list[list[int]]:
+    """Return partition, number, process that made the row, and process that read it for the stream."""
+
+    def numbered(partition: int, numbers: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        return ((partition, number, os.getpid()) for number in numbers)
+
+    env.enable_checkpointing(0, str(folder / "checkpoints"))
+    stream = env.from_rdd(rdd.mapPartitionsWithIndex(numbered), partitions_per_epoch=2)
+    stream.map(lambda row: [*row, os.getpid()]).sink_to(FileSink(str(folder / "output")))
+    assert env.execute("numbered").epochs == 3
+    files = (folder / "output").glob("epoch=*/*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 class Place(MapFunction):

@@ -11,16 +11,18 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+import attrs
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkConf, SparkContext, StorageLevel
+from pyspark.core.rdd import PipelinedRDD
 from pyspark.sql import SparkSession
 
 from pyflinkstate.api.values import Record, Reported, SparkObject, UserFunction
@@ -252,17 +254,38 @@ def rdd_source(
 
 
 def _some_partitions(rdd: RDD[Record], partitions: range) -> RDD[Record]:
-    """Return an RDD of only these partitions; unlike a filter it starts no tasks for the others."""
+    """Return an RDD of only these partitions; unlike a filter it starts no tasks for the others.
+
+    Functions in Python stay part of the RDD that is made of it. Behind the RDD of the JVM they would run in
+    a worker of their own, and each of their results would be pickled on its way through the JVM.
+    """
     if len(partitions) == rdd.getNumPartitions():
         return rdd
-    jvm: SparkObject = rdd.context._jvm
+    if isinstance(rdd, PipelinedRDD) and rdd._is_pipelinable() and not rdd.is_barrier:
+        read: RDD[Record] = RDD(_pruned(rdd._prev_jrdd, partitions), rdd.context, rdd._prev_jrdd_deserializer)
+        return read.mapPartitionsWithIndex(_FromPartition(partitions.start, rdd.func))
+    return RDD(_pruned(rdd._jrdd, partitions), rdd.context, rdd._jrdd_deserializer)
+
+
+def _pruned(java_rdd: SparkObject, partitions: range) -> SparkObject:
+    jvm: SparkObject = SparkContext._jvm
     wanted = jvm.java.util.ArrayList()
     for index in partitions:
         wanted.add(index)
     # A Scala set is a function from element to Boolean, which is what the pruning asks for.
     as_function = jvm.org.apache.spark.api.python.PythonUtils.toSeq(wanted).toSet()
-    pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd._jrdd.rdd(), as_function)
-    return RDD(pruned.toJavaRDD(), rdd.context, rdd._jrdd_deserializer)
+    return jvm.org.apache.spark.rdd.PartitionPruningRDD.create(java_rdd.rdd(), as_function).toJavaRDD()
+
+
+@attrs.frozen
+class _FromPartition:
+    """A function over partitions that gets the numbers that they have in the RDD of which these are some."""
+
+    first: int
+    function: Callable[[int, Iterable[Record]], Iterable[Record]]
+
+    def __call__(self, partition: int, records: Iterable[Record]) -> Iterable[Record]:
+        return self.function(self.first + partition, records)
 
 
 def values_of(context: SparkContext, frame_rdds: list[SparkObject]) -> RDD[Record]:
