@@ -94,6 +94,7 @@ soak: $(SETUP)
 	$(BIN)/python tests/soak/soak_kills.py
 	$(BIN)/python tests/soak/soak_two_hosts.py
 	$(BIN)/python tests/soak/soak_submit.py
+	$(BIN)/python tests/soak/soak_users.py
 
 bench: $(SETUP)
 	$(BIN)/python benchmarks/state_map.py

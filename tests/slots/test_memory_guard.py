@@ -17,7 +17,8 @@ from pyflinkstate.runtime.slots.memory import (
     RESERVE_BYTES,
     RESERVE_SHARE,
     MemoryGuard,
-    available_bytes,
+    Room,
+    available_room,
     resident_bytes,
 )
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
@@ -33,14 +34,14 @@ class Machine:
 
     def __init__(self) -> None:
         self.used = 100 * MIB
-        self.room: tuple[int, int] | None = (8 * GIB, 16 * GIB)
+        self.room: Room | None = Room(8 * GIB, 16 * GIB)
         self.now_s = 1_000.0
         self.looks = 0
 
     def read_used(self) -> int:
         return self.used
 
-    def read_room(self) -> tuple[int, int] | None:
+    def read_room(self) -> Room | None:
         self.looks += 1
         return self.room
 
@@ -82,9 +83,9 @@ class TestRoom:
 
     @pytest.mark.parametrize(("total", "reserve"), [(64 * GIB, int(64 * GIB * 0.02)), (GIB, 64 * MIB)])
     def test_the_reserve_must_stay(self, machine: Machine, total: int, reserve: int) -> None:
-        machine.room = (reserve + 1, total)
+        machine.room = Room(reserve + 1, total)
         machine.guard().check()
-        machine.room = (reserve - 1, total)
+        machine.room = Room(reserve - 1, total)
         with pytest.raises(SlotMemoryError):
             machine.guard().check()
 
@@ -92,7 +93,7 @@ class TestRoom:
         assert (RESERVE_SHARE, RESERVE_BYTES) == (0.02, 64 * MIB)
 
     def test_it_counts_below_the_limit_too(self, machine: Machine) -> None:
-        machine.room = (MIB, 16 * GIB)
+        machine.room = Room(MIB, 16 * GIB)
         with pytest.raises(SlotMemoryError, match="host"):
             machine.guard(10 * GIB).check()
 
@@ -146,8 +147,13 @@ class TestMessage:
         assert str(caught.value).startswith("slot p-1[0] uses 1,536 MiB, and its limit is 1,024 MiB: ")
 
     def test_it_says_how_much_the_host_has_left(self, machine: Machine) -> None:
-        machine.room = (10 * MIB, 4 * GIB)
+        machine.room = Room(10 * MIB, 4 * GIB)
         with pytest.raises(SlotMemoryError, match="uses 100 MiB, and its host has 10 MiB of 4,096 MiB left"):
+            machine.guard().check()
+
+    def test_it_says_which_container_it_is(self, machine: Machine) -> None:
+        machine.room = Room(10 * MIB, GIB, "container (/groups/jobs)")
+        with pytest.raises(SlotMemoryError, match=r"its container \(/groups/jobs\) has 10 MiB of 1,024 MiB"):
             machine.guard().check()
 
     def test_it_says_what_to_do(self, machine: Machine) -> None:
@@ -195,8 +201,7 @@ class TestRealReaders:
         assert 32 * MIB < grown < 128 * MIB
 
     def test_room_is_plausible(self) -> None:
-        room = available_bytes()
+        room = available_room()
         assert room is not None
-        left, total = room
-        assert 0 < left <= total
-        assert total > resident_bytes()
+        assert 0 < room.left_bytes <= room.total_bytes
+        assert room.total_bytes > resident_bytes()

@@ -3,7 +3,8 @@
     python tests/soak/soak_submit.py [--archive PACKED.tar.gz] [--rounds 1] [--seed 3000]
 
 The hosts are those of ``soak_two_hosts``, and need what that needs. Their Python has all packages but this
-one. With an archive of ``venv-pack``, the job is run once more with the Python in it. Kill rounds come last.
+one. With an archive of ``venv-pack``, the job is run once more with the Python in it. Kill rounds come last:
+of the driver, of its JVM and of a host, and as many more as are asked for.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import Plan
+from kill_plan import HOST, Plan
 from kill_rounds import KillRound
 from other_pythons import python_without_this_package
-from soak_two_hosts import DRIVER, cluster, ending_with_this, has_what_it_needs, network
+from soak_two_hosts import DRIVER, Cluster, cluster, ending_with_this, has_what_it_needs, network
 
 from pyflinkstate.runtime.spark.own_package import zipped
 
@@ -33,16 +35,23 @@ REFUSED = "Cluster deploy mode is currently not supported for python application
 QUIET = ["--conf", "spark.ui.showConsoleProgress=false"]
 TIMEOUT_S = 600
 #: What is killed. The process that was started is the JVM here, and the driver is a child of it.
-KINDS = ("executor", "slot", "worker")
+KINDS = ("executor", "slot", "worker", "driver", "jvm", HOST)
 
 
-def submitted(url: str, folder: Path, python: Path, *options: str, arguments: tuple[str, ...] = ()) -> str:
-    """Submit the job, and return what it printed."""
-    folder.mkdir()
+def submitted(
+    url: str,
+    folder: Path,
+    python: Path,
+    *options: str,
+    arguments: tuple[str, ...] = (),
+    launch: Callable[[list[str]], list[str]] = ending_with_this,
+) -> str:
+    """Submit the job, and return what it printed; ``launch`` puts something around the command."""
+    folder.mkdir(exist_ok=True)
     command = [SUBMIT, "--master", url, *QUIET, *options, JOB, str(folder / "job"), *arguments]
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
-        ending_with_this(command),
+        launch(command),
         check=False,
         capture_output=True,
         text=True,
@@ -69,8 +78,8 @@ def main() -> None:
     args = parser.parse_args()
     if not has_what_it_needs():
         return
-    with tempfile.TemporaryDirectory() as directory, network(), cluster(Path(directory)) as url:
-        folder = Path(directory)
+    with tempfile.TemporaryDirectory() as directory, network(), cluster(Path(directory)) as spark:
+        folder, url = Path(directory), spark.url
         other = python_without_this_package(folder / "other")
         py_files = ["--py-files", str(zipped(folder))]
         on_both = ("--executors", "2", "--parallelism", "4")
@@ -89,18 +98,20 @@ def main() -> None:
             said = submitted(url, folder / "archive", other, *archive, *executors, *driver, arguments=on_both)
             check("an archive of venv-pack", said, "equal")
         os.environ |= {"PYSPARK_PYTHON": str(other), "SPARK_LOCAL_IP": DRIVER}
+        for number, kind in enumerate(("driver", "jvm", HOST)):
+            kill_round(spark, folder / kind, number, py_files, Plan((kind,)))
         for seed in range(args.seed, args.seed + args.rounds):
-            kill_round(url, folder / str(seed), seed, py_files)
+            kill_round(spark, folder / str(seed), seed, py_files, Plan.drawn(seed, KINDS))
 
 
-def kill_round(url: str, folder: Path, seed: int, py_files: list[str]) -> None:
+def kill_round(spark: Cluster, folder: Path, seed: int, py_files: list[str], plan: Plan) -> None:
     """Run a program that is submitted, and kill what it runs on."""
     folder.mkdir()
 
     def launch(command: list[str]) -> list[str]:
         return ending_with_this([SUBMIT, *QUIET, *py_files, *command[1:]])
 
-    this = KillRound(seed, folder, url, Plan.drawn(seed, KINDS), launch=launch)
+    this = KillRound(seed, folder, spark.url, plan, launch=launch, crash_host=spark.crash_one)
     problems = this.run().problems()
     if problems:
         raise AssertionError(f"kill round, seed {seed}: {problems}, {this.log}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -17,14 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import attrs
 import pyspark
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kill_plan import SECOND_DRIVER, Plan
+from kill_plan import HOST, SECOND_DRIVER, Plan
 from kill_rounds import KillRound
 
 BRIDGE = "pfs-bridge"
@@ -32,7 +34,7 @@ DRIVER = "10.77.0.1"
 HOSTS = {"pfs-host1": "10.77.0.11", "pfs-host2": "10.77.0.12"}
 PORT = 7977
 SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-KINDS = ("executor", "slot", "worker", "driver", SECOND_DRIVER)
+KINDS = ("executor", "slot", "worker", "driver", SECOND_DRIVER, HOST)
 #: A cluster that is not there by then is broken.
 PATIENCE_S = 60
 
@@ -72,43 +74,117 @@ def ending_with_this(command: list[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", *command]
 
 
-@contextmanager
-def process(command: list[str], log: Path, **env: str) -> Iterator[None]:
-    """Run a process, and end it and its children in the end; it ends as well when this program is killed."""
+def started(command: list[str], log: Path, **env: str) -> subprocess.Popen[bytes]:
+    """Start a process that ends as well when this program is killed."""
     with open(log, "ab") as output:
-        started = subprocess.Popen(
+        return subprocess.Popen(
             ending_with_this(command),
             stdout=output,
             stderr=output,
             env={**os.environ, **env},
             start_new_session=True,
         )
-    try:
-        yield
-    finally:
-        os.killpg(started.pid, 15)
-        started.wait()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
+
+
+@attrs.define
+class Host:
+    """A host of the cluster: its worker, in a network namespace and with a folder for sockets of its own.
+
+    Args:
+        name: of its network namespace.
+        folder: of the cluster; it has a folder of the host's name for what the host writes.
+        url: the master's.
+        user: who runs it, as the end of a line of a shell that is followed by a command.
+        env: more of its environment.
+    """
+
+    name: str
+    folder: Path
+    url: str
+    user: str = "exec"
+    env: dict[str, str] = attrs.Factory(dict)
+    _worker: subprocess.Popen[bytes] | None = None
+
+    @property
+    def own_folder(self) -> Path:
+        return self.folder / self.name
+
+    def start(self) -> None:
+        """Start the worker, which ends when this program is killed."""
+        address, sockets = HOSTS[self.name], self.folder / "sockets"
+        worker = f"{SPARK_CLASS} org.apache.spark.deploy.worker.Worker --host {address} --cores 1"
+        worker += f" --memory 1g --webui-port 0 --work-dir {self.own_folder} {self.url}"
+        own = f"mount --make-rprivate / && mount -t tmpfs tmpfs {sockets} && {self.user} {worker}"
+        command = ["ip", "netns", "exec", self.name, "unshare", "--mount", "sh", "-c", own]
+        env = {"TMPDIR": str(sockets), "SPARK_LOCAL_IP": address, "SPARK_LOCAL_DIRS": str(self.own_folder)}
+        self._worker = started(command, self.folder / f"{self.name}.log", **env, **self.env)
+
+    def end(self) -> None:
+        """End the worker and its children."""
+        if self._worker is not None:
+            end(self._worker)
+            self._worker = None
+
+    def crash(self) -> None:
+        """Kill all that runs in its network namespace."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (pids := self._pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.end()
+
+    def _pids(self) -> list[int]:
+        told = subprocess.run(["ip", "netns", "pids", self.name], check=True, capture_output=True, text=True)
+        return [int(pid) for pid in told.stdout.split()]
+
+
+@attrs.frozen
+class Cluster:
+    """A master, and its hosts."""
+
+    url: str
+    hosts: list[Host]
+
+    def crash_one(self, rng: random.Random) -> str:
+        """Kill all processes of a host, and start its worker again; return its name."""
+        host = rng.choice(self.hosts)
+        host.crash()
+        host.start()
+        return host.name
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """Start a master here and a worker on each host; yields the master's URL."""
+def cluster(folder: Path, users: dict[str, str] | None = None, **env: str) -> Iterator[Cluster]:
+    """Start a master here and a worker on each host.
+
+    Args:
+        folder: for what they write.
+        users: by host, see :class:`Host`.
+        env: more of the environment of all; ``{host}`` in it is replaced by the host's name.
+    """
     url = f"spark://{DRIVER}:{PORT}"
-    sockets = folder / "sockets"  # the same name on each host, and another folder
-    sockets.mkdir()
+    (folder / "sockets").mkdir(exist_ok=True)  # the same name on each host, and another folder
     with ExitStack() as stack:
         master = [SPARK_CLASS, "org.apache.spark.deploy.master.Master", "--host", DRIVER]
         master += ["--port", str(PORT), "--webui-port", "0"]
-        stack.enter_context(process(master, folder / "master.log", SPARK_LOCAL_IP=DRIVER))
-        for host, address in HOSTS.items():
-            worker = f"{SPARK_CLASS} org.apache.spark.deploy.worker.Worker --host {address} --cores 1"
-            worker += f" --memory 1g --webui-port 0 --work-dir {folder}/{host} {url}"
-            own = f"mount --make-rprivate / && mount -t tmpfs tmpfs {sockets} && exec {worker}"
-            command = ["ip", "netns", "exec", host, "unshare", "--mount", "sh", "-c", own]
-            env = {"TMPDIR": str(sockets), "SPARK_LOCAL_IP": address, "SPARK_LOCAL_DIRS": f"{folder}/{host}"}
-            stack.enter_context(process(command, folder / f"{host}.log", **env))
-        wait_for_workers(folder / "master.log")
-        yield url
+        log = folder / "master.log"
+        stack.callback(end, started(master, log, SPARK_LOCAL_IP=DRIVER))
+        hosts = []
+        for name in HOSTS:
+            own = {key: value.format(host=name) for key, value in env.items()}
+            hosts.append(host := Host(name, folder, url, (users or {}).get(name, "exec"), own))
+            stack.callback(host.end)
+            host.start()
+        wait_for_workers(log)
+        yield Cluster(url, hosts)
 
 
 def wait_for_workers(log: Path) -> None:
@@ -135,7 +211,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that hosts are taken down
     if not has_what_it_needs():
         return
-    with tempfile.TemporaryDirectory() as directory, network(), cluster(Path(directory)) as url:
+    with tempfile.TemporaryDirectory() as directory, network(), cluster(Path(directory)) as spark:
         os.environ["SPARK_LOCAL_IP"] = DRIVER
         for number in range(args.rounds):
             folder = Path(directory) / str(number)
@@ -143,7 +219,9 @@ def main() -> None:
             started = time.monotonic()
             seed = args.seed + number
             plan = Plan.drawn(seed, KINDS)
-            this = KillRound(seed, folder, url, plan, launch=ending_with_this)
+            this = KillRound(
+                seed, folder, spark.url, plan, launch=ending_with_this, crash_host=spark.crash_one
+            )
             problems = this.run().problems()
             if problems:
                 raise AssertionError(f"two hosts, seed {seed}: {problems}, {this.log}")

@@ -36,6 +36,8 @@ DYNAMIC = [
     "spark.dynamicAllocation.executorIdleTimeout=1s",
     "spark.dynamicAllocation.minExecutors=0",
 ]
+#: Executors that are told to leave take no more tasks, and end when theirs have ended.
+LEAVING = ["spark.decommission.enabled=true", "spark.storage.decommission.enabled=true"]
 #: Listening everywhere, and known by a name.
 ELSEWHERE = ["spark.driver.bindAddress=0.0.0.0", "spark.driver.host=localhost"]
 
@@ -69,6 +71,15 @@ def test_state_is_right_to_the_end(
     cores: int, settings: list[str], arguments: list[str], tmp_path: Path
 ) -> None:
     assert "equal" in run(f"local-cluster[2,{cores},1024]", tmp_path, settings, *arguments)
+
+
+def test_an_executor_that_is_decommissioned_costs_no_restart(tmp_path: Path) -> None:
+    arguments = ("--decommission", "--executors", "2", "--parallelism", "4")
+    told = run("local-cluster[2,1,1024]", tmp_path, LEAVING, *arguments)
+    assert "equal" in told
+    (left,) = (line for line in told if line.startswith("left"))
+    assert "decommission" in left.lower()
+    assert not [line for line in told if line.startswith("restart")], told
 
 
 def test_executors_share_the_slots_evenly_whatever_a_task_takes(tmp_path: Path) -> None:

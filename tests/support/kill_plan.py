@@ -10,6 +10,8 @@ import attrs
 SHORT_HEARTBEAT_MS = 5_000
 
 SECOND_DRIVER, FREEZE_SLOT = "second driver", "freeze slot"
+#: All processes of a host, which comes back at once. Only where there are hosts.
+HOST = "host"
 THAWS = ("soon", "while the newer one runs", "when the newer one has ended")
 
 LOCAL_KINDS = ("slot", "worker", "jvm", "driver", FREEZE_SLOT, SECOND_DRIVER)
@@ -21,7 +23,8 @@ class Plan:
     """What happens in a round.
 
     Attributes:
-        troubles: in this order: a kind of process to kill, ``"freeze slot"`` or ``"second driver"``.
+        troubles: in this order: a kind of process to kill, ``"freeze slot"``, ``"second driver"`` or
+            ``"host"``.
         forks: who forks a child that lives on: the driver, the slots.
         is_slowed: processes are stopped for a moment, again and again.
         injection: a line between "epoch asked for" and "epoch running", and how often it is passed before it

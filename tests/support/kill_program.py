@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyflinkstate import (
     EpochStats,
     FileSink,
+    FileSystemCheckpointStorage,
     JobClient,
     JobListener,
     KeyedProcessFunction,
@@ -143,6 +144,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--forks", action="append", default=[], choices=["driver", "slot"])
     parser.add_argument("--inject", type=int, nargs=2, metavar=("LINE", "PASSAGES"))
     parser.add_argument("--heartbeat-timeout-ms", type=int, default=50_000)
+    parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--java-options", default=QUICK)
     return parser.parse_args()
 
@@ -163,6 +165,9 @@ def session_of(master: str, java_options: str) -> SparkSession:
 def build(env: StreamExecutionEnvironment, args: argparse.Namespace) -> None:
     env.set_parallelism(args.parallelism).set_max_parallelism(16)
     env.enable_checkpointing(0, f"{args.directory}/checkpoints", incremental=True, num_retained=2)
+    if args.files:
+        storage = FileSystemCheckpointStorage(f"{args.directory}/checkpoints", 0)
+        env.get_checkpoint_config().set_checkpoint_storage(storage)
     env.get_checkpoint_config().enable_incremental_checkpoints(materialization_interval=4)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(100, 0))
     env.set_heartbeat(args.heartbeat_timeout_ms // 5, args.heartbeat_timeout_ms)

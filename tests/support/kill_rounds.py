@@ -31,7 +31,7 @@ import attrs
 import kill_program
 import psutil
 from fast_jvm import java_options, quick_start
-from kill_plan import FREEZE_SLOT, SECOND_DRIVER, Plan
+from kill_plan import FREEZE_SLOT, HOST, SECOND_DRIVER, Plan
 from processes import command_of, marked
 from slower import Slower
 
@@ -50,6 +50,8 @@ VICTIMS = {
     "executor": "CoarseGrainedExecutorBackend",
     "jvm": "org.apache.spark.deploy.SparkSubmit",
 }
+#: With what ``spark-submit`` ends when its driver is killed.
+KILLED = 128 + signal.SIGKILL
 #: What lines of the program begin with; Spark says things as well.
 WORDS = ("session", "epoch", "restart", "savepoint", "injected")
 #: By what names the summary counts what happened.
@@ -125,6 +127,15 @@ class Program:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
+    def driver_pid(self) -> int:
+        """Return the process that runs the program; ``spark-submit`` is a JVM that has it as a child."""
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self.process.pid)
+            if VICTIMS["jvm"] in command_of(started):
+                runs = [each for each in started.children() if kill_program.__file__ in command_of(each)]
+                return runs[0].pid if runs else self.process.pid
+        return self.process.pid
+
     def last_words(self) -> str:
         """Return the last line on standard error that begins with the name of an error."""
         lines = self.stderr.read_text(errors="replace").splitlines()
@@ -158,6 +169,7 @@ class KillRound:
         archive: of Spark's classes, see ``fast_jvm``.
         silence_s: see ``SILENCE_S``.
         patience_s: see ``PATIENCE_S``.
+        crash_host: kills all processes of a host, lets it come back, and returns its name.
     """
 
     seed: int
@@ -168,6 +180,7 @@ class KillRound:
     archive: Path | None = None
     silence_s: float = SILENCE_S
     patience_s: float = PATIENCE_S
+    crash_host: Callable[[random.Random], str] | None = None
     log: list[str] = attrs.Factory(list)
     mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     _programs: list[Program] = attrs.Factory(list)
@@ -277,7 +290,7 @@ class KillRound:
     def _epoch_has_run(self) -> None:
         self._epochs_to_return -= 1
         if self._epochs_to_return == 0 and self._savepoint is not None:
-            self._kill("driver", self._newest.process.pid)  # the next one goes back
+            self._kill("driver", self._newest.driver_pid())  # the next one goes back
             return
         self._epochs_left -= 1
         if self._epochs_left <= 0 and self._troubles:
@@ -304,6 +317,7 @@ class KillRound:
         has_cause = [
             name in words and any(cause in line for line in self.log) for name, cause in ENDS.items()
         ]
+        has_cause.append(code == KILLED and any(line.startswith("kill driver") for line in self.log))
         if code > 0 and not any(has_cause):
             self._strange.append(words)
 
@@ -393,7 +407,10 @@ class KillRound:
             for slot in self._victims("slot")[:1]:
                 self._freeze("slot", slot)
         elif kind == "driver":
-            self._kill(kind, self._newest.process.pid)
+            self._kill(kind, self._newest.driver_pid())
+        elif kind == HOST:
+            assert self.crash_host is not None
+            self.log.append(f"kill host #{self.crash_host(self._rng)}")
         else:
             for victim in self._victims(kind)[:1]:
                 self._kill(kind, victim.pid)

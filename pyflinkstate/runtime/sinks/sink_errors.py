@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import BadRecordError, PyFlinkStateError, SinkError, SinkStorageError
+from pyflinkstate.runtime.storage import reason_of
 
 #: The errors that encoding a record may raise.
 ENCODING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -23,7 +24,7 @@ def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Itera
     except PyFlinkStateError:
         raise
     except OSError as error:
-        raise SinkStorageError(f"file sink: cannot {what}: {error}", what=what) from error
+        raise SinkStorageError(f"file sink: cannot {what}: {reason_of(error)}", what=what) from error
     except ENCODING_ERRORS as error:
         if culprit is None:
             raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+import attrs
 
 from pyflinkstate.errors import SlotMemoryError
+from pyflinkstate.runtime.slots.container_memory import control_groups
 
 #: How often to look; one look takes some ten microseconds.
 CHECK_INTERVAL_S = 0.1
@@ -15,7 +17,19 @@ CHECK_INTERVAL_S = 0.1
 RESERVE_SHARE = 0.02
 RESERVE_BYTES = 64 * 1024 * 1024
 
-_CGROUP = Path("/sys/fs/cgroup")
+
+@attrs.frozen
+class Room:
+    """The memory of a host or a container, in bytes: what is left, and all of it."""
+
+    left_bytes: int
+    total_bytes: int
+    #: Whose memory it is, for the message.
+    of: str = "host"
+
+    def spare_bytes(self) -> int:
+        """Return how much is left beyond the reserve; less than nothing if it is touched."""
+        return self.left_bytes - max(int(self.total_bytes * RESERVE_SHARE), RESERVE_BYTES)
 
 
 def resident_bytes() -> int:
@@ -27,29 +41,25 @@ def resident_bytes() -> int:
         return 0
 
 
-def available_bytes() -> tuple[int, int] | None:
-    """Return the free and the total memory of the host or its container in bytes, or None if unknown."""
-    found = [room for room in (_of_host(), _of_cgroup()) if room is not None]
-    return min(found, default=None)
+def available_room() -> Room | None:
+    """Return the room of the host, or of the container that has less to spare; None if it is unknown."""
+    host = _of_host()
+    found = [*_of_containers(), *([] if host is None else [host])]
+    return min(found, key=Room.spare_bytes, default=None)
 
 
-def _of_host() -> tuple[int, int] | None:
+def _of_host() -> Room | None:
     try:
         with open("/proc/meminfo", encoding="ascii") as meminfo:
             sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo}
-        return sizes["MemAvailable"], sizes["MemTotal"]
+        return Room(sizes["MemAvailable"], sizes["MemTotal"])
     except (OSError, KeyError, ValueError, IndexError):
         return None
 
 
-def _of_cgroup() -> tuple[int, int] | None:
-    try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        return limit - used + int(stat["inactive_file"]), limit
-    except (OSError, KeyError, ValueError):
-        return None  # no cgroup of version 2, or no limit ("max")
+def _of_containers() -> list[Room]:
+    memories = ((group, group.memory()) for group in control_groups())
+    return [Room(*memory, f"container ({group.folder})") for group, memory in memories if memory is not None]
 
 
 class MemoryGuard:
@@ -59,7 +69,7 @@ class MemoryGuard:
         who: the owner of the memory, for the message.
         limit_bytes: how much the process may use; with None only the machine limits it.
         used: returns how much it uses.
-        room: returns the free and the total memory of the machine.
+        room: returns the memory of the host or container.
     """
 
     def __init__(
@@ -67,7 +77,7 @@ class MemoryGuard:
         who: str,
         limit_bytes: int | None,
         used: Callable[[], int] = resident_bytes,
-        room: Callable[[], tuple[int, int] | None] = available_bytes,
+        room: Callable[[], Room | None] = available_room,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._who = who
@@ -99,8 +109,9 @@ class MemoryGuard:
         if self._limit_bytes is not None and self._used() > self._limit_bytes:
             raise self._error(f"its limit is {_mebibytes(self._limit_bytes)}")
         room = self._room()
-        if room is not None and room[0] < max(room[1] * RESERVE_SHARE, RESERVE_BYTES):
-            raise self._error(f"its host has {_mebibytes(room[0])} of {_mebibytes(room[1])} left")
+        if room is not None and room.spare_bytes() < 0:
+            left, total = _mebibytes(room.left_bytes), _mebibytes(room.total_bytes)
+            raise self._error(f"its {room.of} has {left} of {total} left")
 
     def _error(self, reason: str) -> SlotMemoryError:
         return SlotMemoryError(

@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, history_of, load_checkpoint
 from pyflinkstate.runtime.storage.durable import OBJECT_STORES, flush_file, flush_folder, make_folder
+from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, newest_run, run_id_after
 from pyflinkstate.runtime.storage.settings import (
     INLINE_THRESHOLD_BYTES,
@@ -43,5 +44,6 @@ __all__ = [
     "open_checkpoint",
     "open_file_system",
     "parent_uri",
+    "reason_of",
     "run_id_after",
 ]

@@ -39,6 +39,7 @@ from pyflinkstate.runtime.storage.durable import (
     write_whole,
 )
 from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
@@ -337,7 +338,8 @@ class CheckpointStorage:
                 f"{path} does not exist, so there is no completed checkpoint in that folder", file=path
             ) from None
         except OSError as error:
-            raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {error}") from error
+            reason = reason_of(error)
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {reason}") from error
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
             raise CorruptCheckpointError(

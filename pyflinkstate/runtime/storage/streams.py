@@ -28,6 +28,7 @@ from pyflinkstate.runtime.storage.durable import (
     flush_file,
 )
 from pyflinkstate.runtime.storage.links import check_no_links
+from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.settings import INLINE_THRESHOLD_BYTES, WRITE_BUFFER_BYTES
 from pyflinkstate.runtime.storage.uris import open_file_system
 
@@ -43,7 +44,9 @@ def storage_errors(what: str) -> Iterator[None]:
     except PyFlinkStateError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise CheckpointStorageError(f"checkpoint storage: cannot {what}: {error}", what=what) from error
+        raise CheckpointStorageError(
+            f"checkpoint storage: cannot {what}: {reason_of(error)}", what=what
+        ) from error
 
 
 def open_checkpoint(uri: str) -> CheckpointFolder:
@@ -118,7 +121,8 @@ class CheckpointFolder:
         except FileNotFoundError:
             raise CorruptCheckpointError(f"{what} is missing", file=what) from None
         except OSError as error:
-            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {error}") from error
+            reason = reason_of(error)
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {what}: {reason}") from error
 
     def describe(self, handle: StreamStateHandle) -> str:
         """Return the path, for messages."""
