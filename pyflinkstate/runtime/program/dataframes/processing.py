@@ -253,7 +253,8 @@ def keyed_process(
             rows, under the row's key; ``key`` must fit both DataFrames. Keys that only occur in it have state
             too. Values with time to live count as written when they are read. It is read in an epoch of its
             own, and only if the job does not go on from a checkpoint: a later run with the same
-            ``checkpoint_directory`` does not read it again. With ``then`` it is for the first step.
+            ``checkpoint_directory`` does not read it again. With ``then`` it is for the first step. It does
+            not go together with ``window`` or ``restore_from``.
         then: further steps. Each gets the rows that the one before made; the result is that of the last one.
         side_outputs: by tag, the schema of a side output. The result is then a tuple: the DataFrame of the
             results, and one for each tag in the order given. A step before the last one may have side
