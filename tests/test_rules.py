@@ -234,6 +234,7 @@ def test_only_the_spark_rooms_import_pyspark() -> None:
         "runtime/program/environment.py",
         "runtime/program/environment_sources.py",
         "runtime/program/stream_environment.py",
+        "runtime/program/dataframes/initial_state.py",
         "runtime/program/dataframes/mapping.py",
         "runtime/program/dataframes/processing.py",
         "state_access/spark/data_source.py",

@@ -10,6 +10,7 @@ from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.output_tag import SideOutput
 from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.type_variables import ACC, IN, KEY, OUT, K_co, T
+from pyflinkstate.api.values import Record
 from pyflinkstate.errors import StateAccessError
 
 #: The results of a method that can be ``async def``.
@@ -166,6 +167,16 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     @abstractmethod
     def process_element(self, value: IN, ctx: Context[KEY]) -> Results[OUT | SideOutput]:
         """Return or yield the results for ``value``; None means no results."""
+
+    def handle_initial_state(self, value: Record, ctx: Context[KEY]) -> None:
+        """Put a row of initial state into the state of its key, which is the current key.
+
+        It is called for each row of the DataFrame that ``keyed_process`` is given as ``initial_state``,
+        before the first record. It may register timers, and emits nothing. It cannot be ``async def``. A
+        function without initial state does not need it. Flink has no such method; that of Spark's
+        ``StatefulProcessor`` is ``handleInitialState``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no handle_initial_state()")
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> Results[OUT | SideOutput]:
         """A timer of the current key is due: return or yield results; None means no results."""

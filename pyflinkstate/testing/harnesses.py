@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
+
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
@@ -17,7 +19,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import KINDS, BroadcastOperator, KeylessOperator, StatefulOperator
+from pyflinkstate.runtime.operators import KINDS, BroadcastOperator, KeylessOperator, Output, StatefulOperator
 from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.operator_harness import OperatorHarness
@@ -75,6 +77,16 @@ class KeyedOneInputOperatorHarness(OperatorHarness):
             PyFlinkStateError: an error that would fail the job, such as ``UserFunctionError``.
         """
         return self._process(0, value, timestamp)
+
+    def process_initial_state(self, value: Record) -> None:
+        """Process one row of initial state, with ``handle_initial_state``; its key is selected as that of a
+        record.
+
+        Raises:
+            KeyGroupRangeError, PyFlinkStateError: as for :meth:`process_element`.
+        """
+        frame = attrs.evolve(self._frame(0, value, None), input=1)
+        self.subtask.process_frame(frame, Output())
 
 
 class _TwoInputs(OperatorHarness):

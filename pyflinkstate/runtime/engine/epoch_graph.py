@@ -122,6 +122,8 @@ class EpochGraph(ABC, Generic[D]):
         return self._stages[node]
 
     def _build(self, stage: Stage) -> None:
+        if not self.request.takes_part(stage):
+            return
         made = self._made(stage)
         self._stages[stage] = self.keep(made) if self._read[stage] > 1 else made
 
@@ -178,9 +180,12 @@ class EpochGraph(ABC, Generic[D]):
 
     def _shuffled(self, head: StatefulNode | Exchange) -> D:
         operator = self._plan.operator_of(head) if isinstance(head, StatefulNode) else head
-        branches = enumerate(self._plan.branches(head))
-        routed = self._all([self._routed(operator, branch, number) for number, branch in branches])
-        return self.shuffle(routed, operator.parallelism)
+        routed = [
+            self._routed(operator, branch, number)
+            for number, branch in enumerate(self._plan.branches(head))
+            if self.request.takes_part(branch.stage)
+        ]
+        return self.shuffle(self._all(routed), operator.parallelism)
 
     def _routed(self, operator: SettledOperator | Exchange, branch: Branch, number: int) -> D:
         data = self._stage(branch.stage)

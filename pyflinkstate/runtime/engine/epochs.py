@@ -10,7 +10,7 @@ from pyflinkstate.api.values import Reported
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.runtime.engine.shipping import CodeBook
 from pyflinkstate.runtime.plan import Branch, JobPlan, SourceNode, Stage
-from pyflinkstate.runtime.sources import Epoch, EpochSet, RddEpoch, SplitEpoch
+from pyflinkstate.runtime.sources import Epoch, EpochSet, InitialRows, RddEpoch, SplitEpoch
 from pyflinkstate.runtime.tasks import EventTimeSettings, TaskLink
 from pyflinkstate.runtime.wire import Address, CheckpointTrigger, EventTimeProgress, SlotId
 
@@ -35,8 +35,16 @@ class EpochRequest:
     def epoch_of(self, source: SourceNode) -> SplitEpoch | RddEpoch | None:
         """Return what to read from a source, or None for nothing."""
         if isinstance(self.epoch, EpochSet):
-            return self.epoch.epochs[self.plan.source_key(source)]
+            return self.epoch.epochs.get(self.plan.source_key(source))
         return self.epoch
+
+    def takes_part(self, stage: Stage) -> bool:
+        """Return whether a stage has a part in this epoch. Initial rows have one only in the epoch of theirs.
+
+        After that they are no input any more, so nobody waits for their watermark.
+        """
+        is_initial = isinstance(stage, SourceNode) and isinstance(stage.source, InitialRows)
+        return not is_initial or self.epoch_of(stage) is not None  # type: ignore[arg-type]
 
     def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
         """Return what a task of ``branch`` must know about event time, or None if the job does not use it."""

@@ -15,7 +15,8 @@ from pyflinkstate.api.timers import TimeDomain, TimerService
 from pyflinkstate.api.values import AnyState, FunctionContext, Key, Record, StateValue, UserFunction
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.types import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
-from pyflinkstate.errors import NoCurrentKeyError, StateAccessError
+from pyflinkstate.backends.values import told_function
+from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
@@ -89,8 +90,20 @@ class FunctionOperator(StatefulOperator):
         close_function(self.function)
 
     def process_of(self, number: int) -> Process:
-        """Return the function that processes the records of input ``number``, from 0, with the context."""
-        return self._first
+        """Return the function that processes the records of input ``number``, from 0, with the context.
+
+        A function with one input has a second one for the rows of its initial state.
+        """
+        return self._take_initial_row if number else self._first
+
+    def _take_initial_row(self, value: Record, context: FunctionContext) -> None:
+        take = self.function.handle_initial_state
+        if take(value, context) is not None:
+            raise FunctionResultError(
+                f"{told_function(take)} returned a value: it fills the state of the row's key and returns "
+                f"nothing",
+                function=told_function(take),
+            )
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self.context.current_timestamp = timestamp

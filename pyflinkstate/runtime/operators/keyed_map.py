@@ -8,6 +8,7 @@ from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.state import ValueState
 from pyflinkstate.api.values import Key, Record, StateValue
 from pyflinkstate.backends.heap import Timer
+from pyflinkstate.errors import BadRecordError
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 
 #: So many results are sent at once.
@@ -48,11 +49,15 @@ class KeyedMap(StatefulOperator):
     Args:
         function: called with a key, its rows in the order in which they came, and its state.
         descriptor: describes the state.
+        initial_column: the column with the state, in the rows of the initial state.
     """
 
-    def __init__(self, function: MapKey, descriptor: ValueStateDescriptor) -> None:
+    def __init__(
+        self, function: MapKey, descriptor: ValueStateDescriptor, initial_column: str | None = None
+    ) -> None:
         self.function = function
         self._descriptor = descriptor
+        self._initial_column = initial_column
         self._rows: dict[Key, list[Record]] = {}
 
     def open(self, setup: OperatorSetup) -> None:
@@ -61,6 +66,19 @@ class KeyedMap(StatefulOperator):
 
     def process_element(self, value: Record, timestamp: int | None, output: Output) -> None:
         self._rows.setdefault(self._backend.key_context.key, []).append(value)
+
+    def process_element2(self, value: Record, timestamp: int | None, output: Output) -> None:
+        """Take a row of the initial state.
+
+        Raises:
+            BadRecordError: the key has a state already, so there are several rows for it.
+        """
+        if self._state.exists():
+            raise BadRecordError(
+                "initial_state has several rows for this key, and the state is one value: group the "
+                "DataFrame by its key first"
+            )
+        self._state.update(value[self._initial_column])
 
     def finish_epoch(self) -> Iterator[Output]:
         output = Output()

@@ -135,7 +135,7 @@ class KeyedSubtask:
         """
         if not frame.keys:
             self._process_without_keys(frame, output)
-        elif self._operator.overlaps:
+        elif self._operator.overlaps and not frame.input:  # initial state is never awaited
             self._process_overlapping(frame, output)
         elif isinstance(self._operator, FunctionOperator):
             self._process_in_loop(self._operator, frame, output)

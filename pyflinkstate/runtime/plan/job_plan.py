@@ -27,7 +27,7 @@ from pyflinkstate.runtime.plan.nodes import (
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.plan.walk import Edge, Edges, copying, in_order, upstream_of
 from pyflinkstate.runtime.sinks import check_sinks
-from pyflinkstate.runtime.sources import SourceSet
+from pyflinkstate.runtime.sources import InitialRows, SeededSource, SourceSet
 
 #: A node that runs as a stage of its own, which later nodes read.
 Stage = SourceNode | StatefulNode | ChainNode | Exchange
@@ -312,15 +312,23 @@ def source_key(node: SourceNode, number: int) -> str:
 def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
     if len(sources) == 1:
         return sources[0]
+    keys = {node: source_key(node, n) for n, node in enumerate(sources)}
+    if any(isinstance(node.source, InitialRows) for node in sources):
+        return _seeded(keys)
     alone = [node.name for node in sources if node.source.commits_every_epoch]
     if alone:
         raise ConfigurationError(
             f"source {alone[0]!r} reads a streaming query, so it must be the only source of its job: union "
             f"the DataFrames instead"
         )
-    return SourceNode(
-        SourceSet({source_key(node, n): node.source for n, node in enumerate(sources)}), "sources"
-    )
+    return SourceNode(SourceSet({key: node.source for node, key in keys.items()}), "sources")
+
+
+def _seeded(keys: dict[SourceNode, str]) -> SourceNode:
+    """Return the source of a job that has initial rows for its only other source."""
+    ((rows, rows_key),) = ((n.source, key) for n, key in keys.items() if isinstance(n.source, InitialRows))
+    ((rest, rest_key),) = ((n, key) for n, key in keys.items() if not isinstance(n.source, InitialRows))
+    return SourceNode(SeededSource((rows_key, rows), (rest_key, rest.source)), rest.name)
 
 
 def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:

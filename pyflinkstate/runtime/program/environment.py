@@ -634,9 +634,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
             if isinstance(node.source, CachedSource):
                 node.source.fill()
         self._job_name = name
-        has_storage = self._settings.checkpoints.checkpoint_directory() is not None
-        if isinstance(plan.source.source, StreamingSource) and has_storage:
-            plan.source.source.locate()
+        streaming = _streaming_source(plan)
+        if streaming is not None and self._settings.checkpoints.checkpoint_directory() is not None:
+            streaming.locate()
         storage = self._storage()
         endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
         try:
@@ -742,16 +742,16 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
     ) -> RestorePoint | None:
         path, self._settings.restore_path = self._settings.restore_path, None
-        source = plan.source.source
+        streaming = _streaming_source(plan)
         if storage is None:
-            if path is not None or source.commits_every_epoch:
+            if path is not None or plan.source.source.commits_every_epoch:
                 raise ConfigurationError(
                     "restore_from() and from_streaming() need enable_checkpointing(): "
                     "restored state is kept on"
                 )
             return None
-        if isinstance(source, StreamingSource):
-            return self._restore_streaming(source, storage, job_name, path)
+        if streaming is not None:
+            return self._restore_streaming(streaming, storage, job_name, path)
         if path is None:
             return None
         if path == LATEST:
@@ -774,3 +774,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
         named = RestorePoint(*load_checkpoint(path))
         source.choose([named.metadata])
         return named
+
+
+def _streaming_source(plan: JobPlan) -> StreamingSource | None:
+    """Return the source that reads a streaming query, if there is one: it has no other beside it."""
+    sources = (node.source for node in plan.sources)
+    return next((source for source in sources if isinstance(source, StreamingSource)), None)

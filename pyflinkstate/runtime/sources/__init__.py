@@ -10,6 +10,7 @@ from pyflinkstate.runtime.sources.connectors import (
 )
 from pyflinkstate.runtime.sources.formats import FORMATS, Reject, RejectedRecord
 from pyflinkstate.runtime.sources.guarded_source import GuardedSource
+from pyflinkstate.runtime.sources.initial_rows import InitialRows, SeededSource
 from pyflinkstate.runtime.sources.query_log import QueryLog
 from pyflinkstate.runtime.sources.source_set import SourceSet
 from pyflinkstate.runtime.sources.sources import (
@@ -43,6 +44,7 @@ __all__ = [
     "FileSource",
     "FileSourceBuilder",
     "GuardedSource",
+    "InitialRows",
     "NumberSequenceSource",
     "PartitionOffsets",
     "QueryLog",
@@ -52,6 +54,7 @@ __all__ = [
     "ReadBatches",
     "Reject",
     "RejectedRecord",
+    "SeededSource",
     "Source",
     "SourceSet",
     "SplitEpoch",

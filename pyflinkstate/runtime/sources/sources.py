@@ -66,7 +66,7 @@ class RddEpoch:
 
 @attrs.frozen
 class EpochSet:
-    """The next epoch of each of several sources; None for a source that has nothing.
+    """The next epoch of each of several sources; None, or no entry, for a source that has nothing.
 
     Attributes:
         epochs: the epochs by the names of the sources.

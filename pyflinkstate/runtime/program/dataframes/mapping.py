@@ -10,11 +10,14 @@ from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import SparkObject, SparkSchema
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener
 from pyflinkstate.runtime.operators import KeyedMap, MapKey
+from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.program.dataframes.event_time import Length
+from pyflinkstate.runtime.program.dataframes.keys import Key, columns_of
 from pyflinkstate.runtime.program.dataframes.processing import JobOptions, process
-from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep
+from pyflinkstate.runtime.program.dataframes.steps import KeyedStep
 from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.settings import RestartStrategy
 
@@ -29,9 +32,28 @@ if TYPE_CHECKING:
 class _MapStep(KeyedStep):
     """A step whose function is the operator itself."""
 
-    def processed(self, keyed: KeyedStream) -> DataStream:
+    def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
         operator: KeyedMap = self.function  # type: ignore[assignment]
-        return keyed.stateful(keyed.as_input(), (), operator, name_of(operator.function, "keyed_map"), None)
+        name = name_of(operator.function, "keyed_map")
+        return keyed.stateful(keyed.as_input(), initial, operator, name, None)
+
+
+def _initial_column(initial_state: DataFrame | None, key: Key) -> str | None:
+    """Return the column that has the state of a key: the only one that does not belong to the key.
+
+    Raises:
+        ConfigurationError: there is none, or there are several.
+    """
+    columns = getattr(initial_state, "columns", None)
+    if columns is None:
+        return None  # there is no initial state, or it is no DataFrame, which is told later
+    others = [name for name in columns if name not in columns_of(key)]
+    if callable(key) or len(others) != 1:
+        raise ConfigurationError(
+            f"initial_state= of keyed_map() takes a DataFrame with the columns of the key, given by their "
+            f"names, and one more, whose value becomes the state; its columns are {', '.join(columns)}"
+        )
+    return str(others[0])
 
 
 def keyed_map(
@@ -42,6 +64,7 @@ def keyed_map(
     *,
     state_type: TypeInformation | None = None,
     state_ttl: StateTtlConfig | None = None,
+    initial_state: DataFrame | None = None,
     key_type: TypeInformation | None = None,
     parallelism: int | None = None,
     checkpoint_directory: str | None = None,
@@ -68,6 +91,9 @@ def keyed_map(
         state_type: the type of the value in ``state``, which is then checked and stored as columns. Default:
             any value, which is pickled.
         state_ttl: when a value expires.
+        initial_state: a batch DataFrame with the columns of ``key``, which must be names then, and one more,
+            whose value becomes the state of the key before the first row of ``df`` is read. There may be one
+            row for each key. When and how often it is read is told at :func:`keyed_process`.
         key_type: see :meth:`DataStream.key_by`.
         parallelism: see :func:`keyed_process`, as for all that follow.
         checkpoint_directory: required for a streaming DataFrame.
@@ -87,9 +113,11 @@ def keyed_map(
     descriptor = ValueStateDescriptor("state", state_type or Types.PICKLED_BYTE_ARRAY())
     if state_ttl is not None:
         descriptor.enable_time_to_live(state_ttl)
-    operator = KeyedMap(function, descriptor)
+    operator = KeyedMap(function, descriptor, _initial_column(initial_state, key))
     step = _MapStep(key=key, function=operator, schema=schema, key_type=key_type)  # type: ignore[arg-type]
     options = JobOptions(
+        call="keyed_map()",
+        initial_state=initial_state,
         parallelism=parallelism,
         checkpoint_directory=checkpoint_directory,
         restore_from=restore_from,

@@ -19,8 +19,10 @@ from pyflinkstate.runtime.job import JobExecutionResult, JobListener
 from pyflinkstate.runtime.plan import Node
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, Timestamp, length_ms, strategy_of
+from pyflinkstate.runtime.program.dataframes.initial_state import check_frame, rows_of
+from pyflinkstate.runtime.program.dataframes.keys import Key
 from pyflinkstate.runtime.program.dataframes.queries import KeyedProcessQuery, add_query, failure_of
-from pyflinkstate.runtime.program.dataframes.steps import Key, KeyedStep, StepFunction, chained
+from pyflinkstate.runtime.program.dataframes.steps import KeyedStep, StepFunction, chained
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sinks import FileSink
@@ -36,8 +38,13 @@ _OUTPUT_MODES = ("append", "update")
 
 @attrs.frozen(kw_only=True)
 class JobOptions:
-    """How the job behind a DataFrame is run; see :func:`keyed_process`."""
+    """How the job behind a DataFrame is run; see :func:`keyed_process`.
 
+    ``call`` is what the user called, for messages.
+    """
+
+    call: str = "keyed_process()"
+    initial_state: DataFrame | None = None
     parallelism: int | None = None
     timestamp: Timestamp | None = None
     watermark: Length | WatermarkStrategy | None = None
@@ -68,22 +75,42 @@ class JobOptions:
 
     def _check_streaming(self) -> None:
         if self.checkpoint_directory is None:
-            raise ConfigurationError("keyed_process() on a streaming DataFrame needs checkpoint_directory")
+            raise ConfigurationError(f"{self.call} on a streaming DataFrame needs checkpoint_directory")
+        if self.initial_state is not None and self.restore_from is not None:
+            raise ConfigurationError(
+                f"{self.call} takes initial_state or restore_from, not both: a savepoint has the state that "
+                f"the job begins with"
+            )
 
     def _check_batch(self) -> None:
         if self.checkpoint_directory is not None:
             raise ConfigurationError(
-                "keyed_process() on a batch DataFrame takes no checkpoint_directory: its partitions may have "
-                "other records when they are computed again, so no restart from a checkpoint would be exact. "
-                "Leave it out; or read the input as a stream, with spark.readStream; or write it to files, "
-                "and read them with from_files() of an environment that has checkpoints"
+                f"{self.call} on a batch DataFrame takes no checkpoint_directory: its partitions may have "
+                f"other records when they are computed again, so no restart from a checkpoint would be "
+                f"exact. Leave it out; or read the input as a stream, with spark.readStream; or write it to "
+                f"files, and read them with from_files() of an environment that has checkpoints"
             )
         for name in ("restore_from", "on_failure", "trigger", "retention"):
             if getattr(self, name) is not None:
                 raise ConfigurationError(
-                    f"keyed_process() on a batch DataFrame takes no {name}: that is for a streaming one, "
-                    f"whose job has checkpoints"
+                    f"{self.call} on a batch DataFrame takes no {name}: that is for a streaming one, whose "
+                    f"job has checkpoints"
                 )
+
+    def base(self) -> str:
+        """Return the directory of checkpoints and results of a streaming DataFrame.
+
+        Raises:
+            ConfigurationError: Spark does not reach it.
+        """
+        assert self.checkpoint_directory is not None
+        base = absolute(self.checkpoint_directory)
+        check_spark_reaches(
+            base,
+            f"{self.call} with checkpoint_directory",
+            "choose one that both can reach, such as hdfs://...",
+        )
+        return base
 
     @property
     def retention_ms(self) -> int | None:
@@ -124,6 +151,7 @@ def keyed_process(
     window: WindowAssigner | None = None,
     allowed_lateness: Length = 0,
     late_rows: OutputTag | None = None,
+    initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: None = None,
     checkpoint_directory: str | None = None,
@@ -151,6 +179,7 @@ def keyed_process(
     window: WindowAssigner | None = None,
     allowed_lateness: Length = 0,
     late_rows: OutputTag | None = None,
+    initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema],
     checkpoint_directory: str | None = None,
@@ -177,6 +206,7 @@ def keyed_process(
     window: WindowAssigner | None = None,
     allowed_lateness: Length = 0,
     late_rows: OutputTag | None = None,
+    initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
     checkpoint_directory: str | None = None,
@@ -218,6 +248,13 @@ def keyed_process(
         window: puts the rows of each key into windows, such as ``TumblingEventTimeWindows.of(...)``.
         allowed_lateness: for how long after its end a window takes late rows, such as ``"1 minute"``.
         late_rows: the tag of a side output for rows that come later than that; otherwise they are dropped.
+        initial_state: a batch DataFrame that fills the state before the first row of ``df`` is read. The
+            ``function`` has a method ``handle_initial_state(value, ctx)``, which is called for each of its
+            rows, under the row's key; ``key`` must fit both DataFrames. Keys that only occur in it have state
+            too. Values with time to live count as written when they are read. It is read in an epoch of its
+            own, and only if the job does not go on from a checkpoint: a later run with the same
+            ``checkpoint_directory`` does not read it again. With ``then`` it is for the first step. It does
+            not go together with ``window`` or ``restore_from``.
         then: further steps. Each gets the rows that the one before made; the result is that of the last one.
         side_outputs: by tag, the schema of a side output. The result is then a tuple: the DataFrame of the
             results, and one for each tag in the order given. A step before the last one may have side
@@ -244,7 +281,8 @@ def keyed_process(
 
     Raises:
         ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, a batch
-            DataFrame has one, ``schema`` cannot be parsed, or two arguments do not go together.
+            DataFrame has one, ``schema`` cannot be parsed, ``initial_state`` does not fit, or two arguments
+            do not go together.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
     first = KeyedStep(
@@ -257,6 +295,7 @@ def keyed_process(
         late_rows=late_rows,
     )
     options = JobOptions(
+        initial_state=initial_state,
         parallelism=parallelism,
         timestamp=timestamp,
         watermark=watermark,
@@ -279,33 +318,21 @@ def process(
     """Run steps over a DataFrame; return their results and then the side outputs."""
     options.check(df)
     env = options.environment(df)
-    if df.isStreaming:
-        _enable_checkpoints(env, options)
-    made = chained(env, options.rows(env, df), df.columns, steps, options.job_name)
+    base = options.base() if df.isStreaming else None
+    if base is not None:
+        env.enable_checkpointing(0, child_uri(base, f"{options.job_name}-checkpoints"), incremental=True)
+    initial_rows = None
+    if options.initial_state is not None:
+        check_frame(options.initial_state, df, steps[0].key)
+        initial_rows = rows_of(env, options.initial_state)
+    made = chained(env, options.rows(env, df), df.columns, steps, options.job_name, initial_rows)
     outputs: dict[str, tuple[Node, SparkSchema]] = {"": (made[-1].node, steps[-1].schema)}
     for tag, schema in side_outputs.items():
         side = [stream.get_side_output(tag) for stream in made]
         outputs[tag.tag_id] = (side[0].union(*side[1:]).node if side[1:] else side[0].node, schema)
-    if not df.isStreaming:
+    if base is None:
         return env.run_to_dataframes(list(outputs.values()), options.job_name)
-    return _streaming(env, df, outputs, options)
-
-
-def _base(options: JobOptions) -> str:
-    assert options.checkpoint_directory is not None
-    base = absolute(options.checkpoint_directory)
-    check_spark_reaches(
-        base,
-        "keyed_process() with checkpoint_directory",
-        "choose one that both can reach, such as hdfs://...",
-    )
-    return base
-
-
-def _enable_checkpoints(env: StreamExecutionEnvironment, options: JobOptions) -> None:
-    env.enable_checkpointing(
-        0, child_uri(_base(options), f"{options.job_name}-checkpoints"), incremental=True
-    )
+    return _streaming(env, df, outputs, options, base)
 
 
 def _streaming(
@@ -313,9 +340,9 @@ def _streaming(
     df: DataFrame,
     outputs: dict[str, tuple[Node, SparkSchema]],
     options: JobOptions,
+    base: str,
 ) -> list[DataFrame]:
-    """Start the job; return the DataFrames of what it commits."""
-    base = _base(options)
+    """Start the job; return the DataFrames of what it commits below ``base``."""
     frames: list[DataFrame] = []
     folders: list[str] = []
     for tag_id, (node, schema) in outputs.items():

@@ -9,12 +9,16 @@ import attrs
 from pyflinkstate.api.functions import AggregateFunction, KeyedProcessFunction, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import TypeInformation
-from pyflinkstate.api.values import Record, SelectKey, SparkSchema
+from pyflinkstate.api.values import Record, SparkSchema
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.api.window_functions import ProcessWindowFunction, WindowFunction
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.dataframes.event_time import Length, length_ms
+from pyflinkstate.runtime.program.dataframes.initial_state import check_method
+from pyflinkstate.runtime.program.dataframes.keys import Key, selector
+from pyflinkstate.runtime.program.user_functions import check_function, name_of
 from pyflinkstate.runtime.program.windowed_stream import WindowedStream
 from pyflinkstate.runtime.spark import arrow, row_schema
 
@@ -22,8 +26,6 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
-#: The name of a column, several names, or a function of the row.
-Key: TypeAlias = "str | list[str] | SelectKey"
 AnyWindowFunction: TypeAlias = "ProcessWindowFunction | WindowFunction"
 Combine: TypeAlias = "AggregateFunction | ReduceFunction"
 #: What a step calls. With a window: how its rows are combined, what is called at its end, or a pair of both.
@@ -60,18 +62,40 @@ class KeyedStep:
     late_rows: OutputTag | None = None
     uid: str | None = None
 
-    def results(self, rows: DataStream, columns: list[str] | None, uid: str) -> DataStream:
-        """Return the results of the step; ``columns`` are those of the rows, if they are known."""
-        keyed = rows.key_by(selector(self.key, columns), self.key_type)
-        made = self.processed(keyed) if self.window is None else self._windowed(keyed, self.window)
+    def results(
+        self, rows: DataStream, columns: list[str] | None, uid: str, initial_rows: DataStream | None = None
+    ) -> DataStream:
+        """Return the results of the step.
+
+        Args:
+            rows: the rows that it reads.
+            columns: their columns, if these are known.
+            uid: its uid, unless it has one of its own.
+            initial_rows: rows that fill its state first; they have the key's columns too.
+        """
+        select_key = selector(self.key, columns)
+        keyed = rows.key_by(select_key, self.key_type)
+        initial = () if initial_rows is None else (initial_rows.key_by(select_key, self.key_type).as_input(),)
+        if self.window is None:
+            made = self.processed(keyed, initial)
+        elif initial:
+            raise ConfigurationError(
+                "initial_state= and window= do not go together: windows cannot be seeded"
+            )
+        else:
+            made = self._windowed(keyed, self.window)
         return made.uid(self.uid or uid)
 
-    def processed(self, keyed: KeyedStream) -> DataStream:
-        """Return the results of a function without windows."""
+    def processed(self, keyed: KeyedStream, initial: tuple[Input, ...]) -> DataStream:
+        """Return the results of a function without windows; ``initial`` is the input of its initial state."""
         if self.late_rows is not None or self.allowed_lateness != 0:
             raise ConfigurationError("allowed_lateness= and late_rows= need window=")
-        function: KeyedProcessFunction = self.function  # type: ignore[assignment]  # process() checks it
-        return keyed.process(function)
+        check_function("keyed_process()", self.function, (KeyedProcessFunction,))
+        if initial:
+            check_method(self.function)
+        return keyed.stateful(
+            keyed.as_input(), initial, self.function, name_of(self.function, "process"), None
+        )
 
     def _windowed(self, keyed: KeyedStream, assigner: WindowAssigner) -> DataStream:
         windows = keyed.window(assigner)
@@ -101,37 +125,22 @@ def _combined(
     )
 
 
-def selector(key: Key, columns: list[str] | None) -> SelectKey:
-    """Return what selects the key of a row.
-
-    Raises:
-        ConfigurationError: there is no such column.
-    """
-    if callable(key):
-        return key
-    names = [key] if isinstance(key, str) else list(key)
-    missing = [name for name in names if columns is not None and name not in columns]
-    if missing:
-        raise ConfigurationError(
-            f"there is no column {missing[0]!r}; the columns are {', '.join(columns or ())}"
-        )
-    return arrow.ColumnKey(tuple(names))
-
-
 def chained(
     env: StreamExecutionEnvironment,
     rows: DataStream,
     columns: list[str],
     steps: list[KeyedStep],
     job_name: str,
+    initial_rows: DataStream | None = None,
 ) -> list[DataStream]:
-    """Return the results of each step, each of which reads the rows of the one before."""
-    made: list[DataStream] = []
-    names: list[str] | None = columns
-    for number, step in enumerate(steps, 1):
-        if made:
-            rows, names = _as_rows(env, made[-1], steps[number - 2].schema)
-        made.append(step.results(rows, names, job_name if number == 1 else f"{job_name}-{number}"))
+    """Return the results of each step, each of which reads the rows of the one before.
+
+    ``initial_rows`` fill the state of the first step.
+    """
+    made = [steps[0].results(rows, columns, job_name, initial_rows)]
+    for number, step in enumerate(steps[1:], 2):
+        rows, names = _as_rows(env, made[-1], steps[number - 2].schema)
+        made.append(step.results(rows, names, f"{job_name}-{number}"))
     return made
 
 
