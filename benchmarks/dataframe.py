@@ -18,17 +18,15 @@ they run in turns, so that all meet the same noise; the figures are medians. Sta
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame, Row, SparkSession
+from local_session import local_session, tell
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -213,23 +211,16 @@ def main() -> None:
         f"{name}_rows_per_s": round(statistics.median(seen)) for name, seen in rates.items()
     }
     figures |= {f"ratio_{name}": ratio(name) for name in rates if name != "keyed_process"}
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        print(", ".join(f"{name} {value:,}" for name, value in figures.items()))
+    tell(figures, args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    builder = SparkSession.builder.master(f"local[{PARTITIONS}]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }.items():
-        builder = builder.config(name, value)
-    SESSION = builder.getOrCreate()
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(
+        PARTITIONS,
+        {
+            "spark.sql.shuffle.partitions": str(PARTITIONS),
+            "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        },
+    )
     main()

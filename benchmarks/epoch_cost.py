@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
 import queue
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from local_session import local_session, tell
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
@@ -179,21 +177,11 @@ def main() -> None:
         "incremental_share": round(statistics.median(much.incremental_bytes) / much.full_bytes, 5),
         "epoch_p50_ms": round(much_s * 1000, 1),
     }
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:20} {value:,}")
+    tell(figures, args.json)
+    if not args.json:
         print(f"full checkpoint {much.full_bytes:,} bytes, incremental {much.incremental_bytes[-1]:,}")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

@@ -14,17 +14,14 @@ interleaved, so that all meet the same noise; the figures are medians. Starting 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from local_session import local_session, tell
 from pyspark import RDD
-from pyspark.sql import SparkSession
 
 from pyflinkstate import (
     KeyedProcessFunction,
@@ -150,19 +147,9 @@ def main() -> None:
         "ratio_no_checkpoint": ratio("state"),
         "ratio_with_checkpoint": ratio("checkpoints"),
     }
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        print(", ".join(f"{name} {value:,}" for name, value in figures.items()))
+    tell(figures, args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

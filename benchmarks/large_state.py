@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import epoch_cost
 from epoch_cost import PARTITIONS
-from pyspark.sql import SparkSession
+from local_session import local_session, tell
 
 from pyflinkstate import StreamExecutionEnvironment, Types
 
@@ -104,18 +103,11 @@ def main() -> None:
         "checkpoints": len(result.checkpoints),
         "state_mib": round(result.checkpoints[-1].size_bytes / 1024**2, 1),
     }
-    print(json.dumps(figures) if args.json else "\n".join(f"{k:20} {v:,}" for k, v in figures.items()))
+    tell(figures, args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
     # Workers import the function from beside this file.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

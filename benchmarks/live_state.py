@@ -18,16 +18,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
+from local_session import local_session, tell
 
 from pyflinkstate import (
     Available,
@@ -213,23 +210,11 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--records", type=int, default=250_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
-    figures = measure(args)
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:24} {value:,.4g}")
+    tell(measure(args), args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

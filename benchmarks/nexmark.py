@@ -28,6 +28,7 @@ import statistics
 import sys
 import time
 
+from local_session import local_session
 from nexmark_suite.generator import GeneratorConfig, events_between
 from nexmark_suite.oracles import Tables
 from nexmark_suite.queries import QUERIES, Query
@@ -84,16 +85,8 @@ def arguments() -> argparse.Namespace:
 
 def session(cores: int) -> SparkSession:
     """Return a local session whose workers find the suite."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    spark = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    path = os.pathsep.join(filter(None, sys.path))
+    return local_session(cores, {"spark.executorEnv.PYTHONPATH": path})
 
 
 def checked(spark: SparkSession, args: argparse.Namespace) -> dict[int, bool]:

@@ -21,7 +21,6 @@ figures are medians.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -30,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from counting_functions import KEYS, MINUTE_MS, Count, CountAggregate, CountElements, key_of
+from local_session import local_session, tell
 from pyspark.sql import SparkSession
 
 from pyflinkstate import (
@@ -233,16 +233,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=sorted(set(OPERATORS) - {YARDSTICK}), metavar="NAME")
     args = parser.parse_args()
     names = [name for name in OPERATORS if name == YARDSTICK or not args.only or name in args.only]
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
-    spark = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        # Workers and slots import the functions by their module's name.
-        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    # Workers and slots import the functions by their module's name.
+    path = os.pathsep.join(filter(None, sys.path))
+    spark = local_session(PARTITIONS, {"spark.executorEnv.PYTHONPATH": path})
     small = max(args.records // 6, MINUTE_MS)
     rates: dict[str, list[float]] = {name: [] for name in names}
     for name in names:
@@ -253,8 +246,7 @@ def main() -> None:
             rates[name].append(args.records / (seconds_of(spark, name, small + args.records) - start_up))
         if not args.json:
             print(f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}" for name in names))
-    figures = figures_of(rates)
-    print(json.dumps(figures) if args.json else "\n".join(f"{key}: {v:,}" for key, v in figures.items()))
+    tell(figures_of(rates), args.json)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from urllib.parse import parse_qs, urlsplit
 import epoch_cost
 import psutil
 from epoch_cost import PARTITIONS
-from pyspark.sql import SparkSession
+from local_session import local_session, tell
 
 from pyflinkstate import StreamExecutionEnvironment, Types
 
@@ -159,20 +159,10 @@ def main() -> None:
         return round(statistics.median(alone[place] / watched[place] for alone, watched in pairs), 3)
 
     figures = {"throughput_ratio": ratio(0), "cpu_ratio": ratio(1), "answers": answers.value}
-    if args.json:
-        print(json.dumps(figures))
-    else:
-        print(", ".join(f"{name} {value:,}" for name, value in figures.items()))
+    tell(figures, args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 import attrs
 import epoch_cost
 from epoch_cost import PARTITIONS, PacedJob
-from pyspark.sql import SparkSession
+from local_session import local_session, tell
 
 from pyflinkstate import HashMapStateBackend, RestartStrategies, StreamExecutionEnvironment, Types
 from pyflinkstate.backends.heap.restore import HeapRestoreOperation
@@ -112,18 +111,11 @@ def main() -> None:
         "restore_entries_per_s": round(entries / seconds),
         "rescale_read_ratio": round(bytes_read / state_bytes, 4),
     }
-    print(json.dumps(figures) if args.json else "\n".join(f"{k:24} {v:,}" for k, v in figures.items()))
+    tell(figures, args.json)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
     # Workers import the function from beside this file.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
-    SESSION = (
-        SparkSession.builder.master(f"local[{PARTITIONS}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    SESSION.sparkContext.setLogLevel("ERROR")
+    SESSION = local_session(PARTITIONS)
     main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium_support import headless_chromium, needs_chromium
 
 pytest.importorskip("material", reason="the site is built by mkdocs-material")
-webdriver = pytest.importorskip("selenium.webdriver", reason="the site is looked at with selenium")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytest.importorskip("selenium.webdriver", reason="the site is looked at with selenium")
 pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(280),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+    needs_chromium,
 ]
 
 ROOT = Path(__file__).parents[1]
@@ -39,14 +38,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    made = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    made.set_script_timeout(60)
-    yield made
-    made.quit()
+    with headless_chromium(script_timeout_s=60) as browser:
+        yield browser
 
 
 def show(chromium: Any, page: Path, width: int, scheme: str = "light") -> None:
@@ -109,3 +102,11 @@ def test_pictures_have_the_colours_of_the_page(site: Path, chromium: Any, scheme
     show(chromium, site / "concepts.html", 1000, scheme)
     script = "return getComputedStyle(document.querySelector('img[src$=\"record.svg\"]')).colorScheme"
     assert chromium.execute_script(script) == scheme
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_screenshot_has_the_colours_of_the_page(site: Path, chromium: Any, scheme: str) -> None:
+    show(chromium, site / "monitoring.html", 1000, scheme)
+    (picture,) = chromium.find_elements("css selector", "picture img")
+    assert picture.get_property("currentSrc").endswith(f"page-1280-{scheme}.png")
+    assert picture.get_property("naturalWidth") > 0

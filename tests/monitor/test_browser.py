@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium_support import headless_chromium, needs_chromium
 from support_job import JobRun
 from support_runtime import PATIENCE_S
 from support_web import EVIL, events, monitor_with, story
@@ -24,12 +24,11 @@ from pyflinkstate.monitor.story import JobStory
 from pyflinkstate.runtime.job.monitoring import WebPageSettings
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="the page is looked at with selenium")
+pytest.importorskip("selenium.webdriver", reason="the page is looked at with selenium")
 exceptions = pytest.importorskip("selenium.common.exceptions")
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.timeout(120),
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+    needs_chromium,
 ]
 
 Look = Callable[[str], Any]
@@ -37,15 +36,8 @@ Look = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    made.set_script_timeout(PATIENCE_S)
-    yield made
-    made.quit()
+    with headless_chromium(PATIENCE_S) as browser:
+        yield browser
 
 
 def wait(chromium: Any, condition: str) -> None:

@@ -266,7 +266,7 @@ def test_it_reads_what_comes_while_it_runs_and_goes_on_from_a_savepoint(
 def test_an_epoch_that_is_run_again_has_the_same_records(
     program: Program, topics: Topics, tmp_path: Path
 ) -> None:
-    """The slot dies in the second read. By the time that it runs again there is more, which is left for the third."""
+    """The slot dies in the second read. When it runs again there is more, which is left for the third."""
     topics.append(0, 12)
 
     class MoreAfterRestart(Until):

@@ -70,7 +70,7 @@ class AnswerLimits:
     look_s: float = 0.25
     message_s: float = 10.0
     answer_s: float = 600.0
-    rest_ratio: float = 2.0
+    rest_ratio: float = 5.0
     now_s: Callable[[], float] = time.monotonic
     rest: Callable[[float], None] = time.sleep
 
