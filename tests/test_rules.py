@@ -259,6 +259,16 @@ def test_a_state_slot_does_not_load_pyspark() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_a_program_loads_no_http_client() -> None:
+    """It takes a good part of what an import costs, and only some programs need one."""
+    script = (
+        "import sys, pyspark.sql; before = set(sys.modules); "
+        "from pyflinkstate import StreamExecutionEnvironment; "
+        "sys.exit('http.client' in set(sys.modules) - before)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("name", pyflinkstate.__all__)
 def test_every_public_name_is_there_and_documented(name: str) -> None:
     assert getattr(pyflinkstate, name).__doc__

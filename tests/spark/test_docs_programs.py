@@ -17,18 +17,17 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("no_slot_left")
+@pytest.mark.usefixtures("no_slot_left", "spark")
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=name_of)
 def test_the_programs_of_a_page(
     page: Path,
-    spark: object,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """They share their names, in order; ``spark`` is one of them, and files are below an empty folder."""
+    """They share their names, in order. A session is active already, and files are below an empty folder."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+    names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
         code: Any = block.compiled()
         if block.is_run:

@@ -45,10 +45,13 @@ class Block:
 
 def blocks_of(page: Path) -> Iterator[Block]:
     """Yield the blocks in their order."""
-    text = page.read_text(encoding="utf-8")
+    yield from blocks_in(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+
+
+def blocks_in(text: str, name: str) -> Iterator[Block]:
+    """Yield the blocks of a text, such as a section; the name is what errors call it."""
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("code")) + 1
-        name = str(page.relative_to(ROOT))
         yield Block(name, line, found["code"], found["mark"] is None, _lines(found["output"]))
 
 

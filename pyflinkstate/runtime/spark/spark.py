@@ -13,10 +13,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from html import escape
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import attrs
 from py4j.clientserver import ClientServer
@@ -466,7 +466,7 @@ class SparkRunner(EpochRunner):
 
 def _shown_by_spark(description: str, about: str) -> str:
     """Return what Spark's page says of a job: it takes texts for markup, in which links lead nowhere else."""
-    return escape(f"{description} ({about})" if about else description)
+    return escape(f"{description} ({about})" if about else description, quote=False)
 
 
 def _local_properties(java_context: SparkObject) -> SparkObject:
