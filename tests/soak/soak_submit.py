@@ -99,7 +99,7 @@ def main() -> None:
             check("an archive of venv-pack", said, "equal")
         os.environ |= {"PYSPARK_PYTHON": str(other), "SPARK_LOCAL_IP": DRIVER}
         for number, kind in enumerate(("driver", "jvm", HOST)):
-            kill_round(spark, folder / kind, number, py_files, Plan((kind,)))
+            kill_round(spark, folder / kind, number, py_files, Plan((kind,), waits=True))
         for seed in range(args.seed, args.seed + args.rounds):
             kill_round(spark, folder / str(seed), seed, py_files, Plan.drawn(seed, KINDS))
 

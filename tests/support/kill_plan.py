@@ -32,6 +32,7 @@ class Plan:
         savepoint_after: take a savepoint after so many epochs, and go back to it some epochs later.
         heartbeat_timeout_ms: as for the job.
         thaws: when a driver goes on that was frozen as a second one was started.
+        waits: each trouble waits for a checkpoint to go back to.
     """
 
     troubles: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class Plan:
     savepoint_after: int | None = None
     heartbeat_timeout_ms: int = SHORT_HEARTBEAT_MS
     thaws: str = "soon"
+    waits: bool = False
 
     @classmethod
     def drawn(cls, seed: int, kinds: tuple[str, ...] = LOCAL_KINDS) -> Plan:

@@ -401,7 +401,9 @@ class KillRound:
     # --- troubles --------------------------------------------------------------------------------------
 
     def _trouble(self, kind: str) -> None:
-        if kind == SECOND_DRIVER:
+        if self.plan.waits and not self.has_checkpoint():
+            self._troubles.insert(0, kind)
+        elif kind == SECOND_DRIVER:
             self._start_second_driver()
         elif kind == FREEZE_SLOT:
             for slot in self._victims("slot")[:1]:
