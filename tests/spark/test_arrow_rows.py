@@ -18,7 +18,7 @@ from pyflinkstate import KeyedProcessFunction, errors, keyed_process
 from pyflinkstate.runtime.spark import row_schema
 from pyflinkstate.runtime.spark.arrow import arrow_frames, row_batches, row_columns
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark]
 
 Decimal, Date, Time, Span = decimal.Decimal, datetime.date, datetime.datetime, datetime.timedelta
 INDIA = datetime.timezone(Span(hours=5, minutes=30))

@@ -30,7 +30,6 @@ from pyflinkstate import (
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("no_slot_left", "topics"),
-    pytest.mark.timeout(120),
 ]
 
 PATIENCE_S = 60

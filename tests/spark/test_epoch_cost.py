@@ -17,7 +17,7 @@ from pyflinkstate import JobListener, KeyedProcessFunction, StreamExecutionEnvir
 from pyflinkstate.runtime.spark import collector
 from pyflinkstate.runtime.spark.context_view import ContextView
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark]
 
 #: The commands with which py4j only tells that Python no longer needs an object: they come at any time.
 GARBAGE = "m\n"

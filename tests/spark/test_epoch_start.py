@@ -13,7 +13,7 @@ from injections import LINES, ON_THE_WAY, GatewayGone, Injection
 
 from pyflinkstate import RestartStrategies, StreamExecutionEnvironment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -27,7 +27,7 @@ from example_programs import (
 from pyflinkstate import Configuration, FileSink, JobListener, PyFlinkStateError, RestartStrategies
 from pyflinkstate.datastream import DataStream, StreamExecutionEnvironment
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 #: Of each sample, where it is read bit by bit.
 EPOCHS = 4

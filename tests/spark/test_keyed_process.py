@@ -34,7 +34,6 @@ from pyflinkstate.runtime.spark import job_failure
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("no_query_left", "no_slot_left", "no_job_left"),
-    pytest.mark.timeout(120),
 ]
 
 ROWS = [(f"key-{n * 7 % 5}", n % 3, n) for n in range(60)]

@@ -33,7 +33,7 @@ from pyflinkstate.common import Configuration
 from pyflinkstate.datastream.window import TumblingEventTimeWindows
 from pyflinkstate.runtime.spark import worker_python
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 PAIRS = [("a", 1), ("b", 2)]
 first = itemgetter(0)

@@ -10,7 +10,7 @@ from nexmark_suite.generator import GeneratorConfig, events_between
 from nexmark_suite.oracles import Tables
 from nexmark_suite.queries import QUERIES
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 #: 200 seconds of event time.
 CONFIG = GeneratorConfig(10_000, rate=50, disorder=100)

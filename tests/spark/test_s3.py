@@ -37,7 +37,6 @@ from s3_server import CREDENTIALS, Bucket, Server
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("no_slot_left", "credentials"),
-    pytest.mark.timeout(120),
 ]
 
 RECORDS = [(f"key-{n % 90}", n) for n in range(400)]

@@ -41,7 +41,7 @@ from pyflinkstate import (
 from pyflinkstate.runtime.storage.checkpoints import load_checkpoint
 from pyflinkstate.runtime.wire.messages import SlotId
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
 PATIENCE_S = 60
 Records = list[tuple[str, int]]

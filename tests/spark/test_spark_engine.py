@@ -9,7 +9,7 @@ from contract_engine import EngineContract
 
 from pyflinkstate.runtime.spark.spark import SparkRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark]
 
 
 class TestSparkEngine(EngineContract):

@@ -38,7 +38,6 @@ from pyflinkstate import (
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("no_slot_left", "no_query_left"),
-    pytest.mark.timeout(120),
 ]
 
 AVAILABLE_NOW = {"availableNow": True}
