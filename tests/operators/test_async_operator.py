@@ -314,7 +314,7 @@ def test_a_timer_that_raises_names_its_key() -> None:
 
     made = harness(Bad())
     feed(made, [("a", 1)], [0])
-    place = r"LookupError: gone\s+in operator 'Bad', key 'a', record 'none: in on_timer"
+    place = r"LookupError: gone\s+in operator 'Bad', key 'a', in on_timer"
     with pytest.raises(UserFunctionError, match=place):
         made.process_watermark(10)
 

@@ -154,7 +154,7 @@ def test_functions_are_closed_once_when_one_fails() -> None:
 
 def test_only_functions_that_were_opened_are_closed() -> None:
     calls: list[str] = []
-    with pytest.raises(UserFunctionError, match=r"b fails in open[\s\S]*operator 'b', record 'none: in open"):
+    with pytest.raises(UserFunctionError, match=r"b fails in open[\s\S]*operator 'b', in open"):
         run(*three(calls, b="open"))
     assert calls == ["open a", "open b", "close a"]
 

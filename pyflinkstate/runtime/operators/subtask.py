@@ -29,7 +29,14 @@ from pyflinkstate.runtime.operators.operator_state import (
 )
 from pyflinkstate.runtime.operators.operators import FrameLoop, OperatorSetup, Output
 from pyflinkstate.runtime.operators.timers import SubtaskTime
-from pyflinkstate.runtime.wire import NO_WATERMARK, CheckpointTrigger, InputFrame, MetricValues, user_failure
+from pyflinkstate.runtime.wire import (
+    NO_WATERMARK,
+    CheckpointTrigger,
+    InputFrame,
+    MetricValues,
+    NoRecord,
+    user_failure,
+)
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.operators.event_loops import NewEventLoop
@@ -97,7 +104,7 @@ class KeyedSubtask:
             try:
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))
             except BaseException as error:
-                raise user_failure(error, self._name, "none: in initialize_state()") from error
+                raise user_failure(error, self._name, NoRecord("in initialize_state()")) from error
         self.state.forget_raw_state()
         setup = OperatorSetup(
             self._runtime_context, self.backend, self._time, self.state.operator, self._new_event_loop
@@ -105,7 +112,7 @@ class KeyedSubtask:
         try:
             self._operator.open(setup)
         except BaseException as error:
-            raise user_failure(error, self._name, "none: in open()") from error
+            raise user_failure(error, self._name, NoRecord("in open()")) from error
 
     def close(self) -> None:
         """Close the function. An error that it raises is ready to be reported."""
@@ -113,7 +120,7 @@ class KeyedSubtask:
         try:
             self._operator.close()
         except BaseException as error:
-            raise user_failure(error, self._name, "none: in close()") from error
+            raise user_failure(error, self._name, NoRecord("in close()")) from error
         finally:
             self.state.dispose()
 
@@ -125,7 +132,7 @@ class KeyedSubtask:
         try:
             return self._runtime_context.metrics.values()
         except BaseException as error:  # a gauge calls a user function
-            raise user_failure(error, self._name, "none: in a gauge") from error
+            raise user_failure(error, self._name, NoRecord("in a gauge")) from error
 
     def process_frame(self, frame: InputFrame, output: Output) -> None:
         """Process the records in order; results go to ``output``.
@@ -204,7 +211,7 @@ class KeyedSubtask:
             yield from self._operator.finish_epoch()
         except Exception as error:
             key = self.backend.key_context.key
-            raise user_failure(error, self._name, "none: at the end of an epoch", key) from error
+            raise user_failure(error, self._name, NoRecord("at the end of an epoch"), key) from error
         self.backend.clear_current_key()
 
     def fire_timers(self, output: Output) -> None:
@@ -271,7 +278,7 @@ class KeyedSubtask:
 
     def _timer_failure(self, error: BaseException, at_ms: int | None, key: Key) -> PyFlinkStateError:
         at = "" if at_ms is None else f" at {at_ms}"
-        return user_failure(error, self._name, f"none: in on_timer(){at}", key)
+        return user_failure(error, self._name, NoRecord(f"in on_timer(){at}"), key)
 
     def next_timer_ms(self) -> int | None:
         """Return when the next processing-time timer is due, or None if there is none."""
@@ -296,7 +303,7 @@ class KeyedSubtask:
             try:
                 self._function.snapshot_state(SnapshotContext(checkpoint, outputs))
             except BaseException as error:
-                raise user_failure(error, self._name, "none: in snapshot_state()") from error
+                raise user_failure(error, self._name, NoRecord("in snapshot_state()")) from error
         history = self.state.history
         if shared is None or history is None:
             return SubtaskSnapshot(self.state.snapshot(outputs, streams))
@@ -321,7 +328,7 @@ class KeyedSubtask:
         try:
             getattr(self._function, method)(checkpoint_id)
         except BaseException as error:
-            raise user_failure(error, self._name, f"none: in {method}({checkpoint_id})") from error
+            raise user_failure(error, self._name, NoRecord(f"in {method}({checkpoint_id})")) from error
 
     def _map_indexes(self, frame: InputFrame) -> list[int]:
         owned = self.backend.key_group_range

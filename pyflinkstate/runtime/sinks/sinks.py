@@ -17,7 +17,7 @@ import attrs
 from pyflinkstate.api.values import Record, Reported, SparkObject
 from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
 from pyflinkstate.runtime.storage import RunHistory
-from pyflinkstate.runtime.wire import decode_values, frames_of, user_failure
+from pyflinkstate.runtime.wire import NoRecord, decode_values, frames_of, user_failure
 
 
 class SinkWriter(Protocol):
@@ -198,7 +198,7 @@ class ForeachEpochSink(KeptRddSink, ReplacingSink):
         except PyFlinkStateError:
             raise
         except Exception as error:
-            raise user_failure(error, "foreach_epoch", f"none: epoch {epoch}") from error
+            raise user_failure(error, "foreach_epoch", NoRecord(f"epoch {epoch}")) from error
         finally:
             frames.unpersist()
 

@@ -56,6 +56,7 @@ from pyflinkstate.runtime.wire import (
     EpochFailed,
     EpochRefused,
     InputFrame,
+    NoRecord,
     NotifyCheckpointComplete,
     OutputSteps,
     QuestionRefused,
@@ -135,7 +136,7 @@ class SlotService:
             if deployment.incremental:
                 self._subtask.state.track_changes()
         except BaseException as error:  # noqa: BLE001 - the driver must be told of any error
-            return user_failure(error, deployment.name, "none: while starting")
+            return user_failure(error, deployment.name, NoRecord("while starting"))
         self._version = deployment.epoch
         return None
 
@@ -471,5 +472,5 @@ class SlotService:
             self._tell(StateMaterialized(trigger.checkpoint_id, self._slot, written))
 
     def _decline(self, trigger: CheckpointTrigger, error: BaseException) -> None:
-        failure = user_failure(error, self._deployment.name, f"none: checkpoint {trigger.checkpoint_id}")
+        failure = user_failure(error, self._deployment.name, NoRecord(f"checkpoint {trigger.checkpoint_id}"))
         self._tell(CheckpointDecline(trigger.checkpoint_id, self._slot, failure))

@@ -39,6 +39,7 @@ from pyflinkstate.runtime.wire import (
     MAX_WATERMARK,
     NO_WATERMARK,
     MetricValues,
+    NoRecord,
     OperatorMetrics,
     SystemClock,
     TaskTime,
@@ -74,7 +75,7 @@ class TaskInfo:
         try:
             values = self.metrics.values()
         except Exception as error:
-            raise user_failure(error, "metrics", "none: in a gauge") from error
+            raise user_failure(error, "metrics", NoRecord("in a gauge")) from error
         if values:
             self.report(values)
 
@@ -258,7 +259,7 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
     try:
         open_function(operator.function, context)
     except Exception as error:
-        raise user_failure(error, operator.name, "none: in open()") from error
+        raise user_failure(error, operator.name, NoRecord("in open()")) from error
 
 
 def _close_all(operators: list[ChainedOperator]) -> None:
@@ -268,7 +269,7 @@ def _close_all(operators: list[ChainedOperator]) -> None:
         try:
             close_function(operator.function)
         except Exception as error:  # noqa: BLE001 - a user's close() may raise anything
-            failures.append(user_failure(error, operator.name, "none: in close()"))
+            failures.append(user_failure(error, operator.name, NoRecord("in close()")))
     if failures:
         raise failures[0]
 

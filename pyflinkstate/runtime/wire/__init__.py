@@ -4,7 +4,7 @@ from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.runtime.wire.channel import Channel
 from pyflinkstate.runtime.wire.clock import Clock, SystemClock, steady
 from pyflinkstate.runtime.wire.column_batches import ColumnBatch
-from pyflinkstate.runtime.wire.failures import user_failure
+from pyflinkstate.runtime.wire.failures import NoRecord, user_failure
 from pyflinkstate.runtime.wire.frame_sizes import FrameCutter, OutputSteps
 from pyflinkstate.runtime.wire.frames import (
     FrameKey,
@@ -111,6 +111,7 @@ __all__ = [
     "InputFrame",
     "MetricValue",
     "MetricValues",
+    "NoRecord",
     "NotifyCheckpointComplete",
     "OperatorMetrics",
     "OutputSteps",

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
+
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.errors import PyFlinkStateError, UserFunctionError
 
@@ -19,6 +21,16 @@ _PYSPARK = re.compile(
 _MAX_FRAMES = 3
 
 
+@attrs.frozen
+class NoRecord:
+    """Stands in the place of a record where an operator processed none, and says what it did."""
+
+    doing: str
+
+    def __repr__(self) -> str:
+        return f"none: {self.doing}"
+
+
 def user_failure(
     error: BaseException, operator: str, record: object, key: object = None
 ) -> PyFlinkStateError:
@@ -29,7 +41,7 @@ def user_failure(
     """
     context = {"operator": operator, "key": safe_repr(key), "record": safe_repr(record)}
     place = f"operator {operator!r}, " + (f"key {context['key']}, " if key is not None else "")
-    place += f"record {context['record']}"
+    place += record.doing if isinstance(record, NoRecord) else f"record {context['record']}"
     if isinstance(error, PyFlinkStateError) and type(error).__module__ == PyFlinkStateError.__module__:
         message = f"{error.message}\n  in {place}\n{_own_frames(error)}".rstrip()
         return type(error)(message, **{**error.context, **context})
