@@ -9,11 +9,17 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
 from processes import slot_pids
 from pyspark import cloudpickle as cloudpickle_of_spark
+
+from pyflinkstate import keyed_process_queries
+
+#: How long jobs may take to end.
+PATIENCE_S = 60
 
 HERE = Path(__file__).parent
 # Read by each JVM that a test starts.
@@ -64,3 +70,21 @@ def no_slot_left() -> Iterator[None]:
             select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
             os.close(handle)
     assert not slot_pids()
+
+
+@pytest.fixture
+def no_query_left(spark: Any) -> Iterator[None]:
+    """Stop the streaming queries that a test left, and assert that there was none."""
+    yield
+    left = spark.streams.active
+    for query in left:
+        query.stop()
+    assert not left
+
+
+@pytest.fixture
+def jobs_end() -> Iterator[None]:
+    """End the jobs behind streaming DataFrames."""
+    yield
+    for query in keyed_process_queries():
+        query.client.cancel().result(PATIENCE_S)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from test_keyed_process import SUMS, Downstream, SumOfRows, reads
-from test_streaming import PATIENCE_S
 
 from pyflinkstate import (
     AggregateFunction,
@@ -39,13 +38,6 @@ pytestmark = [
 NOON = datetime.datetime(2024, 5, 1, 12)
 #: (user, minute after noon, n)
 CLICKS = [("ann", 0, 1), ("bob", 0, 2), ("ann", 1, 3), ("ann", 0, 4), ("bob", 7, 5), ("ann", 7, 6)]
-
-
-@pytest.fixture
-def jobs_end() -> Iterator[None]:
-    yield
-    for query in keyed_process_queries():
-        query.client.cancel().result(PATIENCE_S)
 
 
 def clicks(spark: Any) -> Any:

@@ -48,23 +48,6 @@ ROWS = [(f"key-{n * 7 % 4}", n) for n in range(40)]
 
 
 @pytest.fixture
-def no_query_left(spark: Any) -> Iterator[None]:
-    """Assert that a test left no streaming query behind."""
-    yield
-    left = spark.streams.active
-    for query in left:
-        query.stop()
-    assert not left
-
-
-@pytest.fixture
-def jobs_end() -> Iterator[None]:
-    yield
-    for query in keyed_process_queries():
-        query.client.cancel().result(PATIENCE_S)
-
-
-@pytest.fixture
 def before(spark: Any) -> Any:
     return spark.createDataFrame(BEFORE, COLUMNS)
 

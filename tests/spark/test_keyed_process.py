@@ -33,7 +33,7 @@ from pyflinkstate.runtime.spark import job_failure
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.usefixtures("no_query_left", "no_slot_left", "no_job_left"),
+    pytest.mark.usefixtures("no_query_left", "no_slot_left", "jobs_end"),
 ]
 
 ROWS = [(f"key-{n * 7 % 5}", n % 3, n) for n in range(60)]
@@ -51,24 +51,6 @@ class SumOfRows(KeyedProcessFunction):
         self.sum.update(total)
         key = ctx.get_current_key()
         yield key if isinstance(key, str) else "/".join(map(str, key)), total
-
-
-@pytest.fixture
-def no_query_left(spark: Any) -> Iterator[None]:
-    """Stop the queries that a test left, and assert that there was none."""
-    yield
-    left = spark.streams.active
-    for query in left:
-        query.stop()
-    assert not left
-
-
-@pytest.fixture
-def no_job_left() -> Iterator[None]:
-    """End the jobs behind streaming DataFrames."""
-    yield
-    for query in keyed_process_queries():
-        query.client.cancel().result(PATIENCE_S)
 
 
 @pytest.fixture

@@ -48,16 +48,6 @@ RARELY = 10**7
 PATIENCE_S = 60
 
 
-@pytest.fixture
-def no_query_left(spark: Any) -> Iterator[None]:
-    """Assert that a test left no streaming query behind."""
-    yield
-    left = spark.streams.active
-    for query in left:
-        query.stop()
-    assert not left
-
-
 class JsonFolder:
     """A folder that a streaming query reads. Each file has keys that all have, and one of its own."""
 
