@@ -194,6 +194,18 @@ class TestRemove:
         assert len(queue._heap) < 500
         assert fired(queue) == [Timer(5999, "a")]
 
+    def test_a_time_that_is_set_again_after_its_last_timer_was_removed_fires_once(self, queue):
+        for _ in range(3):
+            queue.add(Timer(5, "a"), 4)
+            queue.add(Timer(9, "a"), 4)
+            queue.remove(Timer(5, "a"), 4)
+            queue._check()
+        queue.add(Timer(5, "b"), 5)
+        assert fired(queue) == [Timer(5, "b"), Timer(9, "a")]
+        queue.add(Timer(5, "c"), 5)
+        queue._check()
+        assert fired(queue) == [Timer(5, "c")]
+
     def test_removed_times_are_passed_over(self, queue):
         for time in range(20):
             queue.add(Timer(time, "a"), 4 + time % 4)

@@ -4,9 +4,9 @@ Flink keeps a heap of timers for each key group (``HeapPriorityQueueSet``) and a
 (``KeyGroupPartitionedPriorityQueue``). Here all timers of one timestamp form a *moment*, a dict from the key,
 or the pair of key and namespace, to the index of its key group. A dict finds the moment of a timestamp, and a
 heap orders the timestamps. So adding a timer that exists, which most records of a window do, costs two
-lookups and no object, and many timers of one timestamp share one place in the heap. A moment whose timers
-were all deleted stays until its turn comes, or until more than half of the moments are such: then the heap is
-rebuilt.
+lookups and no object, and many timers of one timestamp share one place in the heap. A moment is forgotten
+with its last timer. Its timestamp stays in the heap, as one that is *stale*, until its turn comes or until
+more than half of the heap is stale: then the heap is rebuilt.
 
 Timers with the same timestamp fire key group by key group, and within a key group in the order of adding. A
 moment keeps only the order of adding. It is sorted once, when its first timer fires, into a *plan*, and what
@@ -30,8 +30,8 @@ from pyflinkstate.backends.types import VOID_NAMESPACE, RegisteredQueueMeta, Sta
 
 #: Names with this prefix belong to timers (Flink: ``InternalTimeServiceManagerImpl.TIMER_STATE_PREFIX``).
 TIMER_STATE_PREFIX = "_timer_state"
-#: The heap is never rebuilt for fewer moments without timers than this.
-MIN_EMPTY_TIMESTAMPS = 64
+#: The heap is never rebuilt for fewer stale timestamps than this.
+MIN_STALE_TIMESTAMPS = 64
 
 #: A timestamp in ms since 1970, an int.
 Timestamp: TypeAlias = Any
@@ -101,7 +101,6 @@ class TimerQueue:
 
     __slots__ = (
         "_changes",
-        "_empty",
         "_heap",
         "_is_namespaced",
         "_moments",
@@ -122,12 +121,11 @@ class TimerQueue:
         self.meta = meta
         self.key_group_range = key_group_range
         self._is_namespaced: bool = meta.is_namespaced
+        #: Each has at least one timer.
         self._moments: dict[Timestamp, _Moment] = {}
-        #: Each timestamp that has a moment.
+        #: Each timestamp that has a moment, once or more often, and stale ones.
         self._heap: list[Timestamp] = []
         self._size = 0
-        #: How many moments have no timers any more.
-        self._empty = 0
         #: Timers that were added or deleted since changes were last taken, by key group; None if not tracked.
         self._changes: list[TimerChanges] | None = None
         #: The first timestamp while its timers fire, its moment, the moment's timers in the order of firing,
@@ -173,8 +171,6 @@ class TimerQueue:
         elif entry in moment:
             return False
         else:
-            if not moment:
-                self._empty -= 1
             moment[entry] = map_index
         self._size += 1
         if self._planned is not None:
@@ -195,17 +191,20 @@ class TimerQueue:
             self._plan_deleted(entry, map_index)
         if moment.pop(entry, None) is None:
             return False
-        self._count_deleted(moment)
-        if self._changes is not None:
-            self._note(timestamp_ms, key, namespace, map_index)
-        if self._empty > max(len(self._heap) // 2, MIN_EMPTY_TIMESTAMPS):
-            self._drop_empty()
-        return True
-
-    def _count_deleted(self, moment: _Moment) -> None:
         self._size -= 1
         if not moment:
-            self._empty += 1
+            self._forget(timestamp_ms)
+        if self._changes is not None:
+            self._note(timestamp_ms, key, namespace, map_index)
+        return True
+
+    def _forget(self, timestamp_ms: Timestamp) -> None:
+        """Forget a moment without timers; rebuild the heap if most of it is stale."""
+        moments, heap = self._moments, self._heap
+        del moments[timestamp_ms]
+        if len(heap) > 2 * max(len(moments), MIN_STALE_TIMESTAMPS):
+            self._heap = list(moments)
+            heapq.heapify(self._heap)
 
     # --- firing --------------------------------------------------------------------------------------
 
@@ -231,7 +230,9 @@ class TimerQueue:
             self.namespace = entry[1]
         else:
             self.key = entry
-        self._count_deleted(moment)
+        self._size -= 1
+        if not moment:
+            self._forget(timestamp_ms)
         if self._changes is not None:
             self._note(timestamp_ms, self.key, self.namespace, self.map_index)
         return True
@@ -251,14 +252,12 @@ class TimerQueue:
         return self._timer(timestamp_ms, min(moment, key=moment.__getitem__), moment)
 
     def first_timestamp(self) -> Timestamp:
-        """Return when the first timer is due, or None. O(1), and O(log n) for each moment without timers."""
+        """Return when the first timer is due, or None. O(1), and O(log n) for each stale timestamp."""
         while self._heap:
             timestamp_ms = self._heap[0]
-            if self._moments[timestamp_ms]:
+            if timestamp_ms in self._moments:
                 return timestamp_ms
             heapq.heappop(self._heap)
-            del self._moments[timestamp_ms]
-            self._empty -= 1
         return None
 
     def _make_plan(self, until_ms: Timestamp) -> bool:
@@ -318,13 +317,6 @@ class TimerQueue:
     def _no_changes(self) -> list[TimerChanges]:
         return [{} for _ in self.key_group_range]
 
-    def _drop_empty(self) -> None:
-        """Forget moments without timers. O(n), after as many deletions."""
-        self._moments = {timestamp: moment for timestamp, moment in self._moments.items() if moment}
-        self._heap = list(self._moments)
-        heapq.heapify(self._heap)
-        self._empty = 0
-
     def timers(self) -> Iterator[Timer]:
         """Iterate over all timers in no particular order."""
         for timestamp_ms, moment in self._moments.items():
@@ -357,12 +349,14 @@ class TimerQueue:
 
     def _check(self) -> None:
         """Assert every invariant."""
-        # The heap has the timestamp of each moment once,
-        assert sorted(self._heap) == sorted(self._moments)
+        # The heap has the timestamp of each moment,
+        assert set(self._heap) >= set(self._moments)
+        # at most about half of it is stale,
+        assert len(self._heap) - len(self._moments) <= len(self._moments) + 2 * MIN_STALE_TIMESTAMPS
         # and no timestamp is earlier than its parent.
         assert all(self._heap[(child - 1) // 2] <= self._heap[child] for child in range(1, len(self._heap)))
-        # Moments without timers are counted.
-        assert self._empty == sum(not moment for moment in self._moments.values())
+        # No moment is without timers.
+        assert all(self._moments.values())
         # The size is the number of timers.
         assert self._size == sum(len(moment) for moment in self._moments.values())
         self._check_plan()

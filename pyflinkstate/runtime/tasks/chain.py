@@ -144,10 +144,15 @@ class Chain:
         for time in self._times_of_source:
             time.watermark, time.is_idle = watermark, is_idle
 
-    def run(self, records: Records, number: int | None = None) -> Iterator[Record]:
+    def run(
+        self, records: Records, number: int | None = None, end: Callable[[], None] | None = None
+    ) -> Iterator[Record]:
         """Yield what comes out of the last operator when ``records`` go into the first.
 
-        With ``number``, only so many of the operators take part, but all are opened and closed.
+        Args:
+            records: go into the first operator.
+            number: only so many of the operators take part, but all are opened and closed.
+            end: called at the end if assigners had records.
         """
         try:
             self.open()
@@ -155,11 +160,8 @@ class Chain:
             self._info.report_metrics()
         finally:
             self.close()
-
-    def run_then(self, records: Records, end: Callable[[], None]) -> Iterator[Record]:
-        """Yield what comes out of the last operator; call ``end`` after it if assigners had records."""
-        yield from self.run(records)
-        self._end(end)
+        if end is not None:
+            self._end(end)
 
     def run_timed(
         self, records: Records | BatchedRecords, have_timestamps: bool, end: Callable[[], None]
@@ -175,7 +177,7 @@ class Chain:
         if isinstance(records, BatchedRecords):
             return self._assigned(last, BatchedRecords(self.run(records.batches, last)), end)
         if last < 0 or self._operators[last].kind != WATERMARKS:
-            return FollowedRecords(self.run_then(records, end), self.time)
+            return FollowedRecords(self.run(records, end=end), self.time)
         link = self._links[last]
         untimed = link.time is self.source_time and not have_timestamps
         before = self.run(records, last)

@@ -46,6 +46,7 @@ from pyflinkstate.runtime.wire import (
     SlotId,
     SystemClock,
     TaskReport,
+    TaskTime,
     ValuesFrame,
     WatermarkMerger,
     encoded_frames,
@@ -242,19 +243,21 @@ class ChainTask:
             made.begin_at(first.opening, first.is_idle)
         time = made.source_time
 
-        def unpack() -> Iterator[Record]:
+        def columns() -> Iterator[Iterable[Record]]:
             for frame in chain((first,), frames):
                 values, timestamps = frame.output(self.tag_id)
                 time.is_idle = frame.is_idle
-                if timestamps is None:
-                    yield from values
-                else:
-                    for value, time.timestamp in zip(values, timestamps, strict=True):
-                        yield value
+                yield values if timestamps is None else _followed(values, timestamps, time)
                 if frame.watermark is not None:
                     time.watermark = frame.watermark
 
-        return unpack()
+        return chain.from_iterable(columns())
+
+
+def _followed(values: Sequence[Record], timestamps: Sequence[int | None], time: TaskTime) -> Iterator[Record]:
+    """Yield values; ``time`` has the timestamp of the one that was taken last."""
+    for value, time.timestamp in zip(values, timestamps, strict=True):
+        yield value
 
 
 @attrs.frozen
@@ -270,7 +273,7 @@ class RunningChain:
         """Return the results of the chain; report the watermarks of its assigners at the end."""
         records = self.records
         single = chain.from_iterable(records.batches) if isinstance(records, BatchedRecords) else records
-        return self.chain.run_then(single, self._report_watermarks)
+        return self.chain.run(single, end=self._report_watermarks)
 
     def run_timed(self) -> TimedRecords:
         """Return the results of the chain with their timestamps; the report at the end is the same."""
