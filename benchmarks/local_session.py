@@ -18,6 +18,8 @@ def local_session(cores: int, settings: Mapping[str, str] | None = None) -> Spar
         settings: further settings of Spark.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the system's python3
+    # What pip has installed has its bytecode. Without it, each slot and worker compiles what it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     builder = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")

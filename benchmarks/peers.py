@@ -90,9 +90,11 @@ def outcome_of(name: str, workload: str, records: int, environments: Path, check
     """Run an engine's program; what it prints is shown if it fails."""
     engine = ENGINE_BY_NAME[name]
     command = [engine.python(environments), ENGINES / engine.program, workload, str(records)]
+    environment = os.environ | engine.settings | {"PYTHONPATH": str(ENGINES)}  # for the workers
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
     ran = subprocess.run(
         [*map(str, command), *(["--check"] if check else [])],
-        env=os.environ | engine.settings | {"PYTHONPATH": str(ENGINES)},  # for the workers
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
