@@ -14,7 +14,7 @@ from pyflinkstate.api.types import Types
 from pyflinkstate.backends.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from pyflinkstate.backends.heap.state_map import ABSENT
 from pyflinkstate.backends.heap.state_table import CopyOnWriteStateTable
-from pyflinkstate.backends.heap.timer_queue import MIN_EMPTY_TIMESTAMPS, Timer, TimerQueue
+from pyflinkstate.backends.heap.timer_queue import MIN_STALE_TIMESTAMPS, Timer, TimerQueue
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
 from pyflinkstate.backends.types.namespaces import VOID_NAMESPACE, VOID_NAMESPACE_TYPE
 from pyflinkstate.backends.types.state_meta import RegisteredQueueMeta, RegisteredStateMeta
@@ -584,7 +584,7 @@ class TestTimerChanges:
         assert (len(second), second.namespaces) == (0, None)
 
     def test_timers_whose_time_was_dropped_from_the_heap_are_gone_all_the_same(self, queue):
-        times = range(10, 10 + 2 * MIN_EMPTY_TIMESTAMPS)
+        times = range(10, 10 + 2 * MIN_STALE_TIMESTAMPS)
         for time in times:
             queue.add(Timer(time, "a", "w"), 3)
         queue.take_changes()
