@@ -85,6 +85,8 @@ TYPE_CIRCLES = [
     FLUENT,
 ]
 MOST_FILES_IN_A_ROOM = 15
+#: They follow PyFlink's surface, a file a concept, and users import from the room.
+PUBLIC_ROOMS = {"api", "common", "datastream"}
 
 
 def module_of(path: Path) -> str:
@@ -177,7 +179,7 @@ def may_name(module: str, target: str) -> bool:
 def test_no_room_is_crowded() -> None:
     files = Counter(path.parent for path in FILES if path.name != "__init__.py")
     crowded = {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MOST_FILES_IN_A_ROOM}
-    assert not {name: n for name, n in crowded.items() if name.split("/")[0] in HOUSES}
+    assert not {name: n for name, n in crowded.items() if name.split("/")[0] not in PUBLIC_ROOMS}
 
 
 def test_no_files_import_each_other() -> None:

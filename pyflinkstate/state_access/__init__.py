@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.comparison import StateDiff, diff
+from pyflinkstate.state_access.differences import StateDiff, diff
 from pyflinkstate.state_access.facts import CheckpointOffsets, OperatorInfo, StateInfo
 from pyflinkstate.state_access.history import KeyHistory, Moment, history
 from pyflinkstate.state_access.tables import StateTable

@@ -21,7 +21,7 @@ from pyflinkstate.errors import (
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
 from pyflinkstate.state_access.command_line import exports, queries
 from pyflinkstate.state_access.command_line.printing import Printer, readable_row, readable_rows
-from pyflinkstate.state_access.comparison import diff as compare
+from pyflinkstate.state_access.differences import diff as compare
 from pyflinkstate.state_access.history import history as history_of
 from pyflinkstate.state_access.locations import jobs_at, locate, retained
 from pyflinkstate.state_access.tables import StateTable

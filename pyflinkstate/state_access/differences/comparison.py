@@ -9,7 +9,10 @@ from itertools import chain
 import attrs
 
 from pyflinkstate.state_access.checkpoint import Checkpoint, open_checkpoint
-from pyflinkstate.state_access.differences import KeyedPair, OperatorStatePair, Sides, TimerPair
+from pyflinkstate.state_access.differences.keyed_states import KeyedPair
+from pyflinkstate.state_access.differences.operator_states import OperatorStatePair
+from pyflinkstate.state_access.differences.sides import Sides
+from pyflinkstate.state_access.differences.timers import TimerPair
 from pyflinkstate.state_access.keyed_state import KeyedState
 from pyflinkstate.state_access.operator_states import OperatorStates
 from pyflinkstate.state_access.tables import StateTable
