@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -27,7 +28,10 @@ finally:
 
 def test_a_spark_connect_session_is_refused() -> None:
     pytest.importorskip("grpc", reason="Spark Connect's client needs it")
-    done = subprocess.run([sys.executable, "-c", CONNECT], check=False, capture_output=True, text=True)
+    # The port of the server is fixed, and another run of these tests may use it; Spark has a free one in tests.
+    environment = {**os.environ, "SPARK_TESTING": "1"}
+    command = [sys.executable, "-c", CONNECT]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert "a Spark Connect session has no RDDs" in done.stdout, done.stderr
 
 

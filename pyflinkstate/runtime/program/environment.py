@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections import deque
 from collections.abc import Callable
-from tempfile import TemporaryDirectory
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
@@ -49,7 +49,12 @@ from pyflinkstate.runtime.slots import ControlServer
 from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingSource
 from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.storage import CheckpointStorage, FileSystemCheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    load_checkpoint,
+    temporary_folder,
+)
 from pyflinkstate.runtime.wire import HeartbeatSettings, SystemClock
 
 if TYPE_CHECKING:
@@ -85,7 +90,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         self._ran_sinks = False
         self._job_name = DEFAULT_JOB_NAME
         self._assigners = 0
-        self._temporary_storage: TemporaryDirectory[str] | None = None
+        self._temporary_storage: Path | None = None
         self._caches: list[CachedSource] = []
         self._monitor: MonitorOfProgram | None = None
         #: How the page is served now.
@@ -735,8 +740,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 "enable_checkpointing() or get_checkpoint_config().set_checkpoint_storage()"
             )
         if self._temporary_storage is None:
-            self._temporary_storage = TemporaryDirectory(prefix="pyflinkstate-", ignore_cleanup_errors=True)
-        return FileSystemCheckpointStorage(self._temporary_storage.name)
+            self._temporary_storage = temporary_folder(self, "pyflinkstate-")
+        return FileSystemCheckpointStorage(str(self._temporary_storage))
 
     def _restore_point(
         self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str

@@ -60,7 +60,7 @@ def ship(spark: SparkSession) -> bool:
     context = context_of(spark)
     if not [report for report in _asked(context) if not report.version]:
         return False
-    context.addPyFile(str(zipped(Path(kept_folder().name))))
+    context.addPyFile(str(zipped(kept_folder())))
     lacking = [report for report in _asked(context) if not report.version]
     if lacking:
         raise _mismatch(lacking, "do not see the package that was shipped to them")

@@ -26,6 +26,7 @@ from pyspark import SparkContext, SparkFiles
 from pyflinkstate.api.values import Record, Reduced
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.engine import Task
+from pyflinkstate.runtime.storage import temporary_folder
 from pyflinkstate.runtime.wire import dumps_by_value, loads
 
 #: What ``addPyFile`` puts on the path as it is.
@@ -175,21 +176,21 @@ class PythonFiles:
             sys.path.append(own)
 
     def _zipped(self, folder: Path) -> Path:
-        kept = Path(kept_folder().name)
+        kept = kept_folder()
         return Path(shutil.make_archive(str(kept / f"{len(os.listdir(kept))}"), "zip", folder))
 
     def _ship(self, archive: Path, target: str) -> None:
         """Have Spark unpack an archive: by another name than any that it has shipped."""
-        copy = Path(kept_folder().name) / f"{_digest(archive)}-{target}.zip"
+        copy = kept_folder() / f"{_digest(archive)}-{target}.zip"
         if not copy.exists():
             shutil.copy(archive, copy)
             self._context.addArchive(f"{copy}#{target}")
 
 
 @cache
-def kept_folder() -> TemporaryDirectory[str]:
+def kept_folder() -> Path:
     """Return a folder that lasts as long as the program: Spark sends its files to later executors too."""
-    return TemporaryDirectory(prefix="pyflinkstate-files-", ignore_cleanup_errors=True)
+    return temporary_folder(PythonFiles, "pyflinkstate-files-")
 
 
 def _existing(method: str, path: str) -> Path:

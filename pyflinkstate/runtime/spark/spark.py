@@ -94,7 +94,7 @@ def _quiet_logging() -> str:
     settings = files("pyflinkstate.runtime.spark") / "log4j2-quiet.properties"
     if isinstance(settings, Path):
         return settings.as_uri()
-    copy = Path(kept_folder().name) / settings.name
+    copy = kept_folder() / settings.name
     copy.write_bytes(settings.read_bytes())
     return copy.as_uri()
 

@@ -11,6 +11,7 @@ from pyflinkstate.runtime.storage.settings import (
     JobManagerCheckpointStorage,
 )
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, open_checkpoint
+from pyflinkstate.runtime.storage.temporary import temporary_folder
 from pyflinkstate.runtime.storage.uris import (
     absolute,
     check_spark_reaches,
@@ -46,4 +47,5 @@ __all__ = [
     "parent_uri",
     "reason_of",
     "run_id_after",
+    "temporary_folder",
 ]
