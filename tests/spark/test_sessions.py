@@ -28,7 +28,7 @@ finally:
 
 def test_a_spark_connect_session_is_refused() -> None:
     pytest.importorskip("grpc", reason="Spark Connect's client needs it")
-    # The port of the server is fixed, and another run of these tests may use it; Spark has a free one in tests.
+    # The port of the server is fixed, and another run of these tests may use it: Spark takes a free one then.
     environment = {**os.environ, "SPARK_TESTING": "1"}
     command = [sys.executable, "-c", CONNECT]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
