@@ -73,11 +73,12 @@ def subtask_of(function: Any) -> Any:
     from pyflinkstate.runtime.operators.context import OperatorContext
     from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
     from pyflinkstate.runtime.operators.subtask import KeyedSubtask
+    from pyflinkstate.runtime.slots import slot
+    from pyflinkstate.runtime.wire import SystemClock
 
+    clock = getattr(slot, "wall_clock_ms", SystemClock().now_ms)  # older packages have the other one alone
     backend = HashMapStateBackend()
-    keyed = backend.create_keyed_state_backend(
-        Types.LONG(), key_group_range(128, 2, 0), 128, lambda: time.time_ns() // 1_000_000
-    )
+    keyed = backend.create_keyed_state_backend(Types.LONG(), key_group_range(128, 2, 0), 128, clock)
     state = StreamOperatorState(keyed, backend.create_operator_state_backend(), None)
     context = OperatorContext("windows", 0, 2, 128, 0, keyed)
     subtask = KeyedSubtask(cloudpickle.loads(cloudpickle.dumps(function)), context, state)
