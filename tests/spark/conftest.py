@@ -74,9 +74,12 @@ def no_slot_left() -> Iterator[None]:
 
 @pytest.fixture
 def no_query_left(spark: Any) -> Iterator[None]:
-    """Stop the streaming queries that a test left, and assert that there was none."""
+    """Stop the streaming queries that a test left, and assert that there was none.
+
+    Spark lists a query for a moment after it has ended.
+    """
     yield
-    left = spark.streams.active
+    left = [query for query in spark.streams.active if query.isActive]
     for query in left:
         query.stop()
     assert not left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import select
 import socket
 import struct
 import threading
@@ -223,3 +224,22 @@ def test_shutting_down_wakes_whoever_waits_at_either_end() -> None:
     first.close()
     first.shut_down()
     assert first.fileno() == -1
+
+
+USES: dict[str, Callable[[Channel], object]] = {
+    "try_send": lambda end: end.try_send("beat"),
+    "send": lambda end: end.send("beat"),
+    "poll": lambda end: end.poll(),
+    "recv": lambda end: end.recv(),
+    "watch": lambda end: end.watch(select.poll(), select.POLLIN),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=list(USES))
+def test_an_end_that_another_thread_has_closed_fails_as_one_whose_peer_is_gone(
+    use: Callable[[Channel], object],
+) -> None:
+    end = Channel(pair()[0])
+    end.close()
+    with pytest.raises(OSError, match=r"descriptor|closed"):
+        use(end)

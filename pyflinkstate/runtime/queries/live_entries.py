@@ -83,7 +83,7 @@ class LiveEntries:
             return ready
         sockets = select.poll()
         for channel in waiting:
-            sockets.register(channel, select.POLLIN)
+            channel.watch(sockets, select.POLLIN)
         descriptors = {descriptor for descriptor, _ in sockets.poll(self._timeout_s * 1000)}
         if not descriptors:
             raise StateQueryTimeoutError(

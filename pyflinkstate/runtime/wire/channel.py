@@ -14,6 +14,7 @@ Unix sockets have none either: their data stays in the kernel, between two proce
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import pickle
 import select
@@ -107,13 +108,15 @@ class Channel:
         self._send(_PICKLE, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def try_send(self, message: object) -> None:
-        """Send a small object if that is possible at once; otherwise another message is being sent."""
+        """Send a small object if that is possible at once; otherwise another message is being sent.
+
+        Raises:
+            OSError: the peer is gone, or this end has been closed.
+        """
         if not self._sending.acquire(blocking=False):
             return
         try:
-            poll = select.poll()
-            poll.register(self._sock, select.POLLOUT)
-            if poll.poll(0):
+            if self._is_ready(select.POLLOUT, 0.0):
                 self._send_locked(_PICKLE, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         finally:
             self._sending.release()
@@ -150,12 +153,30 @@ class Channel:
         return self._receive(_BYTES)
 
     def poll(self, timeout_s: float = 0.0) -> bool:
-        """Return whether a message or the end of the connection comes within ``timeout_s``."""
+        """Return whether a message or the end of the connection comes within ``timeout_s``.
+
+        Raises:
+            OSError: this end has been closed.
+        """
         if isinstance(self._sock, TlsSocket) and self._sock.pending():
             return True
+        return self._is_ready(select.POLLIN, timeout_s)
+
+    def _is_ready(self, event: int, timeout_s: float) -> bool:
         poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
+        self.watch(poll, event)
         return bool(poll.poll(timeout_s * 1000))
+
+    def watch(self, poll: select.poll, event: int) -> None:
+        """Have ``poll`` wait for an event of this connection.
+
+        Raises:
+            OSError: this end has been closed, which ``poll`` tells with another error than all else does.
+        """
+        try:
+            poll.register(self._sock, event)
+        except ValueError as error:
+            raise OSError(errno.EBADF, "the connection is closed") from error
 
     def _send(self, kind: bytes, body: bytes) -> None:
         with self._sending:
