@@ -9,6 +9,9 @@ from pyflinkstate import (
     KeyedProcessFunction,
     ProcessWindowFunction,
     RuntimeContext,
+    StateTtlConfig,
+    Time,
+    TimestampAssigner,
     Types,
     ValueStateDescriptor,
 )
@@ -37,6 +40,26 @@ class Count(KeyedProcessFunction):
         yield value, count
 
 
+class CountWithTtl(Count):
+    def descriptor(self) -> ValueStateDescriptor:
+        descriptor = super().descriptor()
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
+        return descriptor
+
+
+class CountUntilTimer(Count):
+    """Emits the count when the minute of a record has passed."""
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[tuple[int, int]]:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(value - value % MINUTE_MS + MINUTE_MS - 1)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int, int]]:
+        yield ctx.get_current_key(), self.count.value()
+        self.count.clear()
+
+
 class CountAggregate(AggregateFunction):
     """Counts the records of a window one by one."""
 
@@ -60,3 +83,8 @@ class CountElements(ProcessWindowFunction):
         self, key: int, context: ProcessWindowFunction.Context, elements: Iterable[int]
     ) -> Iterator[tuple[int, int]]:
         yield key, sum(1 for _ in elements)
+
+
+class Millisecond(TimestampAssigner):
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value

@@ -25,10 +25,20 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from counting_functions import KEYS, MINUTE_MS, Count, CountAggregate, CountElements, key_of
+from counting_functions import (
+    KEYS,
+    MINUTE_MS,
+    Count,
+    CountAggregate,
+    CountElements,
+    CountUntilTimer,
+    CountWithTtl,
+    Millisecond,
+    key_of,
+)
 from local_session import local_session, tell
 from pyspark.sql import SparkSession
 
@@ -43,43 +53,15 @@ from pyflinkstate import (
     ReducingStateDescriptor,
     RuntimeContext,
     SlidingEventTimeWindows,
-    StateTtlConfig,
     StreamExecutionEnvironment,
     Time,
-    TimestampAssigner,
     TumblingEventTimeWindows,
     Types,
-    ValueStateDescriptor,
     WatermarkStrategy,
 )
 
 PARTITIONS = 2
 YARDSTICK = "value"
-
-
-class Millisecond(TimestampAssigner):
-    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
-        return value
-
-
-class CountWithTtl(Count):
-    def descriptor(self) -> ValueStateDescriptor:
-        descriptor = super().descriptor()
-        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.hours(1)).build())
-        return descriptor
-
-
-class CountUntilTimer(Count):
-    """Emits the count when the minute of a record has passed."""
-
-    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[tuple[int, int]]:
-        self.count.update((self.count.value() or 0) + 1)
-        ctx.timer_service().register_event_time_timer(value - value % MINUTE_MS + MINUTE_MS - 1)
-        return ()
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int, int]]:
-        yield ctx.get_current_key(), self.count.value()
-        self.count.clear()
 
 
 class CountInMap(KeyedProcessFunction):

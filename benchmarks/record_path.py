@@ -12,7 +12,8 @@ what else the machine does matters less than to a rate:
   with a function that does nothing, what it takes longer if the function yields a result, and what it takes
   longer with the program's own state, timers and windows.
 * *Processes*: a whole job on Spark, the difference of two sizes. ``worker``, ``slot``, ``driver`` and ``jvm``
-  are all that these processes used. The shuffle, and the way of frames between worker, JVM and slot, are what
+  are all that these processes used. With less than a few million records the JVM's figure means nothing,
+  because its compilers run at their own time. The shuffle, and the way of frames between worker, JVM and slot, are what
   the steps leave of it.
 
 ``--steps`` leaves out the processes. With ``--against`` each round also runs the package of another folder,
@@ -37,10 +38,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import operators
 import psutil
-from counting_functions import CountAggregate, CountElements, key_of
-from local_session import local_session
+from counting_functions import (
+    MINUTE_MS,
+    Count,
+    CountAggregate,
+    CountElements,
+    CountUntilTimer,
+    CountWithTtl,
+    Millisecond,
+    key_of,
+)
 from pyspark.sql import SparkSession
 from window_slot import subtask_of
 
@@ -90,9 +98,9 @@ def function_of(name: str) -> Any:
     minutes = TumblingEventTimeWindows.of(Time.minutes(1))
     sessions = EventTimeSessionWindows.with_gap(Time.seconds(20))
     made: dict[str, Callable[[], Any]] = {
-        "value": operators.Count,
-        "ttl": operators.CountWithTtl,
-        "timers": operators.CountUntilTimer,
+        "value": Count,
+        "ttl": CountWithTtl,
+        "timers": CountUntilTimer,
         "tumbling": lambda: window_operator(minutes, contents=CountAggregate()),
         "process_window": lambda: window_operator(minutes, function=CountElements()),
         "session": lambda: window_operator(sessions, contents=CountAggregate()),
@@ -129,9 +137,7 @@ def map_side(is_timed: bool, split: tuple[int, int]) -> Iterator[tuple[Any, byte
     source = SourceTask(link, "numbers", numbers_of, is_fresh=True)
     settings, assigner = None, ()
     if is_timed:
-        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
-            operators.Millisecond()
-        )
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Millisecond())
         assigner = (ChainedOperator(WATERMARKS, "timestamps", strategy, assigner_id="timestamps"),)
         settings = EventTimeSettings(is_final=True)
     before = ChainTask(link, "numbers", assigner, 2, False, event_time=settings)
@@ -169,6 +175,14 @@ def run_slot(function: Any, frames: list[InputFrame]) -> list[Output]:
     return outputs
 
 
+def counted_by(name: str, outputs: list[Output]) -> int:
+    """Return how many records the results tell of: each is one, or has a count of several."""
+    results = list(chain.from_iterable(output.values for output in outputs))
+    if name in UNTIMED:
+        return len(results)
+    return sum(result[1] if isinstance(result, tuple) else result for result in results)
+
+
 def encoded(outputs: list[Output]) -> list[bytes]:
     return [ValuesFrame(output.values).encode() for output in outputs if output.values]
 
@@ -176,9 +190,6 @@ def encoded(outputs: list[Output]) -> list[bytes]:
 def steps(name: str, records: int) -> Figures:
     """Return what each step of a program costs. One of two subtasks is measured, with half of the records."""
     is_timed, split = name not in UNTIMED, (0, records)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     drain(map_side(is_timed, split))  # the worker remembers the keys' groups from here on
     found: Figures = {}
     found["source"], _ = timed(lambda: drain(source_alone(split)), records)
@@ -195,6 +206,8 @@ def steps(name: str, records: int) -> Figures:
     echoed, _ = timed(lambda: run_slot(Echo(), decoded), number)
     found["results"] = echoed - found["call"] if name in UNTIMED else 0.0
     in_slot, outputs = timed(lambda: run_slot(function_of(name), decoded), number)
+    if (counted := counted_by(name, outputs)) != number:
+        raise AssertionError(f"{name}: {counted} of {number} records were counted")
     found["operator"] = in_slot - found["call"] - found["results"]
     found["output frame"], sent = timed(lambda: encoded(outputs), number)
     found["decode"], _ = timed(
@@ -253,6 +266,8 @@ def role_of(process: psutil.Process, own: int) -> str:
 
 
 def seconds_by_role(spark: SparkSession, name: str, records: int) -> Counter[str]:
+    import operators
+
     with ProcessTimes() as times:
         operators.seconds_of(spark, name, records)
         return times.by_role()
@@ -283,12 +298,18 @@ def seconds_of_now() -> Counter[str]:
 
 def figures(names: list[str], records: int, is_on_spark: bool) -> Figures:
     """Measure each program once; the steps with an eighth of the records."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     found = {f"{name}: {step}": cost for name in names for step, cost in steps(name, records // 8).items()}
     if is_on_spark:
+        import operators
+        from local_session import local_session
+
         path = os.pathsep.join(filter(None, sys.path))
         spark = local_session(operators.PARTITIONS, {"spark.executorEnv.PYTHONPATH": path})
         for name in names:
-            operators.seconds_of(spark, name, max(records // 6, operators.MINUTE_MS))
+            operators.seconds_of(spark, name, max(records // 6, MINUTE_MS))
             found |= {f"{name}: {role}": cost for role, cost in processes(spark, name, records).items()}
     return found
 
