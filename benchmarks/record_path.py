@@ -13,8 +13,8 @@ what else the machine does matters less than to a rate:
   longer with the program's own state, timers and windows.
 * *Processes*: a whole job on Spark, the difference of two sizes. ``worker``, ``slot``, ``driver`` and ``jvm``
   are all that these processes used. With less than a few million records the JVM's figure means nothing,
-  because its compilers run at their own time. The shuffle, and the way of frames between worker, JVM and slot, are what
-  the steps leave of it.
+  because its compilers run at their own time. The shuffle, and the way of frames between worker, JVM and
+  slot, are what the steps leave of it.
 
 ``--steps`` leaves out the processes. With ``--against`` each round also runs the package of another folder,
 so that both meet the same noise. Figures are medians of the rounds.
