@@ -41,27 +41,18 @@ from typing import Any
 import psutil
 from counting_functions import (
     MINUTE_MS,
-    Count,
-    CountAggregate,
-    CountElements,
-    CountUntilTimer,
-    CountWithTtl,
     Millisecond,
     key_of,
 )
 from pyspark.sql import SparkSession
-from window_slot import subtask_of
+from window_slot import operator_of, subtask_of
 
 from pyflinkstate import (
-    EventTimeSessionWindows,
     KeyedProcessFunction,
-    Time,
-    TumblingEventTimeWindows,
     Types,
     WatermarkStrategy,
 )
 from pyflinkstate.runtime.operators.operators import Output
-from pyflinkstate.runtime.operators.windows.windowing import window_operator
 from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.slots.slot import GC_THRESHOLDS
 from pyflinkstate.runtime.tasks.batch_keys import key_groups_of
@@ -93,21 +84,6 @@ class Echo(KeyedProcessFunction):
         yield value, 1
 
 
-def function_of(name: str) -> Any:
-    """Return the function or operator of a program."""
-    minutes = TumblingEventTimeWindows.of(Time.minutes(1))
-    sessions = EventTimeSessionWindows.with_gap(Time.seconds(20))
-    made: dict[str, Callable[[], Any]] = {
-        "value": Count,
-        "ttl": CountWithTtl,
-        "timers": CountUntilTimer,
-        "tumbling": lambda: window_operator(minutes, contents=CountAggregate()),
-        "process_window": lambda: window_operator(minutes, function=CountElements()),
-        "session": lambda: window_operator(sessions, contents=CountAggregate()),
-    }
-    return made[name]()
-
-
 # --- steps ------------------------------------------------------------------------------------------------
 
 
@@ -130,24 +106,27 @@ def numbers_of(split: tuple[int, int], reject: Any) -> Iterator[int]:
     return iter(range(*split))
 
 
+def task_link() -> TaskLink:
+    """Return the link of a task whose driver ignores what is reported."""
+    driver: Any = SimpleNamespace(attempt=0, job_parameters={}, report=lambda report: None)
+    return TaskLink(driver, 1)
+
+
+def source(split: tuple[int, int]) -> Iterator[int]:
+    """Return the records of a split, as a task reads them."""
+    return SourceTask(task_link(), "numbers", numbers_of, is_fresh=True)(0, [split])
+
+
 def map_side(is_timed: bool, split: tuple[int, int]) -> Iterator[tuple[Any, bytes]]:
     """Return the frames that a task makes of a split."""
-    driver: Any = SimpleNamespace(attempt=0, job_parameters={}, report=lambda report: None)
-    link = TaskLink(driver, 1)
-    source = SourceTask(link, "numbers", numbers_of, is_fresh=True)
     settings, assigner = None, ()
     if is_timed:
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Millisecond())
         assigner = (ChainedOperator(WATERMARKS, "timestamps", strategy, assigner_id="timestamps"),)
         settings = EventTimeSettings(is_final=True)
-    before = ChainTask(link, "numbers", assigner, 2, False, event_time=settings)
+    before = ChainTask(task_link(), "numbers", assigner, 2, False, event_time=settings)
     router = Router("count", key_of, Types.LONG(), 2, 128, event_time=settings)
-    return RouteTask(before, "count", router)(0, source(0, [split]))
-
-
-def source_alone(split: tuple[int, int]) -> Iterator[int]:
-    driver: Any = SimpleNamespace(attempt=0, job_parameters={}, report=lambda report: None)
-    return SourceTask(TaskLink(driver, 1), "numbers", numbers_of, is_fresh=True)(0, [split])
+    return RouteTask(before, "count", router)(0, source(split))
 
 
 def keys_of(records: int) -> list[list[int]]:
@@ -192,7 +171,7 @@ def steps(name: str, records: int) -> Figures:
     is_timed, split = name not in UNTIMED, (0, records)
     drain(map_side(is_timed, split))  # the worker remembers the keys' groups from here on
     found: Figures = {}
-    found["source"], _ = timed(lambda: drain(source_alone(split)), records)
+    found["source"], _ = timed(lambda: drain(source(split)), records)
     found["key"], batches = timed(lambda: keys_of(records), records)
     found["hash"], _ = timed(lambda: hashed(batches), records)
     plain, _ = timed(lambda: list(map_side(False, split)), records)
@@ -205,7 +184,7 @@ def steps(name: str, records: int) -> Figures:
     found["call"], _ = timed(lambda: run_slot(Nothing(), decoded), number)
     echoed, _ = timed(lambda: run_slot(Echo(), decoded), number)
     found["results"] = echoed - found["call"] if name in UNTIMED else 0.0
-    in_slot, outputs = timed(lambda: run_slot(function_of(name), decoded), number)
+    in_slot, outputs = timed(lambda: run_slot(operator_of(name), decoded), number)
     if (counted := counted_by(name, outputs)) != number:
         raise AssertionError(f"{name}: {counted} of {number} records were counted")
     found["operator"] = in_slot - found["call"] - found["results"]

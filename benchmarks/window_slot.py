@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from counting_functions import Count, CountAggregate, CountElements, key_of
+from counting_functions import Count, CountAggregate, CountElements, CountUntilTimer, CountWithTtl, key_of
 
 BATCH = 4096
 NAMES = ("value", "tumbling", "process_window", "session", "sliding")
@@ -40,6 +40,8 @@ def operator_of(name: str) -> Any:
     sessions = EventTimeSessionWindows.with_gap(Time.seconds(20))
     operators = {
         "value": Count,
+        "ttl": CountWithTtl,
+        "timers": CountUntilTimer,
         "tumbling": lambda: window_operator(minutes, contents=CountAggregate()),
         "process_window": lambda: window_operator(minutes, function=CountElements()),
         "session": lambda: window_operator(sessions, contents=CountAggregate()),
