@@ -191,15 +191,16 @@ class TimerQueue:
             self._plan_deleted(entry, map_index)
         if moment.pop(entry, None) is None:
             return False
-        self._size -= 1
-        if not moment:
-            self._forget(timestamp_ms)
+        self._count_deleted(timestamp_ms, moment)
         if self._changes is not None:
             self._note(timestamp_ms, key, namespace, map_index)
         return True
 
-    def _forget(self, timestamp_ms: Timestamp) -> None:
-        """Forget a moment without timers; rebuild the heap if most of it is stale."""
+    def _count_deleted(self, timestamp_ms: Timestamp, moment: _Moment) -> None:
+        """Forget a moment if that was its last timer; rebuild the heap if most of it is stale then."""
+        self._size -= 1
+        if moment:
+            return
         moments, heap = self._moments, self._heap
         del moments[timestamp_ms]
         if len(heap) > 2 * max(len(moments), MIN_STALE_TIMESTAMPS):
@@ -230,9 +231,7 @@ class TimerQueue:
             self.namespace = entry[1]
         else:
             self.key = entry
-        self._size -= 1
-        if not moment:
-            self._forget(timestamp_ms)
+        self._count_deleted(timestamp_ms, moment)
         if self._changes is not None:
             self._note(timestamp_ms, self.key, self.namespace, self.map_index)
         return True
