@@ -26,8 +26,6 @@ import argparse
 import gc
 import json
 import os
-import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -44,6 +42,7 @@ from counting_functions import (
     Millisecond,
     key_of,
 )
+from packages import HERE, Figures, medians
 from pyspark.sql import SparkSession
 from window_slot import operator_of, subtask_of
 
@@ -66,8 +65,6 @@ BATCH = 4096
 POLL_S = 0.02
 #: What the command line of a process tells about it, first match first.
 ROLES = {"slot": "pyflinkstate.runtime.slots", "worker": "pyspark.daemon", "jvm": "java"}
-
-Figures = dict[str, float]
 
 
 class Nothing(KeyedProcessFunction):
@@ -199,7 +196,10 @@ def steps(name: str, records: int) -> Figures:
 
 
 class ProcessTimes:
-    """Notes the processor time of this process and all below it, by what they are."""
+    """Notes the processor time of this process and all below it, by what they are.
+
+    As a context it looks often, as what ends takes its figures along.
+    """
 
     def __init__(self) -> None:
         self._seconds: dict[int, tuple[str, float]] = {}
@@ -216,10 +216,11 @@ class ProcessTimes:
 
     def _watch(self) -> None:
         while not self._is_over.wait(POLL_S):
-            self._look()
-        self._look()
+            self.look()
+        self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Note what all have used so far."""
         own = psutil.Process()
         for process in [own, *own.children(recursive=True)]:
             try:
@@ -268,7 +269,7 @@ def processes(spark: SparkSession, name: str, records: int) -> Figures:
 def seconds_of_now() -> Counter[str]:
     """Return what the processes that live now have used so far."""
     times = ProcessTimes()
-    times._look()
+    times.look()
     return times.by_role()
 
 
@@ -293,15 +294,6 @@ def figures(names: list[str], records: int, is_on_spark: bool) -> Figures:
     return found
 
 
-def figures_of(package: Path, names: list[str], records: int, options: list[str]) -> Figures:
-    """Run one round with the package of a folder in a process of its own."""
-    command = [sys.executable, __file__, "--once", *options, "--records", str(records), "--only", *names]
-    environment = {**os.environ, "PYTHONPATH": str(package)}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    found: Figures = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
@@ -315,27 +307,17 @@ def main() -> None:
     if args.once:
         print(json.dumps(figures(args.only, args.records, not args.steps)))
         return
-    packages = {"here": Path(__file__).parent.parent}
-    if args.against:
-        packages["there"] = args.against
-    rounds: dict[str, list[Figures]] = {where: [] for where in packages}
-    options = ["--steps"] if args.steps else []
-    for _ in range(args.rounds):
-        for where, package in packages.items():
-            rounds[where].append(figures_of(package, args.only, args.records, options))
-    medians = {
-        where: {key: round(statistics.median(seen[key] for seen in found)) for key in found[0]}
-        for where, found in rounds.items()
-    }
-    print(json.dumps(medians) if args.json else table(medians))
+    options = ["--records", str(args.records), "--only", *args.only, *(["--steps"] if args.steps else [])]
+    found = medians(__file__, options, args.rounds, args.against)
+    print(json.dumps(found) if args.json else table(found))
 
 
-def table(medians: dict[str, dict[str, int]]) -> str:
+def table(found: dict[str, Figures]) -> str:
     """Return a line for each step, with a column for each package."""
-    width = max(map(len, medians["here"]))
-    lines = [f"{'':{width}} " + " ".join(f"{where:>7}" for where in medians)]
-    for key in medians["here"]:
-        lines.append(f"{key:{width}} " + " ".join(f"{found[key]:7,}" for found in medians.values()))
+    width = max(map(len, found[HERE]))
+    lines = [f"{'':{width}} " + " ".join(f"{where:>7}" for where in found)]
+    for key in found[HERE]:
+        lines.append(f"{key:{width}} " + " ".join(f"{figures[key]:7,.0f}" for figures in found.values()))
     return "\n".join(lines)
 
 

@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from counting_functions import Count, CountAggregate, CountElements, CountUntilTimer, CountWithTtl, key_of
+from packages import medians
 
 BATCH = 4096
 NAMES = ("value", "tumbling", "process_window", "session", "sliding")
@@ -112,15 +109,6 @@ def microseconds(name: str, records: int) -> float:
     return seconds / number * 1e6
 
 
-def figures_of(checkout: Path, records: int, names: list[str]) -> dict[str, float]:
-    """Run one round with the package of ``checkout`` in a process of its own."""
-    command = [sys.executable, __file__, "--once", "--records", str(records), "--only", *names]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", action="store_true")
@@ -133,17 +121,11 @@ def main() -> None:
     if args.once:
         print(json.dumps({name: microseconds(name, args.records) for name in args.only}))
         return
-    checkouts = {"here": Path(__file__).parent.parent}
-    if args.against:
-        checkouts["there"] = args.against
-    rounds: dict[str, list[dict[str, float]]] = {where: [] for where in checkouts}
-    for _ in range(args.rounds):
-        for where, checkout in checkouts.items():
-            rounds[where].append(figures_of(checkout, args.records, args.only))
+    options = ["--records", str(args.records), "--only", *args.only]
     figures = {
-        f"{name}_us_{where}": round(statistics.median(seen[name] for seen in found), 2)
-        for where, found in rounds.items()
-        for name in args.only
+        f"{name}_us_{where}": round(figure, 2)
+        for where, found in medians(__file__, options, args.rounds, args.against).items()
+        for name, figure in found.items()
     }
     print(json.dumps(figures) if args.json else "\n".join(f"{key}: {v}" for key, v in figures.items()))
 
