@@ -83,7 +83,8 @@ class DriverLink:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env=env)
         assert process.stdin is not None
-        with process.stdin as stdin:
+        # Who waits for the slot sees that it has ended, and tells with which exit code.
+        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
             stdin.write(bootstrap.encode())
         return process
 
