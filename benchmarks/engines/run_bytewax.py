@@ -83,8 +83,9 @@ def time_of(number: int) -> datetime:
 
 
 def windowed(keyed: Any, workload: str) -> Any:
-    # The two parts of the source are read at their own pace; nothing that is late may be dropped.
-    clock = win.EventClock(ts_getter=time_of, wait_for_system_duration=timedelta(days=1))
+    # Each key has a clock of its own, and all its records come from one part in the order of their times. The
+    # clock goes on while nothing comes, so without a wait, what is held up would be late.
+    clock = win.EventClock(ts_getter=time_of, wait_for_system_duration=timedelta(milliseconds=MINUTE_MS))
     windower: Any = win.SessionWindower(gap=timedelta(milliseconds=GAP_MS))
     if workload == "tumbling":
         windower = win.TumblingWindower(length=timedelta(milliseconds=MINUTE_MS), align_to=EPOCH)

@@ -1,7 +1,9 @@
 """Spark's own ``transformWithState`` (rows), with RocksDB and changelog checkpointing, as Spark advises.
 
 The input lies in Parquet files, all of which one trigger takes (``availableNow``): larger micro-batches are
-better for Spark's throughput. Keys and times are computed by Spark's SQL, outside Python.
+better for Spark's throughput, as all records of a key share the reading and the writing of its state. With
+``TWS_BATCH_RECORDS`` a micro-batch has so many records instead. Keys and times are computed by Spark's SQL,
+outside Python.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from workload import KEYS, MINUTE_MS, PARALLELISM, main, minute_end
 
+#: How many records a micro-batch has, or 0 for one that has all.
+BATCH_RECORDS = int(os.environ.get("TWS_BATCH_RECORDS", "0"))
+#: How many files a micro-batch takes.
 FILES = 2 * PARALLELISM
 #: The key of one last record, whose time lets every timer fire.
 CLOSING_KEY = -1
@@ -95,12 +100,16 @@ def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int
         raise SystemExit(f"{workload}: a window is no transformWithState")
     spark = session()
     with TemporaryDirectory() as folder:
-        numbers = spark.range(0, records, 1, FILES).withColumn("is_last", F.lit(False))
+        batches = max(1, records // BATCH_RECORDS) if BATCH_RECORDS else 1
+        numbers = spark.range(0, records, 1, batches * FILES).withColumn("is_last", F.lit(False))
         if workload == "timers":
             last = spark.range(records + MINUTE_MS, records + MINUTE_MS + 1, 1, 1)
             numbers = numbers.union(last.withColumn("is_last", F.lit(True)))
         numbers.write.parquet(f"{folder}/input")
-        stream = spark.readStream.schema(numbers.schema).parquet(f"{folder}/input")
+        reader = spark.readStream.schema(numbers.schema)
+        if BATCH_RECORDS:
+            reader = reader.option("maxFilesPerTrigger", FILES)
+        stream = reader.parquet(f"{folder}/input")
         query = results_of(stream, workload).writeStream.trigger(availableNow=True)
         query = query.option("checkpointLocation", f"{folder}/checkpoint")
         query = query.format("parquet" if check else "noop").outputMode("append")

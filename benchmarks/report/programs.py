@@ -237,7 +237,8 @@ ENGINES: dict[str, str] = {
     "bytewax": "bytewax",
     "pyflink_process": "PyFlink, process mode",
     "pyflink_thread": "PyFlink, thread mode",
-    "transform_with_state": "transformWithState",
+    "transform_with_state": "transformWithState, one batch",
+    "transform_with_state_batches": "transformWithState, batches",
 }
 #: The names of the published benchmark.
 QUERIES: dict[int, str] = {

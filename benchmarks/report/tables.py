@@ -12,6 +12,7 @@ from report.programs import (
     MARKS,
     MEANINGS,
     OPERATORS,
+    OURS,
     QUERIES,
     WORKLOADS,
     Mark,
@@ -218,7 +219,7 @@ def peers(results: Results) -> list[str]:
     return [
         *picture("peers", "The same work by several engines, records/s"),
         *table(head, rows),
-        f"Versions: {'; '.join(versions.values())}.",
+        f"Versions: {'; '.join(dict.fromkeys(versions.values()))}.",
     ]
 
 
@@ -320,8 +321,11 @@ _SHORT: list[tuple[str, Callable[[Results], str]]] = [
         "the same with an incremental checkpoint every second",
         _one("keyed_count", "ratio_with_checkpoint", "{} times its rate"),
     ),
-    *((f"times as fast as {ENGINES[engine]}", _against(engine)) for engine in ENGINES if "flink_" in engine),
-    *((f"times as fast as {ENGINES[name]}", _against(name)) for name in ("transform_with_state", "bytewax")),
+    *(
+        (f"times as fast as {name}", _against(engine))
+        for engine, name in ENGINES.items()
+        if engine not in (OURS, "dict")
+    ),
     (
         "rate of other operators, compared with that count",
         _several(
