@@ -192,10 +192,7 @@ class View:
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(column.name, column.arrow) for column in columns])
         for _, batch in self._groups(meta):
-            heads = [batch.column(n) for n in range(batch.num_columns - 1)]
-            rows, arrays = exploded(meta.kind, batch.column("value"))
-            if rows is not None:
-                heads = [head.take(rows) for head in heads]
+            heads, arrays = exploded_rows(meta.kind, batch)
             alive, values = self._expiring(meta, arrays[-1])
             made = pa.record_batch([*heads, *arrays[:-1], *values], schema=schema)
             made = made if alive is None else made.filter(alive)
@@ -209,10 +206,7 @@ class View:
         if not isinstance(element_type(meta), TtlTypeInfo):
             return None, [values]
         timestamps, values = values.flatten()
-        length = self.ttl_ms.get(meta.name)
-        expiries = pa.nulls(len(timestamps), pa.int64())
-        if length is not None:
-            expiries = pa.array(timestamps.to_numpy(zero_copy_only=False) + length)
+        expiries = expiries_of(timestamps, self.ttl_ms.get(meta.name))
         return pa.array(self._expiry(meta).alive(timestamps)), [values, timestamps, expiries]
 
     # --- timers ----------------------------------------------------------------------------------------
@@ -358,6 +352,20 @@ def exploded(kind: StateKind, array: pa.Array) -> tuple[pa.Array | None, list[pa
         return rows, list(entries_of(array))
     positions = np.arange(lengths.sum()) - np.repeat(offsets[:-1], lengths)
     return rows, [pa.array(positions), elements_of(array)]
+
+
+def exploded_rows(kind: StateKind, rows: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Return a state's rows by element: the columns before the value, and those of the elements."""
+    origins, elements = exploded(kind, rows.column("value"))
+    heads = rows.columns[:-1]
+    return (heads if origins is None else [head.take(origins) for head in heads]), elements
+
+
+def expiries_of(timestamps: pa.Array, ttl_ms: int | None) -> pa.Array:
+    """Return when entries expire; null if nobody says how long they live."""
+    if ttl_ms is None:
+        return pa.nulls(len(timestamps), pa.int64())
+    return pa.array(timestamps.to_numpy(zero_copy_only=False) + ttl_ms)
 
 
 def _timer_columns(meta: RegisteredQueueMeta, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:

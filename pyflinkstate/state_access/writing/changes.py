@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.safe_repr import safe_repr
@@ -29,7 +28,7 @@ from pyflinkstate.state_access.expiry import Mask, expires, offsets_of
 from pyflinkstate.state_access.identity import last_of_each
 from pyflinkstate.state_access.key_space import Group, KeySpace
 from pyflinkstate.state_access.keyed_state import state_schema
-from pyflinkstate.state_access.views import element_type, exploded, namespace_name
+from pyflinkstate.state_access.views import element_type, expiries_of, exploded, exploded_rows, namespace_name
 from pyflinkstate.state_access.writing.drafts import DraftState
 from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered, stamped
 
@@ -137,22 +136,14 @@ def without_entries(state: DraftState, is_gone: Predicate) -> DraftState:
 
 def entries(meta: RegisteredStateMeta, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a row for each entry of the rows of a state, expired ones too (see ``Checkpoint.entries``)."""
-    numbers, columns = exploded(meta.kind, batch.column("value"))
-    heads = batch.columns[:-1] if numbers is None else [head.take(numbers) for head in batch.columns[:-1]]
+    heads, columns = exploded_rows(meta.kind, batch)
     names = ["key", *([namespace_name(meta)] if meta.is_namespaced else [])]
     names += {StateKind.LIST: ["position"], StateKind.MAP: ["map_key"]}.get(meta.kind, [])
     if isinstance(element_type(meta), TtlTypeInfo):
         timestamps, values = columns.pop().flatten()
-        columns += [values, timestamps, _expiries(meta, timestamps)]
+        columns += [values, timestamps, expiries_of(timestamps, meta.ttl_ms)]
         return pa.record_batch([*heads, *columns], [*names, "value", "timestamp_ms", "expires_at_ms"])
     return pa.record_batch([*heads, *columns], [*names, "value"])
-
-
-def _expiries(meta: RegisteredStateMeta, timestamps: pa.Array) -> pa.Array:
-    """Return when entries expire; null if the checkpoint does not say how long they live."""
-    if meta.ttl_ms is None:
-        return pa.nulls(len(timestamps), pa.int64())
-    return pc.add(timestamps, meta.ttl_ms)
 
 
 def _kept(meta: RegisteredStateMeta, batch: pa.RecordBatch, kept: Mask) -> pa.RecordBatch:
