@@ -4,14 +4,15 @@ Flink keeps a heap of timers for each key group (``HeapPriorityQueueSet``) and a
 (``KeyGroupPartitionedPriorityQueue``). Here all timers of one timestamp form a *moment*, a dict from the key,
 or the pair of key and namespace, to the index of its key group. A dict finds the moment of a timestamp, and a
 heap orders the timestamps. So adding a timer that exists, which most records of a window do, costs two
-lookups and no object, and many timers of one timestamp share one place in the heap. A moment is forgotten
-with its last timer. Its timestamp stays in the heap, as one that is *stale*, until its turn comes or until
-more than half of the heap is stale: then the heap is rebuilt.
+lookups and no object, and many timers of one timestamp share one place in the heap. A timer that is the
+*only* one of its timestamp, as most of sessions are, is a tuple in place of the dict, which is made for a
+second one. A moment is forgotten with its last timer. Its timestamp stays in the heap, as one that is
+*stale*, until its turn comes or until more than half of the heap is stale: then the heap is rebuilt.
 
 Timers with the same timestamp fire key group by key group, and within a key group in the order of adding. A
 moment keeps only the order of adding. It is sorted once, when its first timer fires, into a *plan*, and what
 is added to the moment or deleted from it meanwhile changes the plan too. If a timer for an earlier time is
-added, the queue gives the plan up and makes it again later.
+added, the queue gives the plan up and makes it again later. An only timer fires without a plan.
 
 mypyc compiles this file if a C compiler is available. Timestamps have no native type here: they are looked up
 and handed on as the objects that they are.
@@ -37,6 +38,9 @@ MIN_STALE_TIMESTAMPS = 64
 Timestamp: TypeAlias = Any
 #: The index of the key group of each timer, by key or by key and namespace, in the order of adding.
 _Moment = dict[Hashable, int]
+#: The only timer of a timestamp: its key, its namespace, and the index of the key group. The length is left
+#: open: mypyc would take each tuple apart and put it together again.
+_Only = tuple[Any, ...]
 #: Timestamp, key and namespace of a timer that was added or deleted.
 TimerChange = tuple[Timestamp, Hashable, Hashable]
 #: Each of those, as an ordered set.
@@ -122,7 +126,7 @@ class TimerQueue:
         self.key_group_range = key_group_range
         self._is_namespaced: bool = meta.is_namespaced
         #: Each has at least one timer.
-        self._moments: dict[Timestamp, _Moment] = {}
+        self._moments: dict[Timestamp, _Moment | _Only] = {}
         #: Each timestamp that has a moment, once or more often, and stale ones.
         self._heap: list[Timestamp] = []
         self._size = 0
@@ -163,44 +167,62 @@ class TimerQueue:
             namespace: its namespace.
             map_index: the key group of ``key`` minus the start of the range.
         """
-        entry: Hashable = (key, namespace) if self._is_namespaced else key
         moment = self._moments.get(timestamp_ms)
         if moment is None:
-            self._moments[timestamp_ms] = {entry: map_index}
+            self._moments[timestamp_ms] = (key, namespace, map_index)
             heapq.heappush(self._heap, timestamp_ms)
-        elif entry in moment:
-            return False
         else:
+            if isinstance(moment, tuple):
+                if self._is_only(moment, key, namespace):
+                    return False
+                moment = self._moments[timestamp_ms] = self._as_dict(moment)
+            entry: Hashable = (key, namespace) if self._is_namespaced else key
+            if entry in moment:
+                return False
             moment[entry] = map_index
         self._size += 1
         if self._planned is not None:
-            self._plan_added(timestamp_ms, entry, map_index)
+            self._plan_added(timestamp_ms, key, namespace, map_index)
         if self._changes is not None:
             self._note(timestamp_ms, key, namespace, map_index)
         return True
 
     def delete(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int) -> bool:
         """Delete a timer; return whether it existed. O(1), if its moment is not firing; see ``register``."""
-        entry: Hashable = (key, namespace) if self._is_namespaced else key
         moment = self._moments.get(timestamp_ms)
         if moment is None:
             return False
-        if self._planned == timestamp_ms:
+        if isinstance(moment, tuple):
+            if not self._is_only(moment, key, namespace):
+                return False
+            self._forget(timestamp_ms)
+        else:
+            entry: Hashable = (key, namespace) if self._is_namespaced else key
             if entry not in moment:
                 return False
-            self._plan_deleted(entry, map_index)
-        if moment.pop(entry, None) is None:
-            return False
-        self._count_deleted(timestamp_ms, moment)
+            if self._planned == timestamp_ms:
+                self._plan_deleted(entry, map_index)
+            del moment[entry]
+            if not moment:
+                self._forget(timestamp_ms)
+        self._size -= 1
         if self._changes is not None:
             self._note(timestamp_ms, key, namespace, map_index)
         return True
 
-    def _count_deleted(self, timestamp_ms: Timestamp, moment: _Moment) -> None:
-        """Forget a moment if that was its last timer; rebuild the heap if most of it is stale then."""
-        self._size -= 1
-        if moment:
-            return
+    def _is_only(self, only: _Only, key: Any, namespace: Any) -> bool:
+        """Return whether an only timer has this key and namespace."""
+        if only[0] is not key and only[0] != key:
+            return False
+        return not self._is_namespaced or only[1] is namespace or bool(only[1] == namespace)
+
+    def _as_dict(self, only: _Only) -> _Moment:
+        """Return the moment of an only timer as a dict."""
+        key, namespace, map_index = only
+        return {(key, namespace) if self._is_namespaced else key: map_index}
+
+    def _forget(self, timestamp_ms: Timestamp) -> None:
+        """Forget a moment without timers; rebuild the heap if most of it is stale then."""
         moments, heap = self._moments, self._heap
         del moments[timestamp_ms]
         if len(heap) > 2 * max(len(moments), MIN_STALE_TIMESTAMPS):
@@ -214,27 +236,41 @@ class TimerQueue:
 
         O(1), and O(m log m) for the first of the m timers of one timestamp.
         """
-        if self._planned is None and not self._make_plan(until_ms):
-            return False
         timestamp_ms = self._planned
-        if timestamp_ms > until_ms:
+        if timestamp_ms is None:
+            timestamp_ms = self.first_timestamp()
+            if timestamp_ms is None or timestamp_ms > until_ms:
+                return False
+            moment = self._moments[timestamp_ms]
+            if isinstance(moment, tuple):
+                self.key, namespace, self.map_index = moment
+                self._took(timestamp_ms, namespace, is_last=True)
+                return True
+            self._make_plan(timestamp_ms, moment)
+        elif timestamp_ms > until_ms:
             return False
-        moment = self._planned_moment
+        planned = self._planned_moment
         entry: Any = self._plan[self._next]
         self._next += 1
         if self._next == len(self._plan):
             self._give_up_plan()
-        self.timestamp_ms = timestamp_ms
-        self.map_index = moment.pop(entry)
+        self.map_index = planned.pop(entry)
         if self._is_namespaced:
-            self.key = entry[0]
-            self.namespace = entry[1]
+            self.key, namespace = entry
         else:
-            self.key = entry
-        self._count_deleted(timestamp_ms, moment)
-        if self._changes is not None:
-            self._note(timestamp_ms, self.key, self.namespace, self.map_index)
+            self.key, namespace = entry, VOID_NAMESPACE
+        self._took(timestamp_ms, namespace, is_last=not planned)
         return True
+
+    def _took(self, timestamp_ms: Timestamp, namespace: Hashable, is_last: bool) -> None:
+        """Tell of the timer that was taken, and count it."""
+        self.timestamp_ms = timestamp_ms
+        self.namespace = namespace
+        self._size -= 1
+        if is_last:
+            self._forget(timestamp_ms)
+        if self._changes is not None:
+            self._note(timestamp_ms, self.key, namespace, self.map_index)
 
     def poll(self, until_ms: Timestamp) -> Timer | None:
         """Do as :meth:`take`, and return the timer, or None if none was taken."""
@@ -248,6 +284,8 @@ class TimerQueue:
         if timestamp_ms is None:
             return None
         moment = self._moments[timestamp_ms]
+        if isinstance(moment, tuple):
+            return Timer(timestamp_ms, *moment)
         return self._timer(timestamp_ms, min(moment, key=moment.__getitem__), moment)
 
     def first_timestamp(self) -> Timestamp:
@@ -259,25 +297,23 @@ class TimerQueue:
             heapq.heappop(self._heap)
         return None
 
-    def _make_plan(self, until_ms: Timestamp) -> bool:
-        """Plan the first moment if it is due; return whether it is."""
-        first = self.first_timestamp()
-        if first is None or first > until_ms:
-            return False
-        moment = self._moments[first]
-        self._planned = first
+    def _make_plan(self, timestamp_ms: Timestamp, moment: _Moment) -> None:
+        """Plan the first moment."""
+        self._planned = timestamp_ms
         self._planned_moment = moment
         self._plan = list(moment) if len(moment) == 1 else sorted(moment, key=moment.__getitem__)
         self._next = 0
-        return True
 
     def _give_up_plan(self) -> None:
         self._planned = None
         self._plan = []
         self._next = 0
 
-    def _plan_added(self, timestamp_ms: Timestamp, entry: Hashable, map_index: int) -> None:
+    def _plan_added(
+        self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable, map_index: int
+    ) -> None:
         if timestamp_ms == self._planned:
+            entry: Hashable = (key, namespace) if self._is_namespaced else key
             index_of = self._planned_moment.__getitem__
             place = bisect_right(self._plan, map_index, lo=self._next, key=index_of)
             self._plan.insert(place, entry)
@@ -319,8 +355,11 @@ class TimerQueue:
     def timers(self) -> Iterator[Timer]:
         """Iterate over all timers in no particular order."""
         for timestamp_ms, moment in self._moments.items():
-            for entry in moment:
-                yield self._timer(timestamp_ms, entry, moment)
+            if isinstance(moment, tuple):
+                yield Timer(timestamp_ms, *moment)
+            else:
+                for entry in moment:
+                    yield self._timer(timestamp_ms, entry, moment)
 
     def _timer(self, timestamp_ms: Timestamp, entry: Any, moment: _Moment) -> Timer:
         if self._is_namespaced:
@@ -329,8 +368,10 @@ class TimerQueue:
 
     def has(self, timestamp_ms: Timestamp, key: Hashable, namespace: Hashable) -> bool:
         """Return whether a timer exists. O(1)."""
-        entry: Hashable = (key, namespace) if self._is_namespaced else key
         moment = self._moments.get(timestamp_ms)
+        if isinstance(moment, tuple):
+            return self._is_only(moment, key, namespace)
+        entry: Hashable = (key, namespace) if self._is_namespaced else key
         return moment is not None and entry in moment
 
     def load(self, key_group: int, timers: Iterable[Timer]) -> None:
@@ -357,7 +398,7 @@ class TimerQueue:
         # No moment is without timers.
         assert all(self._moments.values())
         # The size is the number of timers.
-        assert self._size == sum(len(moment) for moment in self._moments.values())
+        assert self._size == sum(1 for _ in self.timers())
         self._check_plan()
 
     def _check_plan(self) -> None:
@@ -366,8 +407,8 @@ class TimerQueue:
             return
         # The plan is for the first moment,
         assert self._planned == self._heap[0]
-        moment = self._moments[self._planned]
-        assert moment is self._planned_moment
+        moment = self._planned_moment
+        assert self._moments[self._planned] is moment
         # and has its timers in the order of firing; there is a next one.
         assert self._plan[self._next :] == sorted(moment, key=moment.__getitem__) != []
 
@@ -378,14 +419,17 @@ class TimerQueueSnapshot:
     def __init__(self, queue: TimerQueue) -> None:
         self.meta: StateMeta = queue.meta
         self.key_group_range = queue.key_group_range
-        self._moments = [(timestamp, moment.copy()) for timestamp, moment in queue._moments.items()]
+        self._moments = [
+            (timestamp, moment if isinstance(moment, tuple) else moment.copy())
+            for timestamp, moment in queue._moments.items()
+        ]
 
     def key_groups(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the timers of each key group."""
         groups: list[list[Any]] = [[] for _ in self.key_group_range]
         times: list[list[Timestamp]] = [[] for _ in self.key_group_range]
         for timestamp, moment in self._moments:
-            for entry, index in moment.items():
+            for entry, index in self._entries(moment):
                 groups[index].append(entry)
                 times[index].append(timestamp)
         for index, key_group in enumerate(self.key_group_range):
@@ -396,6 +440,13 @@ class TimerQueueSnapshot:
                     [entry[1] for entry in groups[index]],
                 )
             yield KeyGroupEntries(key_group, keys, namespaces, times[index])
+
+    def _entries(self, moment: _Moment | _Only) -> Iterable[tuple[Hashable, int]]:
+        """Return the entries of a moment, and the index of the key group of each."""
+        if isinstance(moment, tuple):
+            entry: Hashable = moment[:2] if self.meta.is_namespaced else moment[0]
+            return [(entry, moment[2])]
+        return moment.items()
 
     def key_group_parts(self) -> Iterator[KeyGroupEntries]:
         """Iterate over the same: timers are copied when the snapshot is taken."""
