@@ -17,6 +17,7 @@ from pyflinkstate import (
     DataStream,
     EventTimeSessionWindows,
     KeyedProcessFunction,
+    MapStateDescriptor,
     NumberSequenceSource,
     ProcessWindowFunction,
     RuntimeContext,
@@ -47,15 +48,21 @@ class Count(KeyedProcessFunction):
         yield ctx.get_current_key(), count
 
 
-class CountUntilTimer(Count):
+class CountUntilTimer(KeyedProcessFunction):
+    """Counts by minute, because parts of the input are read side by side, so minutes come mixed."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counts = runtime_context.get_map_state(MapStateDescriptor("counts", Types.LONG(), Types.LONG()))
+
     def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterable[tuple[int, int]]:
-        self.count.update((self.count.value() or 0) + 1)
-        ctx.timer_service().register_event_time_timer(minute_end(value))
+        end = minute_end(value)
+        self.counts.put(end, (self.counts.get(end) or 0) + 1)
+        ctx.timer_service().register_event_time_timer(end)
         return ()
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int, int]]:
-        yield ctx.get_current_key(), self.count.value()
-        self.count.clear()
+        yield ctx.get_current_key(), self.counts.get(timestamp)
+        self.counts.remove(timestamp)
 
 
 class CountAggregate(AggregateFunction):
