@@ -308,16 +308,19 @@ def main() -> None:
         print(json.dumps(figures(args.only, args.records, not args.steps)))
         return
     options = ["--records", str(args.records), "--only", *args.only, *(["--steps"] if args.steps else [])]
-    found = medians(__file__, options, args.rounds, args.against)
+    found = {
+        where: {step: round(cost) for step, cost in costs.items()}
+        for where, costs in medians(__file__, options, args.rounds, args.against).items()
+    }
     print(json.dumps(found) if args.json else table(found))
 
 
-def table(found: dict[str, Figures]) -> str:
+def table(found: dict[str, dict[str, int]]) -> str:
     """Return a line for each step, with a column for each package."""
     width = max(map(len, found[HERE]))
     lines = [f"{'':{width}} " + " ".join(f"{where:>7}" for where in found)]
     for key in found[HERE]:
-        lines.append(f"{key:{width}} " + " ".join(f"{figures[key]:7,.0f}" for figures in found.values()))
+        lines.append(f"{key:{width}} " + " ".join(f"{figures[key]:7,}" for figures in found.values()))
     return "\n".join(lines)
 
 
