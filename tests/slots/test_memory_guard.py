@@ -14,6 +14,7 @@ from support_slots import SLOT, deployment, frames_for
 from pyflinkstate.errors import SlotMemoryError
 from pyflinkstate.runtime.slots.memory import (
     CHECK_INTERVAL_S,
+    FILL_BYTES_PER_S,
     RESERVE_BYTES,
     RESERVE_SHARE,
     MemoryGuard,
@@ -112,6 +113,26 @@ class TestWhenItLooks:
         assert machine.looks == 1
         machine.now_s += CHECK_INTERVAL_S / 2
         guard.check()
+        guard.check()
+        assert machine.looks == 2
+
+    @pytest.mark.parametrize("left", [64 * MIB, 300 * MIB])
+    def test_little_room_cannot_be_filled_between_two_looks(self, machine: Machine, left: int) -> None:
+        machine.room = Room(left, GIB)
+        guard = machine.guard()
+        guard.check()
+        machine.now_s += left / FILL_BYTES_PER_S * 0.9
+        guard.check()
+        assert machine.looks == 1
+        machine.now_s += left / FILL_BYTES_PER_S * 0.2
+        guard.check()
+        assert machine.looks == 2
+
+    def test_much_room_is_not_looked_at_less_often(self, machine: Machine) -> None:
+        machine.room = Room(64 * GIB, 64 * GIB)
+        guard = machine.guard()
+        guard.check()
+        machine.now_s += CHECK_INTERVAL_S * 1.1
         guard.check()
         assert machine.looks == 2
 

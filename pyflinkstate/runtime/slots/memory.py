@@ -11,8 +11,11 @@ import attrs
 from pyflinkstate.errors import SlotMemoryError
 from pyflinkstate.runtime.slots.container_memory import control_groups
 
-#: How often to look; one look takes some ten microseconds.
+#: The longest time between two looks; one takes from some ten microseconds to a millisecond.
 CHECK_INTERVAL_S = 0.1
+#: The processes of a host fill memory more slowly than this. What is left lasts until the next look at this
+#: rate, so that looks come sooner where there is little.
+FILL_BYTES_PER_S = 8 * 1024**3
 #: The host or container must have this fraction of its memory left, and at least this many bytes.
 RESERVE_SHARE = 0.02
 RESERVE_BYTES = 64 * 1024 * 1024
@@ -105,10 +108,11 @@ class MemoryGuard:
         now = self._clock_s()
         if now < self._next_s:
             return
-        self._next_s = now + CHECK_INTERVAL_S
+        room = self._room()
+        lasts_s = CHECK_INTERVAL_S if room is None else room.left_bytes / FILL_BYTES_PER_S
+        self._next_s = now + min(CHECK_INTERVAL_S, lasts_s)
         if self._limit_bytes is not None and self._used() > self._limit_bytes:
             raise self._error(f"its limit is {_mebibytes(self._limit_bytes)}")
-        room = self._room()
         if room is not None and room.spare_bytes() < 0:
             left, total = _mebibytes(room.left_bytes), _mebibytes(room.total_bytes)
             raise self._error(f"its {room.of} has {left} of {total} left")
