@@ -25,6 +25,7 @@ from pyflinkstate.errors import (
     CheckpointStorageError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
+    SlotMemoryError,
     StaleSlotError,
 )
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
@@ -143,6 +144,16 @@ def test_state_of_a_checkpoint_is_restored_by_each_slot_that_asks(
         driver, storage, second, slot=SlotId("last", 0), epoch=2, restore_uri=storage.uri_of(JOB, 2)
     )
     assert last.feed(3, [("a", 0), ("b", 0)])[0] == [("a", 3), ("b", 1)]
+
+
+def test_a_slot_whose_memory_does_not_hold_the_state_fails_while_it_restores(
+    driver: Driver, storage: CheckpointStorage
+) -> None:
+    slot = driver.start_slot(Count(), storage=storage.settings)
+    slot.feed(1, RECORDS, barrier=barrier(storage))
+    made = next_event(driver.events, CheckpointAck)
+    with pytest.raises(SlotMemoryError, match=r"slot small\[0\] uses .*, and its limit is 0 MiB"):
+        start_restored(driver, storage, made, slot=SlotId("small", 0), memory_bytes=1)
 
 
 DAMAGES: dict[str, tuple[dict[str, Any], type, str]] = {

@@ -5,7 +5,7 @@ Flink: ``StreamOperatorStateHandler``, with the contexts of a ``CheckpointedFunc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -54,7 +54,7 @@ class RawOutputs:
 
 
 def _nothing() -> None:
-    """Do nothing: raw state is a copy."""
+    """Do nothing: there is nothing to release, and nothing to check."""
 
 
 @attrs.define
@@ -70,9 +70,17 @@ class StreamOperatorState:
     raw_keyed: tuple[tuple[int, bytes], ...] = ()
     raw_operator: tuple[bytes, ...] = ()
 
-    def restore(self, assignment: StateAssignment, reader: StateReader) -> None:
-        """Load the state that was assigned to the subtask; see the restore operations for errors."""
-        HeapRestoreOperation(self.keyed, reader).restore(assignment.managed_keyed)
+    def restore(
+        self, assignment: StateAssignment, reader: StateReader, check: Callable[[], None] = _nothing
+    ) -> None:
+        """Load the state that was assigned to the subtask; see the restore operations for errors.
+
+        Args:
+            assignment: what to load.
+            reader: reads the files.
+            check: is called before each key group of managed keyed state, and raises an error to stop.
+        """
+        HeapRestoreOperation(self.keyed, reader, check).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
         owned = self.keyed.key_group_range
         self.raw_keyed = tuple(read_raw_keyed_state(assignment.raw_keyed, owned, reader))

@@ -152,7 +152,8 @@ class SlotService:
             deployment.restored_checkpoint_id,
         )
         if deployment.restore_uri is not None:
-            state.restore(deployment.state, self._host.open_checkpoint(deployment.restore_uri))
+            reader = self._host.open_checkpoint(deployment.restore_uri)
+            state.restore(deployment.state, reader, self._memory.check)
         context = OperatorContext(
             deployment.name,
             self._slot.subtask,
