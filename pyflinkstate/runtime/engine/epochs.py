@@ -43,8 +43,9 @@ class EpochRequest:
 
         After that they are no input any more, so nobody waits for their watermark.
         """
-        is_initial = isinstance(stage, SourceNode) and isinstance(stage.source, InitialRows)
-        return not is_initial or self.epoch_of(stage) is not None  # type: ignore[arg-type]
+        if isinstance(stage, SourceNode) and isinstance(stage.source, InitialRows):
+            return self.epoch_of(stage) is not None
+        return True
 
     def event_time_of(self, branch: Branch) -> EventTimeSettings | None:
         """Return what a task of ``branch`` must know about event time, or None if the job does not use it."""
@@ -57,8 +58,9 @@ class EpochRequest:
     def _ends(self, stage: Stage) -> bool:
         if self.is_final:
             return True
-        has_ended = isinstance(self.epoch, EpochSet) and isinstance(stage, SourceNode)
-        return has_ended and self.plan.source_key(stage) in self.epoch.ended  # type: ignore[arg-type, union-attr]
+        if isinstance(self.epoch, EpochSet) and isinstance(stage, SourceNode):
+            return self.plan.source_key(stage) in self.epoch.ended
+        return False
 
 
 @attrs.frozen
