@@ -65,13 +65,18 @@ def nexmark(results: Results) -> str:
     return chart("Nexmark", "records/s per core, worst run", [Group("", sum(bars, ()))])
 
 
+def works_of_peers(results: Results) -> dict[str, Result]:
+    """Return the results of peers by work; each work is recorded alone."""
+    return {work: results[f"peers_{work}"] for work in WORKLOADS if f"peers_{work}" in results}
+
+
 def peers(results: Results) -> str:
-    figures = results["peers"].figures()
     groups = []
-    for workload, title in WORKLOADS.items():
-        keys = {engine: f"{workload}_{engine}_records_per_s" for engine in ENGINES}
+    for work, result in works_of_peers(results).items():
+        figures = result.figures()
+        keys = {engine: f"{work}_{engine}_records_per_s" for engine in ENGINES}
         bars = [_peer_bar(engine, figures[key]) for engine, key in keys.items() if key in figures]
-        groups.append(Group(title, tuple(bars)))
+        groups.append(Group(WORKLOADS[work], tuple(bars)))
     return chart("The same work by several engines", "records/s, median of the runs", groups)
 
 
@@ -81,13 +86,18 @@ def _peer_bar(engine: str, rate: Figure) -> Bar:
     return Bar(ENGINES[engine], rate.median, low, high, shown(rate.median), is_ours=engine == OURS)
 
 
-#: The charts, by the benchmark that they need.
+#: The charts by name, which is that of a benchmark, or the beginning of the names of several.
 CHARTS: dict[str, Callable[[Results], str]] = {
     "keyed_count": keyed_count,
     "operators": operators,
     "nexmark": nexmark,
     "peers": peers,
 }
+
+
+def in_chart(chart_name: str, results: Results) -> list[str]:
+    """Return the names of the results that a chart shows."""
+    return [name for name in results if name == chart_name or name.startswith(f"{chart_name}_")]
 
 
 def file_of(name: str) -> str:
@@ -97,4 +107,4 @@ def file_of(name: str) -> str:
 
 def drawn(results: Results) -> dict[str, str]:
     """Return the files of all charts that have results."""
-    return {file_of(name): draw(results) for name, draw in CHARTS.items() if name in results}
+    return {file_of(name): draw(results) for name, draw in CHARTS.items() if in_chart(name, results)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from report.charts import Results, file_of
+from report.charts import Results, file_of, works_of_peers
 from report.numbers import asked, percent, shown
 from report.programs import (
     BENCHMARKS,
@@ -209,17 +209,18 @@ def _query_row(number: int, seen: dict[str, Figure]) -> list[str]:
 
 
 def peers(results: Results) -> list[str]:
-    if "peers" not in results:
+    works = works_of_peers(results)
+    if not works:
         return [NOT_YET]
-    result = results["peers"]
-    seen = result.figures()
-    rows = [row for workload in WORKLOADS for row in _workload_rows(workload, seen)]
+    rows = [row for work, result in works.items() for row in _workload_rows(work, result.figures())]
     head = ["work", "engine", "records/s (median)", "pyflinkstate is times as fast, worst", "median", "asked"]
-    versions = result.runs[-1].figures["engines"]
+    versions = [name for result in works.values() for name in result.runs[-1].figures["engines"].values()]
+    missing = [title for work, title in WORKLOADS.items() if work not in works]
     return [
         *picture("peers", "The same work by several engines, records/s"),
         *table(head, rows),
-        f"Versions: {'; '.join(dict.fromkeys(versions.values()))}.",
+        f"Versions: {'; '.join(dict.fromkeys(versions))}.",
+        *([f"Not recorded yet: {', '.join(missing)}."] if missing else []),
     ]
 
 
@@ -232,7 +233,7 @@ def _workload_rows(workload: str, seen: dict[str, Figure]) -> Iterator[list[str]
 
 
 def _times_cells(key: str, times: Figure | None) -> list[str]:
-    mark = mark_of("peers", key)
+    mark = mark_of(f"peers_{key.partition('_times_')[0]}", key)
     if times is None:
         return ["", "", ""]
     return [shown(times.worst), shown(times.median), _bound(mark) if mark else ""]
@@ -240,15 +241,15 @@ def _times_cells(key: str, times: Figure | None) -> list[str]:
 
 def faster_peers(results: Results) -> list[str]:
     """Say which engine was faster, at what."""
-    if "peers" not in results:
+    works = works_of_peers(results)
+    if not works:
         return [NOT_YET]
-    seen = results["peers"].figures()
     lines = [
-        f"- {ENGINES[engine]} was faster at {title}: pyflinkstate reached {shown(times.worst)} times its "
-        f"rate in the worst run, and {shown(times.median)} times in the median."
-        for workload, title in WORKLOADS.items()
+        f"- {ENGINES[engine]} was faster at {WORKLOADS[work]}: pyflinkstate reached {shown(times.worst)} "
+        f"times its rate in the worst run, and {shown(times.median)} times in the median."
+        for work, result in works.items()
         for engine in ENGINES
-        if (times := seen.get(f"{workload}_times_{engine}")) is not None and times.worst < 1
+        if (times := result.figures().get(f"{work}_times_{engine}")) is not None and times.worst < 1
     ]
     return lines or ["No engine was faster in any of these runs."]
 
@@ -287,16 +288,22 @@ def _one(benchmark: str, key: str, unit: str = "{}") -> Callable[[Results], str]
 
 def _several(benchmark: str, keys: dict[str, str]) -> Callable[[Results], str]:
     """Return what makes a cell of several figures, each with a word before it."""
+    return lambda results: _with_words({text: _cell(results, benchmark, key) for text, key in keys.items()})
 
-    def make(results: Results) -> str:
-        cells = {text: _cell(results, benchmark, key) for text, key in keys.items()}
-        return ", ".join(f"{text} {cell}" for text, cell in cells.items() if cell)
 
-    return make
+def _with_words(cells: dict[str, str]) -> str:
+    return ", ".join(f"{text} {cell}" for text, cell in cells.items() if cell)
 
 
 def _against(engine: str) -> Callable[[Results], str]:
-    return _several("peers", {text: f"{work}_times_{engine}" for work, text in WORKLOADS.items()})
+    def make(results: Results) -> str:
+        cells = {
+            text: _cell(results, f"peers_{work}", f"{work}_times_{engine}")
+            for work, text in WORKLOADS.items()
+        }
+        return _with_words(cells)
+
+    return make
 
 
 def _queries(results: Results) -> str:

@@ -11,7 +11,7 @@ import pytest
 from draw import PAGES, ROOT, documents, filled, stale, write
 from engines import workload
 from nexmark_suite import queries
-from report.charts import CHARTS, drawn, file_of
+from report.charts import CHARTS, drawn, file_of, in_chart
 from report.numbers import asked, percent, shown
 from report.pictures import MOST_LETTERS
 from report.programs import (
@@ -58,7 +58,8 @@ class TestRecorded:
         assert (RESULTS / f"{name}.json").read_text(encoding="utf-8") == RECORDED[name].to_json()
 
     def test_it_did_all_the_work(self, name: str) -> None:
-        assert not set(RECORDED[name].arguments) & {*SIZES, "--workload", "--engine", "--query", "--only"}
+        given = RECORDED[name].arguments[len(BENCHMARKS[name].always) :]
+        assert not set(given) & {*SIZES, "--workload", "--engine", "--query", "--only"}
         assert len(RECORDED[name].runs) >= 3
 
     def test_it_is_known(self, name: str) -> None:
@@ -130,12 +131,23 @@ def test_a_wrong_query_is_seen() -> None:
 
 
 def test_a_faster_peer_is_named() -> None:
-    result = result_of("peers", {"session_times_bytewax": 0.8, "session_times_dict": 1.2})
-    lines = PARTS["faster peers"]({"peers": result})
+    result = result_of("peers_session", {"session_times_bytewax": 0.8, "session_times_dict": 1.2})
+    lines = PARTS["faster peers"]({"peers_session": result})
     assert lines == [
         "- bytewax was faster at session windows: pyflinkstate reached 0.800 times its rate in the worst "
         "run, and 0.800 times in the median."
     ]
+
+
+def test_of_peers_some_work_may_not_be_recorded() -> None:
+    lines = PARTS["peers"]({"peers_timers": WHOLE["peers_timers"]})
+    assert lines[-1] == "Not recorded yet: count per key, tumbling windows, session windows."
+    assert {line.split(" | ")[0] for line in lines if line.startswith("| event")} == {"| event-time timers"}
+
+
+def test_every_work_of_peers_is_recorded() -> None:
+    always = [each.always for each in BENCHMARKS.values() if each.program == "peers"]
+    assert always == [("--workload", work) for work in WORKLOADS]
 
 
 def test_results_of_two_machines_are_kept_apart() -> None:
@@ -170,9 +182,12 @@ class TestCharts:
 
     def test_figures_below_zero_are_drawn(self, name: str) -> None:
         """A difference of two short runs can be negative."""
-        runs = WHOLE[name].runs[0].figures
-        figures = {key: -1.0 if isinstance(value, float) else value for key, value in runs.items()}
-        ElementTree.fromstring(drawn({name: result_of(name, figures)})[file_of(name)])
+        below = {}
+        for each in in_chart(name, WHOLE):
+            runs = WHOLE[each].runs[0].figures
+            figures = {key: -1.0 if isinstance(value, float) else value for key, value in runs.items()}
+            below[each] = result_of(each, figures)
+        ElementTree.fromstring(drawn(below)[file_of(name)])
 
 
 def test_a_chart_without_results_is_removed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from report.programs import BENCHMARKS, ENGINES, MARKS, OPERATORS, OURS, QUERIES, WORKLOADS
+from report.programs import BENCHMARKS, ENGINES, MARKS, OPERATORS, OURS, QUERIES
 from report.results import Result, Run
 
 MACHINE: dict[str, str | int] = {
@@ -59,10 +59,9 @@ def _figures(name: str, noise: float) -> dict[str, Any]:
     if name == "nexmark":
         rates = {f"q{number}_records_per_s_per_core": rate / number for number in QUERIES}
         return {f"q{number}_right": True for number in QUERIES} | rates
-    if name == "peers":
-        rates = {f"{work}_{engine}_records_per_s": rate for work in WORKLOADS for engine in ENGINES}
-        times = {
-            f"{work}_times_{engine}": noise for work in WORKLOADS for engine in ENGINES if engine != OURS
-        }
+    work = name.removeprefix("peers_")
+    if work != name:
+        rates = {f"{work}_{engine}_records_per_s": rate for engine in ENGINES}
+        times = {f"{work}_times_{engine}": noise for engine in ENGINES if engine != OURS}
         return {"machine": "2 cores", "engines": {"bytewax": "bytewax 0.21.1"}} | rates | times
     return {}
