@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from engines import owned
 from engines.workload import WORKLOADS, Outcome, expected
 
 HERE = Path(__file__).parent
@@ -110,12 +111,11 @@ def outcome_of(name: str, workload: str, records: int, environments: Path, check
     command = [engine.python(environments), ENGINES / engine.program, workload, str(records)]
     environment = os.environ | engine.settings | {"PYTHONPATH": str(ENGINES)}  # for the workers
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
-    ran = subprocess.run(
+    ran = owned.run(
         [*map(str, command), *(["--check"] if check else [])],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
     if ran.returncode:
         raise SystemExit(

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+from engines import owned
 from report import conditions
 from report.programs import BENCHMARKS, Benchmark
 from report.results import RESULTS, Result, Run, read, write
@@ -87,7 +88,7 @@ def run_once(benchmark: Benchmark, arguments: tuple[str, ...], programs: Path) -
     command = [sys.executable, str(programs / f"{benchmark.program}.py"), "--json", *arguments]
     busy, load = conditions.busy_share(), conditions.load_average()
     with one_core() if benchmark.is_on_one_core else contextlib.nullcontext():
-        done = subprocess.run(command, cwd=programs.parent, stdout=subprocess.PIPE, text=True)
+        done = owned.run(command, cwd=programs.parent, stdout=subprocess.PIPE)
     if done.returncode:
         raise BenchmarkFailed(f"{benchmark.name}: exit {done.returncode}\n{done.stdout[-4000:]}")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import bytewax.operators as op
+import owned
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.operators import windowing as win
@@ -123,7 +123,7 @@ def run(workload: str, records: int, check: bool) -> tuple[float, list[tuple[int
             settings["PEERS_FOLDER"] = folder
         command = [sys.executable, "-m", "bytewax.testing", f"{Path(__file__).stem}:dataflow", "-p", "2"]
         started = time.perf_counter()
-        subprocess.run(command, env=os.environ | settings, cwd=Path(__file__).parent, check=True)
+        owned.run(command, env=os.environ | settings, cwd=Path(__file__).parent, check=True)
         seconds = time.perf_counter() - started
         if not check:
             return seconds, None
