@@ -112,8 +112,10 @@ def one_core() -> Iterator[None]:
 def arguments_of(benchmark: Benchmark, small: bool, rounds: int | None) -> tuple[str, ...]:
     """Return what the program is called with beside ``--json``."""
     if small:
-        return (*benchmark.always, *benchmark.small)
-    return (*benchmark.always, *(("--rounds", str(rounds)) if rounds and benchmark.has_rounds else ()))
+        return benchmark.always + benchmark.small
+    if rounds and benchmark.has_rounds:
+        return (*benchmark.always, "--rounds", str(rounds))
+    return benchmark.always
 
 
 def tell(line: str) -> None:

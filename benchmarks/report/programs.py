@@ -53,6 +53,13 @@ _FEW_KEYED = ("--records", "20000", "--keys", "1000", "--rounds", "1")
 _FEW_ENTRIES = ("--entries", "20000", "--rounds", "1")
 _FEW_FOR_PEERS = ("--records", "50000", "--rounds", "1", "--engine", "pyflinkstate", "dict")
 
+WORKLOADS: dict[str, str] = {
+    "keyed_count": "count per key",
+    "timers": "event-time timers",
+    "tumbling": "tumbling windows",
+    "session": "session windows",
+}
+
 #: All that are recorded; the short ones first.
 BENCHMARKS = {
     benchmark.name: benchmark
@@ -76,10 +83,7 @@ BENCHMARKS = {
         ),
         Benchmark("nexmark", "nexmark", ("--events", "6000", "--rounds", "1", "--query", "3", "7")),
         # Each work is recorded alone, as all four take hours.
-        *(
-            Benchmark(f"peers_{work}", "peers", _FEW_FOR_PEERS, ("--workload", work))
-            for work in ("keyed_count", "timers", "tumbling", "session")
-        ),
+        *(Benchmark(f"peers_{work}", "peers", _FEW_FOR_PEERS, ("--workload", work)) for work in WORKLOADS),
     )
 }
 
@@ -233,12 +237,6 @@ OPERATORS: dict[str, str] = {
     "process_window": "tumbling window, `ProcessWindowFunction`",
     "session": "session window, `aggregate`",
     "sliding": "sliding window, each record in three, `aggregate`",
-}
-WORKLOADS: dict[str, str] = {
-    "keyed_count": "count per key",
-    "timers": "event-time timers",
-    "tumbling": "tumbling windows",
-    "session": "session windows",
 }
 OURS = "pyflinkstate"
 ENGINES: dict[str, str] = {

@@ -212,7 +212,7 @@ def peers(results: Results) -> list[str]:
     works = works_of_peers(results)
     if not works:
         return [NOT_YET]
-    rows = [row for work, result in works.items() for row in _workload_rows(work, result.figures())]
+    rows = [row for work, result in works.items() for row in _workload_rows(work, result)]
     head = ["work", "engine", "records/s (median)", "pyflinkstate is times as fast, worst", "median", "asked"]
     versions = [name for result in works.values() for name in result.runs[-1].figures["engines"].values()]
     missing = [title for work, title in WORKLOADS.items() if work not in works]
@@ -224,16 +224,17 @@ def peers(results: Results) -> list[str]:
     ]
 
 
-def _workload_rows(workload: str, seen: dict[str, Figure]) -> Iterator[list[str]]:
+def _workload_rows(workload: str, result: Result) -> Iterator[list[str]]:
+    seen = result.figures()
     for engine, name in ENGINES.items():
         rate = seen.get(f"{workload}_{engine}_records_per_s")
         if rate is not None:
             key = f"{workload}_times_{engine}"
-            yield [WORKLOADS[workload], name, shown(rate.median), *_times_cells(key, seen.get(key))]
+            cells = _times_cells(mark_of(result.benchmark, key), seen.get(key))
+            yield [WORKLOADS[workload], name, shown(rate.median), *cells]
 
 
-def _times_cells(key: str, times: Figure | None) -> list[str]:
-    mark = mark_of(f"peers_{key.partition('_times_')[0]}", key)
+def _times_cells(mark: Mark | None, times: Figure | None) -> list[str]:
     if times is None:
         return ["", "", ""]
     return [shown(times.worst), shown(times.median), _bound(mark) if mark else ""]

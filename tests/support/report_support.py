@@ -59,8 +59,8 @@ def _figures(name: str, noise: float) -> dict[str, Any]:
     if name == "nexmark":
         rates = {f"q{number}_records_per_s_per_core": rate / number for number in QUERIES}
         return {f"q{number}_right": True for number in QUERIES} | rates
-    work = name.removeprefix("peers_")
-    if work != name:
+    if name.startswith("peers_"):
+        work = name.removeprefix("peers_")
         rates = {f"{work}_{engine}_records_per_s": rate for engine in ENGINES}
         times = {f"{work}_times_{engine}": noise for engine in ENGINES if engine != OURS}
         return {"machine": "2 cores", "engines": {"bytewax": "bytewax 0.21.1"}} | rates | times

@@ -38,10 +38,6 @@ from pyflinkstate.backends.types import (
 from pyflinkstate.errors import CorruptCheckpointError, IncompatibleCheckpointError, StateMigrationError
 
 
-def _always() -> None:
-    """Go on, whatever there is."""
-
-
 @attrs.frozen
 class HeapRestoreOperation:
     """Fills a new backend with state (Flink: ``HeapRestoreOperation``).
@@ -49,12 +45,12 @@ class HeapRestoreOperation:
     Attributes:
         backend: is filled.
         reader: reads the files.
-        check: is called before each key group of a state, and raises an error to stop.
+        check: is called before each key group of a state, if given, and raises an error to stop.
     """
 
     backend: HeapKeyedStateBackend
     reader: StateReader
-    check: Callable[[], None] = _always
+    check: Callable[[], None] | None = None
 
     def restore(self, handles: Iterable[KeyGroupsStateHandle | None]) -> None:
         """Load the backend's own key groups from ``handles``, which may have any ranges.
@@ -137,7 +133,8 @@ class HeapRestoreOperation:
         self, handle: KeyGroupsStateHandle, codec: StateCodec, sections: dict[int, Section], what: str
     ) -> Iterator[KeyGroupEntries]:
         for key_group, data in read_sections(self.reader, handle.stream, sections):
-            self.check()
+            if self.check is not None:
+                self.check()
             yield codec.decode(key_group, data, sections[key_group].checksum, what)
 
     def _own(self, entries: Iterable[KeyGroupEntries]) -> Iterator[KeyGroupEntries]:

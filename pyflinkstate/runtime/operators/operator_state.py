@@ -54,7 +54,7 @@ class RawOutputs:
 
 
 def _nothing() -> None:
-    """Do nothing: there is nothing to release, and nothing to check."""
+    """Do nothing: raw state is a copy."""
 
 
 @attrs.define
@@ -71,14 +71,15 @@ class StreamOperatorState:
     raw_operator: tuple[bytes, ...] = ()
 
     def restore(
-        self, assignment: StateAssignment, reader: StateReader, check: Callable[[], None] = _nothing
+        self, assignment: StateAssignment, reader: StateReader, check: Callable[[], None] | None = None
     ) -> None:
         """Load the state that was assigned to the subtask; see the restore operations for errors.
 
         Args:
             assignment: what to load.
             reader: reads the files.
-            check: is called before each key group of managed keyed state, and raises an error to stop.
+            check: is called before each key group of managed keyed state, if given, and raises an error to
+                stop.
         """
         HeapRestoreOperation(self.keyed, reader, check).restore(assignment.managed_keyed)
         OperatorStateRestoreOperation(self.operator, reader).restore(assignment.managed_operator)
