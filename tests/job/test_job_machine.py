@@ -11,6 +11,7 @@ import pytest
 
 from pyflinkstate.errors import (
     CheckpointError,
+    CheckpointStorageError,
     ConfigurationError,
     CorruptCheckpointError,
     ImpossibleEventError,
@@ -78,6 +79,7 @@ from pyflinkstate.runtime.wire import CancelJob, CheckpointTrigger, SlotId, Task
 BROKEN = SparkJobError("the epoch has failed")
 NEXT, LAST, EMPTY = Step(None, False), Step(None, True), Step(None, True)
 TRIGGER = CheckpointTrigger(1, 0, "chk-1")
+ATTEMPT_ENDED = AttemptEnded(BROKEN, falls_back=False, now_ms=0)
 NO_BARRIER = BarrierSet(None)
 #: Events that can come in one phase only, and not between two epochs.
 OUT_OF_PLACE = [JobStarted(), WentBack(), OutputPrepared(), SlotsClosed(), PauseEnded()]
@@ -146,9 +148,9 @@ class TestTheBeginning:
         walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
         error = CorruptCheckpointError("damaged")
         machine.handle(ended(machine, error))
-        assert machine.handle(AttemptEnded(error, falls_back=True, now_ms=0)) == [BeginAttempt(1)]
-        assert machine.handle(AttemptBegun(5)) == [GoBack(1, None, error)]
-        assert walked(machine, WentBack(), PauseEnded()) == [ClaimJob()]
+        assert machine.handle(AttemptEnded(error, falls_back=True, now_ms=0)) == [Pause(1, 0, error)]
+        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
+        assert machine.handle(AttemptBegun(5)) == [ClaimJob()]
 
 
 class TestEpochs:
@@ -253,23 +255,32 @@ class TestFailures:
         assert machine.status is JobStatus.RESTARTING
         assert machine.handle(EpochEnded(None, None, machine.run - 1)) == [], "of another run"
         assert machine.handle(ended(machine, SparkJobError("cancelled"))) == [EndAttempt(BROKEN)]
-        assert machine.handle(AttemptEnded(BROKEN, falls_back=False, now_ms=0)) == [BeginAttempt(1)]
-        assert machine.handle(AttemptBegun(0)) == [GoBack(1, 0, BROKEN)]
-        assert machine.handle(WentBack()) == [Pause(50)]
-        assert machine.handle(PauseEnded()) == []
+        assert machine.handle(ATTEMPT_ENDED) == [Pause(1, 50, BROKEN)]
+        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
+        assert machine.handle(AttemptBegun(0)) == [GoBack(0)]
+        assert machine.handle(WentBack()) == []
         assert machine.phase is Phase.IDLE
+
+    @pytest.mark.parametrize("begun", [(), (AttemptBegun(0),)], ids=["beginning", "going back"])
+    def test_an_attempt_that_fails_while_it_begins_is_followed_by_a_pause(self, begun: Any) -> None:
+        machine = idle(restarts=2)
+        walked(machine, Failed(BROKEN), ATTEMPT_ENDED, PauseEnded(), *begun)
+        away = CheckpointStorageError("the storage is away")
+        assert machine.handle(InstructionFailed(away)) == [EndAttempt(away)], "its own failure counts"
+        told = AttemptEnded(away, falls_back=False, now_ms=0)
+        assert machine.handle(told) == [Pause(2, 50, away)]
 
     def test_what_going_back_commits_is_told_of(self) -> None:
         machine = idle()
-        walked(machine, Failed(BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
-        assert machine.handle(AttemptBegun(3)) == [GoBack(1, 3, BROKEN)]
+        walked(machine, Failed(BROKEN), ATTEMPT_ENDED, PauseEnded())
+        assert machine.handle(AttemptBegun(3)) == [GoBack(3)]
         assert machine.take_announced() == [1, 2, 3]
 
     def test_before_the_job_is_taken_over_nothing_is_committed_and_told_of(self) -> None:
         machine = made()
         walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
-        walked(machine, ended(machine, BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
-        assert machine.handle(AttemptBegun(7)) == [GoBack(1, None, BROKEN)]
+        walked(machine, ended(machine, BROKEN), ATTEMPT_ENDED, PauseEnded())
+        assert machine.handle(AttemptBegun(7)) == [ClaimJob()]
         assert machine.take_announced() == []
 
     def test_the_first_failure_counts(self) -> None:
@@ -283,7 +294,7 @@ class TestFailures:
         walked(machine, Failed(BROKEN), CancelJob())
         if is_running:
             machine.handle(ended(machine))
-        assert machine.handle(AttemptEnded(BROKEN, falls_back=False, now_ms=0)) == [CloseSlots()]
+        assert machine.handle(ATTEMPT_ENDED) == [CloseSlots()]
         machine.handle(SlotsClosed())
         assert machine.status is JobStatus.CANCELED
         assert isinstance(machine.error, JobCancelledError)
@@ -298,9 +309,9 @@ class TestFailures:
         machine = idle(restarts=1)
         for _ in range(2):
             machine.handle(Failed(BROKEN))
-            machine.handle(AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+            machine.handle(ATTEMPT_ENDED)
             if machine.phase is not Phase.ENDED:
-                walked(machine, AttemptBegun(0), WentBack(), PauseEnded())
+                walked(machine, PauseEnded(), AttemptBegun(0), WentBack())
         assert isinstance(machine.error, JobFailedError)
         assert machine.error.__cause__ is BROKEN
         assert "after 1 restarts" in str(machine.error)
@@ -340,14 +351,13 @@ class TestFailures:
 
     def test_while_it_waits_for_its_restart(self) -> None:
         machine = idle()
-        walked(machine, Failed(BROKEN), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
-        walked(machine, AttemptBegun(0), WentBack())
+        walked(machine, Failed(BROKEN), ATTEMPT_ENDED)
         (refused,) = machine.handle(SavepointRequest("somewhere", stops_job=True))
         assert isinstance(refused, RefuseSavepoint)
         assert isinstance(refused.error, CheckpointError)
-        assert machine.handle(Failed(SlotLostError("gone"))) == []
-        (end,) = machine.handle(PauseEnded())
-        assert isinstance(end.error, SlotLostError)
+        assert machine.handle(Failed(SlotLostError("gone"))) == [], "it is gone with its attempt"
+        assert machine.handle(PauseEnded()) == [BeginAttempt(1)]
+        assert machine.handle(InstructionFailed(BROKEN)) == [EndAttempt(BROKEN)]
 
     def test_an_engine_that_does_not_begin_need_not_be_waited_for(self) -> None:
         machine = running()
@@ -367,7 +377,7 @@ class TestFailures:
         machine = running()
         assert machine.handle(CancelJob()) == [CancelEpoch()]
         assert machine.is_cancelled
-        walked(machine, ended(machine), AttemptEnded(BROKEN, falls_back=False, now_ms=0))
+        walked(machine, ended(machine), ATTEMPT_ENDED)
         assert machine.phase is Phase.CLOSING
         assert machine.handle(SlotLost(0, SlotId("a", 0), SlotLostError("cut off"))) == []
         raised = UserFunctionError("in close()")
@@ -435,8 +445,8 @@ class TestOneEpochAhead:
     def test_the_next_attempt_shuffles_it_anew(self) -> None:
         machine = with_one_ahead()
         walked(machine, Failed(BROKEN), ended(machine), ShuffledAhead(2))
-        walked(machine, AttemptEnded(BROKEN, falls_back=False, now_ms=0), AttemptBegun(0), WentBack())
-        walked(machine, PauseEnded(), SourceAsked(NEXT), NO_BARRIER)
+        walked(machine, ATTEMPT_ENDED, PauseEnded(), AttemptBegun(0), WentBack())
+        walked(machine, SourceAsked(NEXT), NO_BARRIER)
         assert machine.handle(EpochStarted()) == [ShuffleAhead(2)]
 
     def test_an_epoch_that_does_not_begin_is_not_waited_for_but_what_is_ahead_is(self) -> None:
@@ -491,6 +501,7 @@ class Life:
     engine: int = 0
     ahead: int | None = None
     restored: int = 0
+    pauses: int = 0
     events: list[Any] = attrs.Factory(list)
 
     def tell(self, event: Any) -> None:
@@ -505,17 +516,7 @@ class Life:
 
     def carry_out(self, instruction: Any) -> None:
         self.seen[type(instruction).__name__] += 1
-        if isinstance(instruction, (StartSlots, RunEpoch)):
-            assert self.engine == 0, "two things run at once"
-            self.engine = instruction.run
-        if isinstance(instruction, ShuffleAhead):
-            assert self.engine, "there is nothing it could be ahead of"
-            assert (self.ahead, instruction.number) == (None, self.machine.epoch + 2)
-            self.ahead = instruction.number
-        if isinstance(instruction, (StartSlots, TakeOver, BeginAttempt)):
-            assert self.ahead is None, "what was ahead in the attempt before still runs"
-        if isinstance(instruction, TakeOver):
-            assert self.engine == 0
+        self.check(instruction)
         answer = self.answer(instruction)
         fails = answer is not None and self.rng.random() < 0.03
         if fails and not isinstance(instruction, (EndAttempt, CloseSlots, ShuffleAhead)):
@@ -524,6 +525,23 @@ class Life:
             self.engine, answer = 0, InstructionFailed(BROKEN, begins_run=True)
         if answer is not None:
             self.tell(answer)
+
+    def check(self, instruction: Any) -> None:
+        """Check that an instruction may come now, and note what runs from now on."""
+        if isinstance(instruction, (StartSlots, RunEpoch)):
+            assert self.engine == 0, "two things run at once"
+            self.engine = instruction.run
+        if isinstance(instruction, ShuffleAhead):
+            assert self.engine, "there is nothing it could be ahead of"
+            assert (self.ahead, instruction.number) == (None, self.machine.epoch + 2)
+            self.ahead = instruction.number
+        self.pauses += isinstance(instruction, Pause)
+        if isinstance(instruction, BeginAttempt):
+            assert instruction.attempt == self.pauses, "an attempt began without a pause before it"
+        if isinstance(instruction, (StartSlots, TakeOver, BeginAttempt)):
+            assert self.ahead is None, "what was ahead in the attempt before still runs"
+        if isinstance(instruction, TakeOver):
+            assert self.engine == 0
 
     def answer(self, instruction: Any) -> Any:
         rng, machine = self.rng, self.machine

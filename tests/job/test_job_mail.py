@@ -18,6 +18,7 @@ from pyflinkstate.errors import (
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
+    SinkStorageError,
     SourceError,
     SparkJobError,
 )
@@ -105,6 +106,43 @@ class TestRestartDelay:
         for _ in job.run():
             seen.append(job.status)
         assert seen == [JobStatus.RUNNING, JobStatus.RESTARTING, *[JobStatus.RUNNING] * 3]
+
+
+class StuckSink(DriverSink):
+    """A sink that cannot go back for a number of times, as if its storage were away."""
+
+    def __init__(self, out: list[Any], times: int) -> None:
+        super().__init__(lambda _, values: out.extend(values))
+        self.times = times
+
+    def rewind(self, epoch: int) -> None:
+        if self.times > 0:
+            self.times -= 1
+            raise SinkStorageError("the storage is away")
+        super().rewind(epoch)
+
+
+class TestAttemptsThatFailWhileTheyBegin:
+    """A storage that is away for a while must not use up all restarts at once."""
+
+    def test_there_is_a_delay_before_each(self, run: JobRun, out: list[Any]) -> None:
+        run.sink, run.restart = StuckSink(out, times=2), FixedDelayRestart(3, DELAY_MS)
+        run.runner.before = once(SPARK_FAILED, 2)
+        run.run()
+        assert run.clock.slept == [DELAY_MS] * 3
+        told = [(attempt, type(error)) for attempt, error in run.heard.restarts]
+        assert told == [(1, SparkJobError), (2, SinkStorageError), (3, SinkStorageError)]
+        assert out == list(range(10))
+
+    def test_the_job_can_be_cancelled_between_them_also_without_a_delay(
+        self, run: JobRun, out: list[Any]
+    ) -> None:
+        run.sink, run.restart = StuckSink(out, times=1000), FixedDelayRestart(100, 0)
+        run.runner.before = once(SPARK_FAILED, 2)
+        job = run_with(run, lambda job: job.cancel() if len(run.heard.restarts) == 3 else None)
+        with pytest.raises(JobCancelledError):
+            list(job.run())
+        assert len(run.heard.restarts) == 3
 
 
 @attrs.define

@@ -60,8 +60,11 @@ def kill_before(owner, name):
 
 calls = []
 env = StreamExecutionEnvironment().set_parallelism(1).enable_checkpointing(0, sys.argv[1])
-kill_before(*%s)
-env.from_collection(range(50), records_per_epoch=10).print()
+kill_before(*PLACE)
+numbers = env.from_collection(range(50), records_per_epoch=10)
+if sys.argv[2] == "ahead":
+    numbers = numbers.key_by(lambda number: number % 3).reduce(lambda a, b: a + b)
+numbers.print()
 try:
     env.execute()
 except errors.SparkUnavailableError as error:
@@ -71,20 +74,23 @@ os._exit(0)
 
 
 @pytest.mark.parametrize(
-    "place",
+    ("place", "kind"),
     [
-        "(Job, '_start')",
-        "(on_spark.SparkRunner, '_run_and_tell')",
-        "(on_spark.SparkRunner, '_run')",
-        "(on_spark._SparkGraph, 'run')",
+        ("(Job, '_start')", "alone"),
+        ("(on_spark.SparkRunner, '_run_and_tell')", "alone"),
+        ("(on_spark.SparkRunner, '_run')", "alone"),
+        ("(on_spark._SparkGraph, 'run')", "alone"),
+        ("(on_spark.SparkRunner, '_run')", "ahead"),
     ],
-    ids=["asked for", "thread begins", "properties", "collect"],
+    ids=["asked for", "thread begins", "properties", "collect", "while another is ahead"],
 )
-def test_a_jvm_that_dies_as_an_epoch_starts_is_an_error_and_no_hang(tmp_path: Path, place: str) -> None:
+def test_a_jvm_that_dies_as_an_epoch_starts_is_an_error_and_no_hang(
+    tmp_path: Path, place: str, kind: str
+) -> None:
     program = tmp_path / "program.py"
-    program.write_text(KILLED_JVM % place)
+    program.write_text(KILLED_JVM.replace("PLACE", place))
     done = subprocess.run(
-        [sys.executable, str(program), str(tmp_path / "checkpoints")],
+        [sys.executable, str(program), str(tmp_path / "checkpoints"), kind],
         check=False,
         capture_output=True,
         text=True,

@@ -22,22 +22,19 @@ class BeginAttempt:
 
 
 @attrs.frozen
-class GoBack:
-    """Tell sinks and listeners that an attempt begins after ``error``: ``WentBack``.
-
-    ``epoch`` is where the sinks go back to, or None if they are not open yet.
-    """
+class Pause:
+    """End the slots, tell listeners that ``attempt`` follows ``error``, and wait for it: ``PauseEnded``."""
 
     attempt: int
-    epoch: int | None
+    delay_ms: int
     error: PyFlinkStateError
 
 
 @attrs.frozen
-class Pause:
-    """Wait for the delay of the restart strategy: ``PauseEnded``."""
+class GoBack:
+    """Have the sinks, which are open, go back to the end of ``epoch``: ``WentBack``."""
 
-    delay_ms: int
+    epoch: int
 
 
 @attrs.frozen

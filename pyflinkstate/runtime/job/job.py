@@ -463,29 +463,11 @@ class Job(JobView):
         return epoch
 
     def _go_back(self, instruction: GoBack) -> WentBack:
-        if instruction.epoch is not None:
-            self._check_run()
-            for sink in self._plan.sinks:
-                sink.sink.rewind(instruction.epoch)
-                sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
-        self._log.restarts(instruction.attempt, instruction.error, self._restore)
-        tell_each(
-            self._settings.listeners, lambda one: one.on_restart(instruction.attempt, instruction.error)
-        )
+        self._check_run()
+        for sink in self._plan.sinks:
+            sink.sink.rewind(instruction.epoch)
+            sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
         return WentBack()
-
-    def _pause(self, instruction: Pause) -> None:
-        self._pause_until_ms = self._clock.monotonic_ms() + instruction.delay_ms
-
-    def _wait_for_restart(self) -> None:
-        """Wait before the restart, but handle cancellation and requests for savepoints at once."""
-        left_ms = self._pause_until_ms - self._clock.monotonic_ms()
-        if left_ms <= 0:
-            self._tell(PauseEnded())
-            return
-        mail = self._clock.receive(self._events, left_ms)
-        if mail is not None:
-            self._handle(mail, self._tell)
 
     # --- the beginning of a run --------------------------------------------------------------------
 
@@ -709,7 +691,7 @@ class Job(JobView):
     def _refuse(self, instruction: RefuseSavepoint) -> None:
         instruction.request.fail(instruction.error)
 
-    # --- the end of an attempt ---------------------------------------------------------------------
+    # --- the end of an attempt, and the pause after it ---------------------------------------------
 
     def _cancel_epoch(self, _: CancelEpoch) -> None:
         """Cancel the epoch of the failed attempt; its slots are cut off, so its tasks end too.
@@ -758,6 +740,25 @@ class Job(JobView):
         self._restore = older
         self._planner.remember({})
         return True
+
+    def _pause(self, instruction: Pause) -> None:
+        attempt, error = instruction.attempt, instruction.error
+        self._pause_until_ms = self._clock.monotonic_ms() + instruction.delay_ms
+        if self._registry is not None:
+            self._registry.end()
+        self._log.restarts(attempt, error, self._restore)
+        tell_each(self._settings.listeners, lambda one: one.on_restart(attempt, error))
+
+    def _wait_for_restart(self) -> None:
+        """Wait before the restart, but handle cancellation and requests for savepoints at once."""
+        left_ms = self._pause_until_ms - self._clock.monotonic_ms()
+        mail = self._clock.receive(self._events, left_ms) if left_ms > 0 else None
+        if mail is not None:
+            self._handle(mail, self._tell)
+            return
+        self._take_mail()
+        if left_ms <= 0 and self._machine.phase is Phase.PAUSED:
+            self._tell(PauseEnded())
 
     # --- the end of a job --------------------------------------------------------------------------
 

@@ -3,14 +3,15 @@
 The driver loop (``job``) carries out the instructions. Their results, and the messages in the job's mailbox,
 are the events. An attempt goes through these phases::
 
-    CREATED -> BEGINNING ------------------------> CLAIMING -> RESTORING -> TAKING_OVER -> IDLE
-                   |  (after a failure)              ^                                      ^
-                   +-> GOING_BACK -> PAUSED ---------+--------------------------------------+
+    CREATED -> BEGINNING -> CLAIMING -> RESTORING -> TAKING_OVER -> IDLE
+                ^     |                                              ^
+              PAUSED  +-> GOING_BACK --------------------------------+
+                          (if the job has taken over before)
 
     IDLE -> DRAINING -> SETTING_BARRIER -> RUNNING -> PREPARING -> COMMITTING -> IDLE -> CLOSING -> ENDED
             (before the last epoch)                                (after the last one)
 
-    any of them -> STOPPING -> ENDING_ATTEMPT -> BEGINNING, or CLOSING or ENDED
+    any of them -> STOPPING -> ENDING_ATTEMPT -> PAUSED, or CLOSING or ENDED
                    (what the engine runs must end)
 
 While an epoch is RUNNING, the engine may read and shuffle the input of the next one (``ShuffleAhead``).
@@ -18,8 +19,10 @@ While an epoch is RUNNING, the engine may read and shuffle the input of the next
 What holds in every phase:
 
 * An attempt starts from a completed checkpoint, or from nothing. Any failure ends it, and the restart
-  strategy decides whether the next one begins. The first failure counts, as later ones are usually its
-  consequences. Only a cancellation takes precedence.
+  strategy decides whether and when the next one begins. The first failure counts, as later ones are usually
+  its consequences. Only a cancellation takes precedence.
+* Every attempt but the first follows a pause, also if the one before it failed while it began: so a storage
+  that is away does not use up all restarts at once, and a cancellation is heard between two attempts.
 * Nothing of a failed attempt reaches the next one: reports and slots carry the number of the attempt, and
   each request to the engine has a number (``run``), which tells its end from that of an earlier request.
 * Never more than one epoch is shuffled ahead, and nothing depends on it: what fails there is done again when
@@ -107,12 +110,12 @@ class Phase(enum.Enum):
     """The phase of a job."""
 
     CREATED = "created"
-    #: An attempt is being set up.
-    BEGINNING = "beginning"
-    #: Sinks and listeners go back to where the attempt begins.
-    GOING_BACK = "going back"
     #: The job waits before a restart.
     PAUSED = "paused"
+    #: An attempt is being set up.
+    BEGINNING = "beginning"
+    #: Sinks go back to where the attempt begins.
+    GOING_BACK = "going back"
     #: Older drivers of the job are being excluded.
     CLAIMING = "claiming"
     #: Slots restore their state, and nothing else has been touched.
@@ -196,7 +199,6 @@ class JobMachine:
         self._run = 0
         self._failure: PyFlinkStateError | None = None
         self._cancelled: JobCancelledError | None = None
-        self._delay_ms = 0
         #: The running epoch, its barrier, and the savepoint with which the job stops.
         self._step: Step | None = None
         self._trigger: CheckpointTrigger | None = None
@@ -276,29 +278,18 @@ class JobMachine:
     def _attempt_begun(self, event: AttemptBegun) -> Instructions:
         self._begin_at(event.epoch)
         self._has_ended_time = False
-        failure, self._failure = self._failure, None
-        if failure is None:
-            return self._enter()
+        if not self.has_taken_over:
+            self.phase = Phase.CLAIMING
+            return [ClaimJob()]
         self.phase = Phase.GOING_BACK
-        if self.has_taken_over:
-            self._announce(self.epoch)
-        return [GoBack(self.attempt, self.epoch if self.has_taken_over else None, failure)]
+        self._announce(self.epoch)
+        return [GoBack(self.epoch)]
 
     def _begin_at(self, epoch: int) -> None:
         self.epoch = self.committed = self._begun = self._asked_ahead = epoch
 
     def _went_back(self, _: WentBack) -> Instructions:
-        self.phase = Phase.PAUSED
-        return [Pause(self._delay_ms)]
-
-    def _pause_ended(self, _: PauseEnded) -> Instructions:
-        return self._stop() if self._failure is not None else self._enter()
-
-    def _enter(self) -> Instructions:
-        if self.has_taken_over:
-            return self._go_on()
-        self.phase = Phase.CLAIMING
-        return [ClaimJob()]
+        return self._go_on()
 
     def _claimed(self, event: JobClaimed) -> Instructions:
         self._begin_at(event.epoch)
@@ -511,8 +502,12 @@ class JobMachine:
         return []
 
     def _failed_while_paused(self, event: Failed) -> Instructions:
-        self._note(event.error)
-        return self._stop() if self._cancelled is not None else []
+        """End the job if it is cancelled; other failures are consequences of the one that has been told."""
+        return self._fail(event.error) if isinstance(event.error, JobCancelledError) else []
+
+    def _pause_ended(self, _: PauseEnded) -> Instructions:
+        self._failure = None
+        return self._begin()
 
     def _stop(self) -> Instructions:
         assert self._failure is not None
@@ -547,9 +542,9 @@ class JobMachine:
             return self._end(JobStatus.FAILED, self._reason(error))
         if event.falls_back:
             self.has_taken_over = False
-        self._failure, self._delay_ms = error, delay_ms
         self.attempt += 1
-        return self._begin()
+        self.phase = Phase.PAUSED
+        return [Pause(self.attempt, delay_ms, error)]
 
     def _delay_after(self, error: PyFlinkStateError, now_ms: int) -> int | None:
         return self._restarts.notify_failure(now_ms) if error.recoverable else None
@@ -612,13 +607,13 @@ _M = JobMachine
 #: The possible events of each phase and their handlers. A failure usually ends the attempt.
 _TRANSITIONS: dict[Phase, dict[type, _Handler]] = {
     Phase.CREATED: {JobStarted: _M._started},
-    Phase.BEGINNING: {AttemptBegun: _M._attempt_begun},
-    Phase.GOING_BACK: {WentBack: _M._went_back},
     Phase.PAUSED: {
         PauseEnded: _M._pause_ended,
         Failed: _M._failed_while_paused,
         SavepointRequest: _M._savepoint_while_paused,
     },
+    Phase.BEGINNING: {AttemptBegun: _M._attempt_begun},
+    Phase.GOING_BACK: {WentBack: _M._went_back},
     Phase.CLAIMING: {JobClaimed: _M._claimed},
     Phase.RESTORING: {EpochEnded: _M._slots_started, InstructionFailed: _M._could_not_start},
     Phase.TAKING_OVER: {JobTakenOver: _M._taken_over},

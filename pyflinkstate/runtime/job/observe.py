@@ -58,7 +58,14 @@ class JobListener:
         """The job has ended."""
 
     def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        """The job goes back to its last checkpoint because of ``error``."""
+        """The job has failed with ``error``, and goes back to its last checkpoint.
+
+        This is told at once, before the delay of the restart strategy.
+
+        Args:
+            attempt: the number of the restart, from 1.
+            error: the failure.
+        """
 
 
 @attrs.frozen

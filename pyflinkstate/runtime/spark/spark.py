@@ -322,24 +322,27 @@ class SparkRunner(EpochRunner):
         ahead, self._ahead = self._ahead, None
         is_built = self._is_built = threading.Event()
 
-        def run() -> list[list[Reported]]:
-            try:
-                return self._results(request, ahead, is_built)
-            finally:
-                is_built.set()
+        def ended(event: EpochEnded) -> None:
+            is_built.set()  # what is ahead waits for it, even if the epoch has failed before it was
+            done(event)
 
-        self._begin(request.description, run, done, request.about)
+        self._begin(
+            request.description, lambda: self._results(request, ahead, is_built), ended, request.about
+        )
 
     def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
         """See :class:`EpochRunner`. The stages are submitted after the job of the running epoch.
 
         So Spark's scheduler, which is first in, first out unless it was configured, prefers that job's tasks.
         """
-        before, self._cancels_ahead = self._is_built, threading.Event()
-        ahead = self._ahead = Ahead[_SparkGraph](request, self._java_context, self._cancels_ahead)
+        before = self._is_built
+        is_cancelled = self._cancels_ahead = threading.Event()
+        ahead = self._ahead = Ahead[_SparkGraph](request, self._java_context, is_cancelled)
 
         def make() -> _SparkGraph:
             before.wait()
+            if is_cancelled.is_set():
+                raise RuntimeError("cancelled before it began")
             properties = None if self._properties is None else self._properties.clone()
             self._enter(properties, request.description, request.about)
             return self._graph(request)
@@ -351,7 +354,11 @@ class SparkRunner(EpochRunner):
             finally:
                 done()
 
-        threading.Thread(target=run, daemon=True).start()
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError as error:  # the system has no thread left
+            self._ahead = None
+            raise SparkJobError(f"{request.description}: {error}") from error
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`: one task for each slot."""
@@ -396,6 +403,7 @@ class SparkRunner(EpochRunner):
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
         self._cancels_ahead.set()
+        self._is_built.set()  # what is ahead waits for it, and the thread that sets it may have died
         with suppress(Exception):  # if Spark is gone there is nothing to cancel
             self._context.cancelJobGroup(self._group)
 
