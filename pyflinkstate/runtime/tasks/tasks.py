@@ -407,6 +407,7 @@ class StartSlotsTask:
     link: TaskLink
 
     def __call__(self, partition: int, slots: Iterable[SlotId]) -> Iterator[Record]:
+            merger.open()
         for slot in slots:
             with self.link.reporting(str(slot)):
                 self.link.driver.acquire_slot(slot)
