@@ -22,7 +22,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
@@ -32,6 +32,7 @@ from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
     Input,
+    KeptTimestamp,
     Node,
     Partitioning,
     PartitionNode,
@@ -605,7 +606,7 @@ class CachedDataStream(DataStream[T_co]):
         self._source = env.cached_source(kept)
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
-            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(_KeptTimestamp())
+            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())
             timed = ChainNode(node, WATERMARKS, strategy, name)
             timed.assigner_id = env.next_assigner_id()
             node = ChainNode(timed, "map", _without_timestamp, name, type_info)
@@ -621,17 +622,10 @@ class CachedDataStream(DataStream[T_co]):
 
 class _WithTimestamp(ProcessFunction):
     def process_element(self, value: Record, ctx: ProcessFunction.Context) -> Iterable[Record]:
-        timestamp = ctx.timestamp()
-        yield value, NO_TIMESTAMP if timestamp is None else timestamp
+        yield value, ctx.timestamp()
 
 
-class _KeptTimestamp(TimestampAssigner):
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
-        timestamp: int = value[1]
-        return timestamp
-
-
-def _without_timestamp(pair: tuple[Record, int]) -> Record:
+def _without_timestamp(pair: tuple[Record, int | None]) -> Record:
     return pair[0]
 
 

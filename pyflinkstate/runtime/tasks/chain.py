@@ -26,7 +26,7 @@ from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
 from pyflinkstate.errors import NotKeyedStreamError
 from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
-from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
@@ -386,6 +386,7 @@ def _emitted(
     operator: ChainedOperator, func: UserFunction, results: Iterable[Record], link: _Link
 ) -> Iterable[Record]:
     """Return the main output of one call, one by one: the function goes on when the next one is wanted."""
+    extracted = _kept if isinstance(assigner, KeptTimestamp) else _extracted
     if OutputTag.exists:
         check_results(results, func)
         return _without_side_outputs(operator, map(isolated, results), link)
@@ -415,7 +416,7 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
     for record in records:
         timestamp = before.timestamp
         if extract is not None:
-            timestamp = _extracted(operator.name, extract, record, timestamp)
+            timestamp = extracted(operator.name, extract, record, timestamp)
         after.timestamp = timestamp
         has_records = True
         if timestamp is not None and delay is not None and timestamp - delay - 1 > greatest:
@@ -423,6 +424,13 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
         yield record
         after.watermark = greatest
     if before.watermark == MAX_WATERMARK:
+def _kept(
+    name: str, extract: Callable[[Record, int], int], record: Record, timestamp: int | None
+) -> int | None:
+    """Return the timestamp that a record had before; None if it had none, which no other assigner may say."""
+    return extract(record, NO_TIMESTAMP)
+
+
         after.watermark = MAX_WATERMARK
     if has_records:
         link.chain.watermarks[operator.assigner_id] = max(greatest, started_at)
