@@ -507,7 +507,7 @@ class TimerWithoutKeys(CheckpointedProcess):
 
 def test_without_keys_there_are_no_timers() -> None:
     harness = harness_of(lambda made: made.process(TimerWithoutKeys()))
-    with pytest.raises(NoCurrentKeyError, match="timers belong to keys"):
+    with pytest.raises(NotKeyedStreamError, match="timers belong to keys"):
         harness.process_element("a")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
 from pyflinkstate.runtime.operators.context import OperatorContext, awaits, close_function, open_function
-from pyflinkstate.runtime.operators.function_operators import BroadcastOperator
+from pyflinkstate.runtime.operators.function_operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
     Projection,
@@ -23,6 +23,7 @@ from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
+from pyflinkstate.runtime.operators.timers import KeylessTimerService
 from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "KeyedSubtask",
     "KeylessOperator",
     "MapKey",
+    "KeylessTimerService",
     "NewEventLoop",
     "OperatorContext",
     "Output",
@@ -49,6 +51,7 @@ __all__ = [
     "StatefulOperator",
     "StreamOperatorState",
     "SubtaskSnapshot",
+    "TwoInputOperator",
     "awaits",
     "check_position",
     "close_function",
