@@ -25,6 +25,7 @@ from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
 from pyflinkstate.runtime.operators.timers import KeylessTimerService
 from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
+from pyflinkstate.runtime.operators.wrapping import WrappingFunction
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.operators.event_loops import GRACE_S, NewEventLoop, end_tasks
@@ -40,8 +41,8 @@ __all__ = [
     "KeyedMap",
     "KeyedSubtask",
     "KeylessOperator",
-    "MapKey",
     "KeylessTimerService",
+    "MapKey",
     "NewEventLoop",
     "OperatorContext",
     "Output",
@@ -52,6 +53,7 @@ __all__ = [
     "StreamOperatorState",
     "SubtaskSnapshot",
     "TwoInputOperator",
+    "WrappingFunction",
     "awaits",
     "check_position",
     "close_function",

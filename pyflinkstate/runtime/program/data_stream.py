@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
+#: The functions that say where records go, as messages name them.
+_ROUTING = "key selectors and partitioners"
 
 
 class DataStream(Generic[T_co]):
@@ -266,7 +268,7 @@ class DataStream(Generic[T_co]):
     ) -> DataStream:
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
-        refuse_checkpointed(function)
+        refuse_checkpointed(function, "async functions")
         return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
@@ -286,7 +288,7 @@ class DataStream(Generic[T_co]):
 
         check_function("key_by()", key_selector, (KeySelector,), arguments=1)
         check_type("key_type", key_type)
-        refuse_checkpointed(key_selector)
+        refuse_checkpointed(key_selector, _ROUTING)
         select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
         return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
 
@@ -441,7 +443,7 @@ class DataStream(Generic[T_co]):
         check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
         check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            refuse_checkpointed(function)
+            refuse_checkpointed(function, _ROUTING)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
         return DataStream(self._env, node)
