@@ -215,10 +215,9 @@ class BroadcastOperatorHarness(OperatorHarness):
 
 def keyed_input(key_selector: UserFunction, key_type: TypeInformation | None) -> Input:
     """Return an input whose records have keys."""
-    select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-    if not callable(select):
+    if not (callable(key_selector) or isinstance(key_selector, KeySelector)):
         raise ConfigurationError(f"key_selector must be a callable or a KeySelector, not {key_selector!r}")
-    return Input(_NOWHERE, Partitioning.KEY, select, key_type or Types.PICKLED_BYTE_ARRAY())
+    return Input(_NOWHERE, Partitioning.KEY, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
 
 def _check(function: UserFunction, *expected: type) -> None:

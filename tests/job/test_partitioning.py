@@ -24,6 +24,7 @@ from support_job import JobRun, LocalRunner
 from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
 
+from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.plan.nodes import SourceNode
@@ -332,6 +333,35 @@ def test_a_key_goes_before_a_partitioner() -> None:
     """PyFlink: each record once, in the subtask of its key."""
     found = placement(source().broadcast().key_by(lambda x: x % 2).map(Place()))
     assert sorted(value for values in found.values() for value in values) == ALL
+
+
+class Parity(KeySelector):
+    """0 or 1, once it is open; notes its life."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def open(self, runtime_context: Any) -> None:
+        self.divisor = 2
+        self.events.append(f"open {runtime_context.get_task_name_with_subtasks()}")
+
+    def get_key(self, value: Any) -> Any:
+        return value % self.divisor
+
+    def close(self) -> None:
+        del self.divisor
+        self.events.append("close")
+
+
+def test_a_key_selector_is_opened_and_closed_by_each_task_that_selects_keys(
+    storage: CheckpointStorage,
+) -> None:
+    selector = Parity()
+    found = placement(source(records_per_epoch=6).key_by(selector).map(Place()), storage)
+    assert sorted(value for values in found.values() for value in values) == ALL
+    epochs = len(selector.events) // 2
+    assert epochs >= 2
+    assert selector.events == ["open key_by before Place (1/1)", "close"] * epochs
 
 
 def test_side_outputs_of_what_is_behind_a_partitioner() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import attrs
 
+from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.backends.types import rebuilds
-from pyflinkstate.runtime.plan.chained import CHECK, ChainedOperator, OutputCheck
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.plan.chained import CHECK, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.partitioners import CustomPartition
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.sinks import Sink
@@ -108,7 +109,7 @@ class Input:
 
     parent: Node
     partitioning: Partitioning = Partitioning.KEY
-    select_key: SelectKey = _no_key
+    select_key: SelectKey | KeySelector = _no_key
     key_type: TypeInformation = attrs.Factory(PickledBytesTypeInfo)
 
 
@@ -117,7 +118,7 @@ class StatefulNode:
     """An operator with state; its subtasks live in state slots. ``others`` are the inputs after the first."""
 
     parent: Node
-    select_key: SelectKey
+    select_key: SelectKey | KeySelector
     key_type: TypeInformation
     function: UserFunction
     name: str
@@ -170,7 +171,6 @@ def stateful_node(
     )
 
 
-@attrs.define(eq=False)
 def _check_key_types(name: str, key_types: list[TypeInformation]) -> None:
     """Raise ``ConfigurationError`` unless all types are equal: each input is routed by its own type."""
     for other in key_types[1:]:
@@ -182,6 +182,7 @@ def _check_key_types(name: str, key_types: list[TypeInformation]) -> None:
             )
 
 
+@attrs.define(eq=False)
 class SinkNode:
     """A sink of records."""
 

@@ -289,8 +289,7 @@ class DataStream(Generic[T_co]):
         check_function("key_by()", key_selector, (KeySelector,), arguments=1)
         check_type("key_type", key_type)
         refuse_checkpointed(key_selector, _ROUTING)
-        select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-        return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
+        return KeyedStream(self._env, self._node, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
