@@ -26,6 +26,7 @@ COMPILED_MODULES = (
     "ttl.states",
     "values.isolation",
     "values.list_iterator",
+    "values.nan",
     "wall_clock",
 )
 

@@ -19,7 +19,14 @@ from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import KINDS, BroadcastOperator, KeylessOperator, Output, StatefulOperator
+from pyflinkstate.runtime.operators import (
+    KINDS,
+    BroadcastOperator,
+    KeylessOperator,
+    Output,
+    StatefulOperator,
+    TwoInputOperator,
+)
 from pyflinkstate.runtime.plan import Input, Partitioning, SourceNode
 from pyflinkstate.runtime.sources import CollectionSource
 from pyflinkstate.testing.operator_harness import OperatorHarness
@@ -143,8 +150,11 @@ class TwoInputOperatorHarness(_TwoInputs):
 
     def __init__(self, function: UserFunction, **options: Any) -> None:
         _check(function, CoProcessFunction, *_TWO_INPUTS)
+        operator = function
+        if not isinstance(function, StatefulOperator):
+            operator = TwoInputOperator(function, is_keyed=False)
         inputs = Input(_NOWHERE, Partitioning.FORWARD), Input(_NOWHERE, Partitioning.FORWARD)
-        super().__init__(function, inputs, **options)
+        super().__init__(operator, inputs, **options)
 
 
 class CheckpointedOperatorHarness(OperatorHarness):
@@ -191,7 +201,7 @@ class BroadcastOperatorHarness(OperatorHarness):
         first = keyed_input(key_selector, key_type) if is_keyed else Input(_NOWHERE, Partitioning.FORWARD)
         operator = function
         if not isinstance(function, StatefulOperator):
-            operator = BroadcastOperator(function, tuple(broadcast_state_descriptors))
+            operator = BroadcastOperator(function, tuple(broadcast_state_descriptors), is_keyed)
         super().__init__(operator, (first, Input(_NOWHERE, Partitioning.BROADCAST)), **options)
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
@@ -205,10 +215,9 @@ class BroadcastOperatorHarness(OperatorHarness):
 
 def keyed_input(key_selector: UserFunction, key_type: TypeInformation | None) -> Input:
     """Return an input whose records have keys."""
-    select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-    if not callable(select):
+    if not (callable(key_selector) or isinstance(key_selector, KeySelector)):
         raise ConfigurationError(f"key_selector must be a callable or a KeySelector, not {key_selector!r}")
-    return Input(_NOWHERE, Partitioning.KEY, select, key_type or Types.PICKLED_BYTE_ARRAY())
+    return Input(_NOWHERE, Partitioning.KEY, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
 
 def _check(function: UserFunction, *expected: type) -> None:

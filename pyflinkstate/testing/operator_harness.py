@@ -7,6 +7,7 @@ the subtask process the record, and advances the watermark. So a test runs the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from pyflinkstate.runtime.operators import (
     StreamOperatorState,
 )
 from pyflinkstate.runtime.plan import Input
-from pyflinkstate.runtime.tasks import Router
+from pyflinkstate.runtime.tasks import Router, TaskInfo, opened_selector
 from pyflinkstate.runtime.wire import (
     ChannelEvent,
     CheckpointTrigger,
@@ -85,6 +86,7 @@ class OperatorHarness(WithOutput):
         self._part = part_to_restore(restore, parallelism, subtask, max_parallelism)
         self._name = name or _name_of(function)
         self._checked = CheckedOutput(self._name, output_type)
+        self._selectors = ExitStack()
         self._split = [
             self._router(one, number).splitter(self._part.subtask) for number, one in enumerate(inputs)
         ]
@@ -205,8 +207,9 @@ class OperatorHarness(WithOutput):
     # --- beginning and end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the function."""
-        self.subtask.close()
+        """Close the function and the key selectors."""
+        with self._selectors:
+            self.subtask.close()
 
     def __enter__(self: H) -> H:
         return self
@@ -217,12 +220,15 @@ class OperatorHarness(WithOutput):
         self.close()
 
     def _router(self, one: Input, number: int) -> Router:
+        part = self._part
+        info = TaskInfo(part.subtask, part.parallelism, 0, OperatorMetrics(self.clock))
+        select_key = self._selectors.enter_context(opened_selector(one.select_key, self._name, info))
         return Router(
             self._name,
-            one.select_key,
+            select_key,
             one.key_type,
-            self._part.parallelism,
-            self._part.max_parallelism,
+            part.parallelism,
+            part.max_parallelism,
             one.partitioning,
             number,
         )

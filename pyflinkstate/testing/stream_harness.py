@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pyflinkstate.api.types import PickledBytesTypeInfo
-from pyflinkstate.api.values import SelectKey
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import (
     ChainedOperator,
@@ -26,6 +25,7 @@ from pyflinkstate.testing.harnesses import (
     CheckpointedOperatorHarness,
     KeyedOneInputOperatorHarness,
     KeyedTwoInputOperatorHarness,
+    Selector,
     TwoInputOperatorHarness,
 )
 
@@ -115,7 +115,7 @@ def _stateful(node: StatefulNode, options: dict[str, Any]) -> Any:
         _check_first(one.parent)
     options = {"name": node.name, "output_type": node.output_type, **options}
     kinds = [one.partitioning for one in inputs]
-    select_keys: list[SelectKey] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
+    select_keys: list[Selector] = [one.select_key for one in inputs if one.partitioning is Partitioning.KEY]
     key_type = inputs[0].key_type if select_keys else PickledBytesTypeInfo()
     if kinds[-1] is Partitioning.BROADCAST:
         select_key = select_keys[0] if select_keys else None

@@ -18,6 +18,8 @@ from pyflinkstate.errors import (
 
 SPEND = ValueStateDescriptor("spend", LONG)
 WINDOW = Types.TUPLE([LONG, LONG])
+DOUBLES = Types.TUPLE([Types.DOUBLE()])
+NAN = float("nan")
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -42,7 +44,11 @@ class TestNamespace:
 
     @pytest.mark.parametrize(
         ("namespace_type", "namespace"),
-        [(STRING, 1), (LONG, "w"), (LONG, 2**63), (WINDOW, (1,)), (PICKLED, [1]), (PICKLED, {}), (WINDOW, 1)],
+        [
+            *((STRING, 1), (LONG, "w"), (LONG, 2**63), (WINDOW, (1,)), (WINDOW, 1)),
+            *((PICKLED, [1]), (PICKLED, {})),
+            *((PICKLED, NAN), (PICKLED, ("w", NAN)), (DOUBLES, (NAN,))),
+        ],
         ids=str,
     )
     def test_g5_a_namespace_has_to_fit_its_type_and_have_a_hash(self, bare, namespace_type, namespace):

@@ -10,14 +10,14 @@ from typing import Any
 
 import attrs
 import pytest
-from event_time_functions import FACTORS, LATE, Contents, Pair, Scale, SumEachTen, Third, key_of
-from support_job import JobRun, LocalRunner, once
+from event_time_functions import FACTORS, LATE, Contents, Pair, Passes, Scale, SumEachTen, Third, key_of
+from support_job import JobRun, LocalRunner, latest, once
 from tiers import cases
 
 from pyflinkstate.api.watermark_strategy import WatermarkAlignment, WatermarkStrategy
 from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import CheckpointError, RuntimeFailure, SparkJobError
-from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
+from pyflinkstate.runtime.checkpoints.checkpointing import RestorePoint, SavepointRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
@@ -80,10 +80,11 @@ class Program:
         name: str,
         out_of_orderness: int | None = 0,
         alignment: WatermarkAlignment | None = None,
+        splits: int = 2,
     ) -> DataStream:
         """A stream with timestamps."""
         strategy = WatermarkStrategy(out_of_orderness, alignment=alignment).with_timestamp_assigner(Third())
-        source = DataStream(self, SourceNode(Splits(records), name))  # type: ignore[arg-type]
+        source = DataStream(self, SourceNode(Splits(records, splits), name))  # type: ignore[arg-type]
         return source.assign_timestamps_and_watermarks(strategy)
 
 
@@ -352,3 +353,38 @@ class TestStopWithSavepoint:
         assert isinstance(requests[0].done.exception(timeout=0), CheckpointError)
         assert [type(error) for _, error in run.heard.restarts] == [RuntimeFailure]
         assert Counter(out) == Counter(PROGRAMS["union"][1])
+
+
+# --- after the end of time -------------------------------------------------------------------------------
+
+#: Before the end, the watermark was 6999: the second record is 2 s ahead of it.
+ENDED = [("a", 1, 1000), ("a", 2, 9000)]
+LATER = ("a", 3, 2000)
+
+#: What lies between the assigner of watermarks and the windows.
+WAYS: dict[str, Callable[[DataStream], DataStream]] = {
+    "nothing": lambda stream: stream,
+    "an exchange": lambda stream: stream.rebalance().map(lambda record: record),
+    "another operator": lambda stream: stream.key_by(key_of).process(Passes()),
+    "another stream": lambda stream: stream.union(stream.filter(lambda record: False)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_job_restored_from_the_end_of_its_input_has_the_watermark_from_before_the_end(
+    way: str, storage: CheckpointStorage
+) -> None:
+    """Or what is late would fire a window twice, if it comes in the first frame."""
+
+    def run(records: list[Record], restore: RestorePoint | None = None) -> list[Any]:
+        out: list[Any] = []
+        keyed = WAYS[way](Program().stream(records, "one", 2000, splits=1)).key_by(key_of)
+        windows = keyed.window(TumblingEventTimeWindows.of(5000)).side_output_late_data(LATE)
+        made = windows.process(Contents())
+        late = made.get_side_output(LATE).map(lambda record: ("late", record))
+        sink = DriverSink(lambda _, values: out.extend(values))
+        JobRun(made.union(late).node, sink, storage, restore, parallelism=2).run()
+        return sorted(out)
+
+    assert run(ENDED) == [("a", 0, (1,)), ("a", 5000, (2,))]
+    assert run([*ENDED, LATER], latest(storage)) == [("late", LATER)]

@@ -24,6 +24,7 @@ from support_job import JobRun, LocalRunner
 from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
 
+from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.plan.nodes import SourceNode
@@ -37,7 +38,7 @@ from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import MergeTask, TaskLink
 from pyflinkstate.runtime.wire import frames as frames_module
 from pyflinkstate.runtime.wire.frames import ValuesFrame
-from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, TaskTime
+from pyflinkstate.runtime.wire.watermarks import MAX_WATERMARK, NO_WATERMARK, TaskTime
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -334,6 +335,35 @@ def test_a_key_goes_before_a_partitioner() -> None:
     assert sorted(value for values in found.values() for value in values) == ALL
 
 
+class Parity(KeySelector):
+    """0 or 1, once it is open; notes its life."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def open(self, runtime_context: Any) -> None:
+        self.divisor = 2
+        self.events.append(f"open {runtime_context.get_task_name_with_subtasks()}")
+
+    def get_key(self, value: Any) -> Any:
+        return value % self.divisor
+
+    def close(self) -> None:
+        del self.divisor
+        self.events.append("close")
+
+
+def test_a_key_selector_is_opened_and_closed_by_each_task_that_selects_keys(
+    storage: CheckpointStorage,
+) -> None:
+    selector = Parity()
+    found = placement(source(records_per_epoch=6).key_by(selector).map(Place()), storage)
+    assert sorted(value for values in found.values() for value in values) == ALL
+    epochs = len(selector.events) // 2
+    assert epochs >= 2
+    assert selector.events == ["open key_by before Place (1/1)", "close"] * epochs
+
+
 def test_side_outputs_of_what_is_behind_a_partitioner() -> None:
     aside = source().rebalance().process(OddsAside()).set_parallelism(3)
     both = aside.map(Place()).union(aside.get_side_output(ODD).map(Place()))
@@ -366,14 +396,16 @@ def spread_union() -> DataStream:
     return both.key_by(key_of).window(WINDOWS).process(Contents())
 
 
-def merged(channels: list[EventTimeSettings], records: list[list[Any]]) -> list[ValuesFrame]:
-    """What subtask 0 of 2 makes of channels that are rebalanced."""
+def merged(
+    channels: list[EventTimeSettings], records: list[list[Any]], ended_at: int = 7
+) -> list[ValuesFrame]:
+    """What subtask 0 of 2 makes of channels that are rebalanced and open with 7."""
     frames = []
     for branch, (settings, given) in enumerate(zip(channels, records, strict=True)):
         router = Router("map", same, PICKLED, 2, 2, Partitioning.REBALANCE, 0, branch, settings)
         time = TaskTime(None, 7)
         frames += [frame for frame in router.route(0, given, time) if frame[0][0] == 0]
-    task = MergeTask(TaskLink(Unheard(), 1), "rebalance-1", {"rebalance-1": 5})  # type: ignore[arg-type]
+    task = MergeTask(TaskLink(Unheard(), 1), "rebalance-1", {"rebalance-1": ended_at})  # type: ignore[arg-type]
     return [ValuesFrame.decode(data) for data in task(0, sorted(frames))]
 
 
@@ -387,10 +419,15 @@ class Unheard:
 
 
 class TestMerging:
-    def test_it_begins_where_the_epoch_before_ended(self) -> None:
-        first, *others = merged([EventTimeSettings(), EventTimeSettings()], [[1, 2, 3], [4]])
-        assert (first.opening, first.watermark, list(first.values)) == (5, 5, [])
-        assert [frame.watermark for frame in others] == [7] * len(others)
+    @pytest.mark.parametrize(("ended_at", "begins_at"), [(9, 9), (7, 7), (NO_WATERMARK, 7)])
+    def test_it_begins_where_the_epoch_before_ended_or_where_its_input_opens(
+        self, ended_at: int, begins_at: int
+    ) -> None:
+        """It does not know where the epoch before ended if that was the end of the input."""
+        settings = [EventTimeSettings(), EventTimeSettings()]
+        first, *others = merged(settings, [[1, 2, 3], [4]], ended_at)
+        assert (first.opening, first.watermark, list(first.values)) == (begins_at, begins_at, [])
+        assert [frame.watermark for frame in others] == [begins_at] * len(others)
         assert sorted(value for frame in others for value in frame.values) == [1, 3]
 
     def test_a_stream_is_idle_if_all_that_it_is_made_of_are(self) -> None:

@@ -17,6 +17,7 @@ from pyflinkstate.api.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from pyflinkstate.api.row import Row
 from pyflinkstate.api.time import Time
 from pyflinkstate.api.ttl import StateTtlConfig
 from pyflinkstate.api.types import Types
@@ -235,6 +236,18 @@ def test_a_key_that_has_no_hash_is_refused_even_where_no_type_is_declared(
     state = store.get_broadcast_state(MapStateDescriptor("anything"))
     with pytest.raises(StateValueError, match="operator state 'anything': key: unhashable type"):
         getattr(state, use)(*(([], 1) if use == "put" else ([],)))
+    assert state.is_empty()
+
+
+@pytest.mark.parametrize("key", [float("nan"), ("a", float("nan")), Row(float("nan"))], ids=repr)
+@pytest.mark.parametrize("use", ["get", "contains", "remove", "put"])
+def test_nan_is_no_key_of_broadcast_state_and_no_part_of_one(
+    store: DefaultOperatorStateBackend, use: str, key: Any
+) -> None:
+    """It would never be found again."""
+    state = store.get_broadcast_state(MapStateDescriptor("anything"))
+    with pytest.raises(StateValueError, match="operator state 'anything': key: NaN does not equal itself"):
+        getattr(state, use)(*((key, 1) if use == "put" else (key,)))
     assert state.is_empty()
 
 

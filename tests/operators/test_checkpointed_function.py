@@ -19,15 +19,18 @@ from pyflinkstate.api.checkpointed import (
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.functions import (
+    AggregateFunction,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
     ProcessFunction,
+    ReduceFunction,
 )
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import Types
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.backends.format.state_handles import OperatorSubtaskState
 from pyflinkstate.backends.snapshots.snapshot_strategy import SnapshotCancelledError
 from pyflinkstate.errors import (
@@ -507,7 +510,7 @@ class TimerWithoutKeys(CheckpointedProcess):
 
 def test_without_keys_there_are_no_timers() -> None:
     harness = harness_of(lambda made: made.process(TimerWithoutKeys()))
-    with pytest.raises(NoCurrentKeyError, match="timers belong to keys"):
+    with pytest.raises(NotKeyedStreamError, match="timers belong to keys"):
         harness.process_element("a")
 
 
@@ -603,3 +606,62 @@ def test_on_a_keyed_stream_maps_and_filters_keep_their_operator_state(name: str,
 def test_on_a_keyed_stream_a_process_function_is_taken_as_it_is() -> None:
     function = Noting()
     assert stream().key_by(str).process(function)._node.function is function
+
+
+class CheckpointedReduce(ReduceFunction, CheckpointedMap, CheckpointListener):
+    """Counts all its calls, over restores, and notes the checkpoints that it is told of."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.heard: list[int] = []
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.heard.append(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.heard.append(-checkpoint_id)
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        calls, _ = self.map(value2)
+        return value2[0], calls, list(self.heard)
+
+
+def reduced(made: DataStream) -> DataStream:
+    return made.key_by(itemgetter(0)).reduce(CheckpointedReduce())
+
+
+def test_a_rolling_reduce_function_keeps_its_operator_state_and_is_told_of_checkpoints() -> None:
+    first = harness_of(reduced)
+    first.process_element(("a", 1))
+    assert first.process_element(("a", 2)) == [("a", 1, [])]
+    second = harness_of(reduced, restore=[first.snapshot()])
+    second.notify_checkpoint_complete(4)
+    second.notify_checkpoint_aborted(5)
+    assert second.process_element(("a", 3)) == [("a", 2, [4, -5])]
+
+
+class CheckpointedSum(AggregateFunction, CheckpointedMap):
+    def create_accumulator(self) -> Any:
+        return 0
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return accumulator + 1
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        return acc_a + acc_b
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda windows: windows.reduce(CheckpointedReduce()),
+        lambda windows: windows.aggregate(CheckpointedSum()),
+    ],
+    ids=["reduce", "aggregate"],
+)
+def test_what_combines_the_elements_of_windows_cannot_be_one(use: Callable[[Any], Any]) -> None:
+    windows = stream().key_by(str).window(TumblingEventTimeWindows.of(10))
+    with pytest.raises(UnsupportedFeatureError, match=r"Checkpointed.* is a .* make the window function one"):
+        use(windows)

@@ -17,11 +17,12 @@ from pyflinkstate.api.connected import (
 from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import Types
-from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, UserFunctionError
+from pyflinkstate.errors import NoCurrentKeyError, NotKeyedStreamError, StateAccessError, UserFunctionError
 from pyflinkstate.testing import (
     BroadcastOperatorHarness,
     KeyedTwoInputOperatorHarness,
     TwoInputOperatorHarness,
+    harness_of,
 )
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
@@ -179,6 +180,30 @@ class Unkeyed(CoProcessFunction):
     process_element2 = process_element1
 
 
+class CoMapWithState(CoMapFunction):
+    """Asks for keyed state."""
+
+    def open(self, runtime_context: Any) -> None:
+        runtime_context.get_state(ValueStateDescriptor("seen"))
+
+    def map1(self, value: Any) -> Any:
+        return value
+
+    map2 = map1
+
+
+class BroadcastWithState(DoesPlainly):
+    open = CoMapWithState.open
+
+
+STATE_WITHOUT_KEYS: dict[str, Callable[[], Any]] = {
+    "connected": lambda: harness_of(lambda a, b: a.connect(b).map(CoMapWithState())),
+    "connected, in its harness": lambda: TwoInputOperatorHarness(CoMapWithState()),
+    "broadcast": lambda: harness_of(lambda a, b: a.connect(b.broadcast(RULES)).process(BroadcastWithState())),
+    "broadcast, in its harness": lambda: BroadcastOperatorHarness(BroadcastWithState(), [RULES]),
+}
+
+
 class TestWithoutKeys:
     @pytest.mark.parametrize("kind", ["event", "processing"])
     @pytest.mark.parametrize("what", ["register", "delete"])
@@ -186,11 +211,28 @@ class TestWithoutKeys:
         """F6: timers are supported on keyed streams only."""
         harness = TwoInputOperatorHarness(Unkeyed())
         for process in (harness.process_element1, harness.process_element2):
-            with pytest.raises(StateAccessError, match=r"timers belong to keys[\s\S]*operator 'Unkeyed'"):
+            with pytest.raises(NotKeyedStreamError, match=r"after key_by\(\)[\s\S]*operator 'Unkeyed'"):
                 process(lambda ctx, _: getattr(ctx.timer_service(), f"{what}_{kind}_time_timer")(5))
         assert harness.num_event_time_timers() + harness.num_processing_time_timers() == 0
 
-    def test_keyed_state_is_refused(self) -> None:
+    def test_the_time_is_told(self) -> None:
         harness = TwoInputOperatorHarness(Unkeyed())
-        with pytest.raises(StateAccessError, match=r"key[\s\S]*operator 'Unkeyed'"):
-            harness.process_element1(lambda _, context: context.get_state(ValueStateDescriptor("v")).value())
+        harness.process_watermark(9)
+        harness.set_processing_time(3)
+        assert harness.process_element1(lambda ctx, _: ctx.timer_service().current_watermark()) == [9]
+        assert harness.process_element1(lambda ctx, _: ctx.timer_service().current_processing_time()) == [3]
+
+    @pytest.mark.parametrize("opened", STATE_WITHOUT_KEYS.values(), ids=STATE_WITHOUT_KEYS)
+    def test_keyed_state_is_refused_where_it_is_asked_for(self, opened: Callable[[], Any]) -> None:
+        with pytest.raises(NotKeyedStreamError, match=r"keyed state 'seen' .* after key_by\(\)"):
+            opened()
+
+    def test_with_keys_the_same_function_has_keyed_state(self) -> None:
+        harness = harness_of(lambda a, b: a.connect(b).key_by(str, str).map(CoMapWithState()))
+        assert harness.process_element1(1) == [1]
+
+    def test_there_is_no_keyed_state_to_apply_a_function_to(self) -> None:
+        harness = BroadcastOperatorHarness(DoesPlainly(), [RULES])
+        seen = ValueStateDescriptor("seen")
+        with pytest.raises(NotKeyedStreamError, match="keyed state 'seen'"):
+            harness.process_broadcast_element(lambda ctx: ctx.apply_to_keyed_state(seen, print))

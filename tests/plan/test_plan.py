@@ -8,8 +8,10 @@ import pytest
 from slot_functions import Echo
 from support_runtime import PICKLED
 
+from pyflinkstate.api.connected import CoMapFunction
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
+from pyflinkstate.api.window_assigners import TumblingEventTimeWindows
 from pyflinkstate.errors import ConfigurationError, ParallelismError
 from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS
 from pyflinkstate.runtime.plan.job_plan import Stage, make_plan
@@ -22,6 +24,7 @@ from pyflinkstate.runtime.plan.nodes import (
     StatefulNode,
     UnionNode,
 )
+from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
@@ -236,3 +239,17 @@ class TestWhatCanBeShuffledAhead:
     def test_an_async_function_runs_once_in_an_epoch(self) -> None:
         asked = ChainNode(source(), ASYNC, str, "ask")
         assert not plan(sink(keyed(asked))).can_shuffle_ahead
+
+
+class Both(CoMapFunction):
+    def map1(self, value: Any) -> Any:
+        return value
+
+    map2 = map1
+
+
+def test_functions_without_keys_have_no_timers_for_which_a_job_would_run_one_more_epoch() -> None:
+    env: Any = None
+    one, two = (DataStream(env, source(name)) for name in ("one", "two"))
+    assert not plan(sink(one.connect(two).map(Both()).node)).uses_timers
+    assert plan(sink(one.window_all(TumblingEventTimeWindows.of(5)).reduce(max).node)).uses_timers

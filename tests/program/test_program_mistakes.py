@@ -305,6 +305,20 @@ BUILDING = [
         ("must both have keys, or neither", r"call key_by\(\) on both"),
     ),
     Mistake(
+        "keys of two types on connected streams",
+        lambda: harness_of(lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first)).map(Both())),
+        ConfigurationError,
+        ("inputs have keys of different types, LONG and PICKLED_BYTE_ARRAY", "pass the same key_type"),
+    ),
+    Mistake(
+        "keys of two declared types on connected streams",
+        lambda: harness_of(
+            lambda a, b: a.key_by(first, Types.LONG()).connect(b.key_by(first, Types.INT())).map(Both())
+        ),
+        ConfigurationError,
+        ("'Both': its inputs have keys of different types, LONG and INT",),
+    ),
+    Mistake(
         "a plain function on connected streams",
         lambda: harness_of(lambda a, b: a.connect(b).map(str)),
         ConfigurationError,

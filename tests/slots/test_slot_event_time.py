@@ -154,6 +154,28 @@ class TestWatermarks:
             [(("a", "tell"), None, 9)], [None], 9, opening=9
         )
 
+    def test_a_slot_that_does_not_know_its_watermark_begins_with_that_of_its_input(self) -> None:
+        """It was restored from the end of the input, and there is more of it now."""
+        served = serve()
+        served.begin()
+        for branch, opening in enumerate((9, 7)):
+            served.at(opening, OPEN, branch)
+        found = served.feed(("a", "tell"), time=FrameTime(0, 0, 9), timestamps=[2])
+        assert found == ValuesFrame([(("a", "tell"), 2, 7)], [2], 7, opening=7)
+        assert served.end().watermark == 7
+
+    def test_what_fires_when_the_input_opens_is_not_late_for_those_who_read_it(self) -> None:
+        served = serve()
+        served.begin()
+        served.feed(("a", "e", 5), time=FrameTime(0, 0, NO_WATERMARK))
+        served.end()
+        served.begin()
+        served.at(7, OPEN)
+        found = served.feed(("a", "tell"), time=FrameTime(0, 0, 7), timestamps=[8])
+        assert found == ValuesFrame(
+            [("a", "e", 5, 7), (("a", "tell"), 8, 7)], [5, 8], 7, opening=NO_WATERMARK
+        )
+
     def test_without_event_time_frames_are_plain(self) -> None:
         served = serve(is_timed=False)
         served.begin()

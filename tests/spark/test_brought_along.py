@@ -141,6 +141,22 @@ def test_a_cached_stream_keeps_event_time(env: StreamExecutionEnvironment, tmp_p
         assert sorted(summed.execute_and_collect()) == expected
 
 
+class WithItsTimestamp(ProcessFunction):
+    """Gives each record with its timestamp."""
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any]:
+        yield value, ctx.timestamp()
+
+
+def test_a_cached_record_without_a_timestamp_has_none_later(env: StreamExecutionEnvironment) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Second())
+    timed = env.from_collection([("a", 1)]).assign_timestamps_and_watermarks(strategy)
+    cached = timed.union(env.from_collection([("b", 2)])).cache()
+    for _ in range(2):
+        found = cached.process(WithItsTimestamp()).execute_and_collect()
+        assert sorted(found) == [(("a", 1), 1), (("b", 2), None)]
+
+
 def test_what_cannot_be_cached_says_so(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1])
     with pytest.raises(ConfigurationError, match="cannot follow key_by"):

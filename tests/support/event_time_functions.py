@@ -94,3 +94,10 @@ class Scale(KeyedBroadcastProcessFunction):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
         key = ctx.get_current_key()
         yield key, self.seen.value() * ctx.get_broadcast_state(FACTORS).get(len(key))
+
+
+class Passes(KeyedProcessFunction):
+    """Gives each record as it is."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        yield value

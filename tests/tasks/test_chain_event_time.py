@@ -15,7 +15,7 @@ from pyflinkstate.api.time import Duration
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
 from pyflinkstate.api.watermarks import MAX_WATERMARK, NO_WATERMARK
 from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
-from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan.chained import WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 from pyflinkstate.runtime.wire.metrics import OperatorMetrics
 
@@ -73,6 +73,18 @@ def test_behind_the_last_record_is_its_own_watermark() -> None:
     made = chain(assign())
     list(made.run([5, 3, 9]))
     assert made.time.watermark == 8
+    assert made.watermarks == {"a": 8}
+
+
+def test_records_that_were_kept_have_the_timestamps_that_they_had() -> None:
+    """One that had none has none again, and advances no watermark."""
+    made = chain(assign(0, KeptTimestamp()))
+    records = [("a", 5), ("b", None), ("c", 9)]
+    assert told(made, records) == [
+        (("a", 5), 5, NO_WATERMARK),
+        (("b", None), None, 4),
+        (("c", 9), 9, 4),
+    ]
     assert made.watermarks == {"a": 8}
 
 

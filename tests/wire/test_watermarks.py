@@ -50,6 +50,23 @@ def test_what_all_branches_opened_with_counts_from_the_first_other_frame_on() ->
     assert made.watermark == 8
 
 
+def test_it_opens_with_the_least_that_a_branch_opens_with() -> None:
+    made = opened((0, 0, 10), (0, 1, 8), (1, 0, 9))
+    assert made.open()
+    assert made.watermark == 8
+    assert not made.open()
+
+
+def test_what_branches_open_with_takes_nothing_back_also_if_one_is_idle() -> None:
+    made = merger(7, FrameTime(0, 0, 10, OPEN), FrameTime(1, 0, 5, OPEN, is_idle=True))
+    assert not made.open()
+    assert made.watermark == 7
+
+
+def test_without_branches_nothing_opens() -> None:
+    assert not WatermarkMerger().open()
+
+
 def test_the_least_channel_counts() -> None:
     made = opened((0, 0, NO_WATERMARK), (0, 1, NO_WATERMARK))
     assert not made.advance(FrameTime(0, 0, 20))

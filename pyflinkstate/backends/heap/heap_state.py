@@ -11,6 +11,7 @@ from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import VOID_NAMESPACE
+from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class HeapState(BoundState):
         "_maps",
         "_name",
         "_namespace",
+        "_namespace_may_hold_nan",
         "_namespace_type",
         "_table",
     )
@@ -52,6 +54,7 @@ class HeapState(BoundState):
         self._name: str = table.meta.name
         self._namespace_type = table.meta.namespace_type
         self._is_namespaced: bool = table.meta.is_namespaced
+        self._namespace_may_hold_nan: bool = self._is_namespaced and may_hold_nan(self._namespace_type)
         #: None for the void namespace.
         self._namespace: Hashable = NoNamespace(self._name) if self._is_namespaced else None
 
@@ -137,8 +140,8 @@ class HeapState(BoundState):
                 raise ValueError("the void namespace cannot be used with a state that is split by namespace")
             checked: Hashable = self._namespace_type.check_key(namespace)
             hash(checked)
-            if checked != checked:
-                raise ValueError("NaN does not equal itself, so it would never be found again")
+            if self._namespace_may_hold_nan:
+                refuse_nan(checked)
             return checked
         except (ValueError, TypeError) as error:
             raise self.refusal(f"namespace: {error}") from None

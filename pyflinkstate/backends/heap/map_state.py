@@ -13,6 +13,7 @@ from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
+from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:
@@ -26,7 +27,15 @@ _VALUES: Final = 2
 class HeapMapState(HeapState):
     """See :class:`~pyflinkstate.api.state.MapState`."""
 
-    __slots__ = ("_changed", "_changes", "_check_key", "_check_value", "_isolates", "_recheck")
+    __slots__ = (
+        "_changed",
+        "_changes",
+        "_check_key",
+        "_check_value",
+        "_isolates",
+        "_may_hold_nan",
+        "_recheck",
+    )
 
     def __init__(self, table: StateTable, context: KeyContext, descriptor: MapStateDescriptor) -> None:
         super().__init__(table, context)
@@ -34,6 +43,7 @@ class HeapMapState(HeapState):
         self._changes = 0
         self._changed: Hashable = None
         self._check_key: Callable[[StateValue], StateValue] = descriptor.key_type_info.check_key
+        self._may_hold_nan: bool = may_hold_nan(descriptor.key_type_info)
         self._check_value: Callable[[StateValue], StateValue] = descriptor.value_type_info.check
         self._isolates: bool = not rebuilds(descriptor.value_type_info)
         self._recheck: Callable[[StateValue, StateValue], StateValue] | None = rechecker(
@@ -111,8 +121,8 @@ class HeapMapState(HeapState):
         try:
             checked = self._check_key(key)
             hash(checked)
-            if checked != checked:
-                raise ValueError("NaN does not equal itself, so it would never be found again")
+            if self._may_hold_nan:
+                refuse_nan(checked)
             return checked
         except (ValueError, TypeError) as error:
             raise self.refusal(f"user key: {error}") from None

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from pyflinkstate.api.row import Row
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import JavaHash, hash_version, java_hash_of_type, java_hashes_of_strings
+from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import InvalidKeyError
 
 #: Written with keyed state. Up to version 1 a ``TUPLE`` hashed as a Java ``List``.
@@ -26,15 +26,6 @@ KEY_HASH_VERSION = 2
 def hash_has_changed(key_type: TypeInformation, since_version: int) -> bool:
     """Return whether keys of ``key_type`` may have had another hash in version ``since_version``."""
     return since_version < hash_version(key_type)
-
-
-def _refuse_nan(key: TypedValue) -> None:
-    """Refuse NaN in any part of a key: a tuple or Row that holds NaN equals itself by identity."""
-    if key != key:
-        raise ValueError("NaN does not equal itself, so its records would never meet")
-    if isinstance(key, (tuple, Row)):
-        for part in key:
-            _refuse_nan(part)
 
 
 @attrs.frozen
@@ -67,7 +58,7 @@ class KeyHasher:
                 raise ValueError("a list can change, so it cannot be a key; use a tuple")
             hash(key)
             key = self.key_type.check_key(key)
-            _refuse_nan(key)
+            refuse_nan(key)
             self._hash(key)
         except (ValueError, TypeError, OverflowError) as error:
             shown = safe_repr(key)

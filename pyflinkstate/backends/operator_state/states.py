@@ -15,7 +15,14 @@ from pyflinkstate.backends.types import (
     rechecker,
     value_copier,
 )
-from pyflinkstate.backends.values import changed_meanwhile, isolated, isolated_elements, isolated_from
+from pyflinkstate.backends.values import (
+    changed_meanwhile,
+    isolated,
+    isolated_elements,
+    isolated_from,
+    may_hold_nan,
+    refuse_nan,
+)
 from pyflinkstate.errors import StateValueError
 
 
@@ -117,6 +124,7 @@ class HeapBroadcastState(BroadcastState):
         assert isinstance(meta.stored_type, MapTypeInfo)
         self.meta = meta
         self._check_key = meta.stored_type.key_type_info.check_key
+        self._may_hold_nan = may_hold_nan(meta.stored_type.key_type_info)
         self._check_value = meta.stored_type.value_type_info.check
         self._isolates = not rebuilds(meta.stored_type.value_type_info)
         self._recheck = rechecker(meta.stored_type.value_type_info)
@@ -173,7 +181,10 @@ class HeapBroadcastState(BroadcastState):
     def _checked_key(self, key: StateValue) -> StateValue:
         try:
             hash(key)
-            return self._check_key(key)
+            checked = self._check_key(key)
+            if self._may_hold_nan:
+                refuse_nan(checked)
+            return checked
         except (ValueError, TypeError) as error:
             raise self._refusal(f"key: {error}") from None
 

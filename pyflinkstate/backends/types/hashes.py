@@ -29,6 +29,7 @@ from pyflinkstate.api.time import Instant
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types.codec import JavaHash
+from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.errors import ConfigurationError
 
 _MASK = 0xFFFFFFFF
@@ -216,8 +217,7 @@ def java_hash_of_boolean(value: bool) -> int:
 
 
 def _hash_number(value: TypedValue) -> int:
-    if value != value:
-        raise ValueError("NaN does not equal itself, so its records would never meet")
+    refuse_nan(value)
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         raise ValueError("complex numbers have no stable hash")
     try:

@@ -12,6 +12,7 @@ from pyflinkstate.backends.values.isolation import (
     take_isolated,
 )
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
+from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
 from pyflinkstate.backends.values.results import check_results, told_function
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "isolated",
     "isolated_elements",
     "isolated_from",
+    "may_hold_nan",
+    "refuse_nan",
     "take_isolated",
     "told_function",
 ]

@@ -91,7 +91,8 @@ class EventTimeTracker:
     def at(self, epoch: int) -> dict[str, int]:
         """Return the watermarks at the end of ``epoch``, for a checkpoint.
 
-        Those of an input that has ended are left out: after a restore it has more records, or ends again.
+        Those of an input that has ended are left out: after a restore it has more records, or ends again. Who
+        reads it begins with the watermark with which its channels open (:meth:`WatermarkMerger.open`).
         """
         known = self._at[epoch].items()
         return {name: watermark for name, watermark in known if NO_WATERMARK < watermark < MAX_WATERMARK}

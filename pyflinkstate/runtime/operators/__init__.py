@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
 from pyflinkstate.runtime.operators.context import OperatorContext, awaits, close_function, open_function
-from pyflinkstate.runtime.operators.function_operators import BroadcastOperator
+from pyflinkstate.runtime.operators.function_operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
     Projection,
@@ -23,7 +23,9 @@ from pyflinkstate.runtime.operators.keyless import KINDS, KeylessOperator, lives
 from pyflinkstate.runtime.operators.operator_state import StreamOperatorState
 from pyflinkstate.runtime.operators.operators import Output, StatefulOperator
 from pyflinkstate.runtime.operators.subtask import KeyedSubtask, SubtaskSnapshot
+from pyflinkstate.runtime.operators.timers import KeylessTimerService
 from pyflinkstate.runtime.operators.windows.windowing import LATE_RECORDS_DROPPED, window_operator
+from pyflinkstate.runtime.operators.wrapping import WrappingFunction
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.operators.event_loops import GRACE_S, NewEventLoop, end_tasks
@@ -39,6 +41,7 @@ __all__ = [
     "KeyedMap",
     "KeyedSubtask",
     "KeylessOperator",
+    "KeylessTimerService",
     "MapKey",
     "NewEventLoop",
     "OperatorContext",
@@ -49,6 +52,8 @@ __all__ = [
     "StatefulOperator",
     "StreamOperatorState",
     "SubtaskSnapshot",
+    "TwoInputOperator",
+    "WrappingFunction",
     "awaits",
     "check_position",
     "close_function",

@@ -114,7 +114,12 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
     def _place(self) -> str:
         return f"operator {self.task_name!r}"
 
-    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+    def keyed_backend(self, descriptor: StateDescriptor) -> HeapKeyedStateBackend:
+        """Return the backend for the keyed state of a descriptor.
+
+        Raises:
+            NotKeyedStreamError: the stream is not keyed.
+        """
         if self.backend is None:
             raise NotKeyedStreamError(
                 f"operator {self.task_name!r}: keyed state {descriptor.name!r} "
@@ -122,7 +127,10 @@ class OperatorContext(CheckedStateStore, RuntimeContext):
                 state=descriptor.name,
                 operator=self.task_name,
             )
-        return self.backend.get_partitioned_state(descriptor)
+        return self.backend
+
+    def _state_of(self, descriptor: StateDescriptor) -> AnyState:
+        return self.keyed_backend(descriptor).get_partitioned_state(descriptor)
 
 
 def awaits(method: object) -> bool:

@@ -19,7 +19,12 @@ from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import FunctionResultError, NoCurrentKeyError, StateAccessError
 from pyflinkstate.runtime.operators.context import close_function, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
-from pyflinkstate.runtime.operators.timers import USER_TIMERS, InternalTimerService, UserTimerService
+from pyflinkstate.runtime.operators.timers import (
+    USER_TIMERS,
+    InternalTimerService,
+    KeylessTimerService,
+    UserTimerService,
+)
 
 #: The method of a function that is called with a record and a context.
 Process = Callable[[Record, FunctionContext], Iterable[Record] | None]
@@ -29,10 +34,9 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
     """The context of a function; one object serves all calls."""
 
     def __init__(self, setup: OperatorSetup, timers: InternalTimerService) -> None:
-        self._backend = setup.backend
         self._key_context = setup.backend.key_context
-        # It is registered as a subclass, which type checkers do not see.
-        self._timers = cast(TimerService, UserTimerService(timers))
+        self._runtime_context = setup.context
+        self._timers = _timer_service(setup, timers)
         self.current_timestamp: int | None = None
         self.domain = TimeDomain.EVENT_TIME
 
@@ -57,8 +61,19 @@ class KeyedContext(KeyedProcessFunction.OnTimerContext):
         return self._timers.current_watermark()
 
 
+def _timer_service(setup: OperatorSetup, timers: InternalTimerService) -> TimerService:
+    if setup.context.backend is None:
+        return KeylessTimerService(setup.time, setup.time.now_ms)
+    # It is registered as a subclass, which type checkers do not see.
+    return cast(TimerService, UserTimerService(timers))
+
+
 class FunctionOperator(StatefulOperator):
     """Runs a function with one input (Flink: ``KeyedProcessOperator``).
+
+    Args:
+        function: the user function.
+        is_keyed: whether its records have keys; without them it is given neither keyed state nor timers.
 
     Attributes:
         timers: the timers of the function.
@@ -69,8 +84,9 @@ class FunctionOperator(StatefulOperator):
 
     awaits_timers: bool = False
 
-    def __init__(self, function: UserFunction) -> None:
+    def __init__(self, function: UserFunction, is_keyed: bool = True) -> None:
         self.function = function
+        self.is_keyed = is_keyed
 
     def open(self, setup: OperatorSetup) -> None:
         self.timers = InternalTimerService(USER_TIMERS, setup.backend, setup.time)
@@ -134,7 +150,7 @@ def _ignore(timestamp: int, context: FunctionContext) -> None:
 
 
 class TwoInputOperator(FunctionOperator):
-    """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``)."""
+    """Runs a function with two inputs (Flink: ``KeyedCoProcessOperator``, ``CoProcessOperator``)."""
 
     def _process_first(self) -> Process:
         self._second = _with_context(self.function, 2)
@@ -166,10 +182,13 @@ class BroadcastOperator(FunctionOperator):
     Args:
         function: the user function.
         descriptors: the descriptors of the broadcast states.
+        is_keyed: whether the records that are not broadcast have keys.
     """
 
-    def __init__(self, function: UserFunction, descriptors: tuple[MapStateDescriptor, ...]) -> None:
-        super().__init__(function)
+    def __init__(
+        self, function: UserFunction, descriptors: tuple[MapStateDescriptor, ...], is_keyed: bool = True
+    ) -> None:
+        super().__init__(function, is_keyed)
         self._descriptors = descriptors
 
     def _make_context(self, setup: OperatorSetup) -> FunctionContext:
@@ -212,7 +231,8 @@ class _WritableContext(_BroadcastContext, KeyedBroadcastProcessFunction.Context)
     def apply_to_keyed_state(
         self, state_descriptor: StateDescriptor, function: Callable[[Key, AnyState], None]
     ) -> None:
-        self._backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
+        backend = self._runtime_context.keyed_backend(state_descriptor)
+        backend.apply_to_all_keys(VOID_NAMESPACE, VOID_NAMESPACE_TYPE, state_descriptor, function)
 
 
 class _ReadOnlyContext(_BroadcastContext, KeyedBroadcastProcessFunction.OnTimerContext):

@@ -12,29 +12,23 @@ from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import BadRecordError, ConfigurationError, FunctionResultError
-from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.operators.wrapping import WrappingFunction
 
 #: Flink's name for the state of ``reduce``.
 STATE_NAME = "_reduce_state"
 
 
-class RollingReduce(KeyedProcessFunction):
+class RollingReduce(WrappingFunction):
     """Combines all records of a key so far; every record gives a result.
 
     Args:
         func: a ``ReduceFunction``, or a callable that combines two values.
     """
 
-    def __init__(self, func: ReduceFunction | Callable[[Record, Record], Record]) -> None:
-        self._func = func
-
     def open(self, runtime_context: RuntimeContext) -> None:
-        open_function(self._func, runtime_context)
+        super().open(runtime_context)
         self._reduce = reduce_of(self._func)
         self._state = runtime_context.get_state(ValueStateDescriptor(STATE_NAME))
-
-    def close(self) -> None:
-        close_function(self._func)
 
     def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record]:
         before = self._state.value()

@@ -35,10 +35,8 @@ class KeylessOperator(FunctionOperator):
         function: of the user.
     """
 
-    is_keyed = False
-
     def __init__(self, kind: str, function: UserFunction) -> None:
-        super().__init__(function)
+        super().__init__(function, is_keyed=False)
         self._kind = kind
 
     def _process_first(self) -> Process:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -29,8 +29,9 @@ class OperatorSetup:
     """What an operator gets when it is opened.
 
     Attributes:
-        context: the runtime context of the user's function; ``context.backend`` is the keyed backend.
-        backend: the same backend.
+        context: the runtime context of the user's function; ``context.backend`` is the keyed backend, or
+            None if the records have no keys.
+        backend: the keyed backend.
         time: the processing time and the watermark.
         operator_state: the store of state that does not belong to keys.
         new_event_loop: creates the event loop of an async function; None for asyncio's own.
@@ -132,7 +133,7 @@ class StatefulOperator(ABC):
     #: each record. It does the same.
     frame_loop: FrameLoop | None = None
     #: Its records have keys; where they have none, the function is given no keyed state.
-    is_keyed: ClassVar[bool] = True
+    is_keyed: bool = True
 
     @abstractmethod
     def open(self, setup: OperatorSetup) -> None:

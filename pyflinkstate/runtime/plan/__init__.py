@@ -6,6 +6,7 @@ from pyflinkstate.runtime.plan.chained import (
     WATERMARKS,
     AlignedSource,
     ChainedOperator,
+    KeptTimestamp,
     OutputCheck,
 )
 from pyflinkstate.runtime.plan.exchanges import Exchange
@@ -44,6 +45,7 @@ __all__ = [
     "Exchange",
     "Input",
     "JobPlan",
+    "KeptTimestamp",
     "Node",
     "OutputCheck",
     "PartitionNode",

@@ -6,7 +6,7 @@ import attrs
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record, UserFunction
-from pyflinkstate.api.watermark_strategy import WatermarkAlignment
+from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkAlignment
 from pyflinkstate.errors import BadRecordError
 
 #: The kind of operator that assigns timestamps and watermarks; its function is a ``WatermarkStrategy``.
@@ -50,6 +50,14 @@ class OutputCheck:
                 f"operator {self.operator!r}: result does not fit output_type: {error}",
                 operator=self.operator,
             ) from None
+
+
+class KeptTimestamp(TimestampAssigner):
+    """Takes each timestamp from a pair of a record and its timestamp, which is None if there is none."""
+
+    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
+        timestamp: int = value[1]
+        return timestamp
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.backends.keys import check_parallelism, default_max_parallelism
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.operators import StatefulOperator
 from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, AlignedSource, ChainedOperator
 from pyflinkstate.runtime.plan.exchanges import Exchange, Exchanges
 from pyflinkstate.runtime.plan.nodes import (
@@ -255,6 +256,8 @@ class JobPlan:
 
 
 def _may_have_timers(function: UserFunction) -> bool:
+    if isinstance(function, StatefulOperator) and not function.is_keyed:
+        return False
     if not isinstance(function, KeyedProcessFunction):
         return hasattr(function, "on_timer") or hasattr(function, "on_processing_time")
     return type(function).on_timer is not KeyedProcessFunction.on_timer

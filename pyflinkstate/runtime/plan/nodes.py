@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import attrs
 
+from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.backends.types import rebuilds
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan.chained import CHECK, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.partitioners import CustomPartition
 from pyflinkstate.runtime.plan.partitioning import Partitioning
@@ -107,7 +109,7 @@ class Input:
 
     parent: Node
     partitioning: Partitioning = Partitioning.KEY
-    select_key: SelectKey = _no_key
+    select_key: SelectKey | KeySelector = _no_key
     key_type: TypeInformation = attrs.Factory(PickledBytesTypeInfo)
 
 
@@ -116,7 +118,7 @@ class StatefulNode:
     """An operator with state; its subtasks live in state slots. ``others`` are the inputs after the first."""
 
     parent: Node
-    select_key: SelectKey
+    select_key: SelectKey | KeySelector
     key_type: TypeInformation
     function: UserFunction
     name: str
@@ -150,7 +152,12 @@ def stateful_node(
     output_type: TypeInformation | None,
     uses_event_time: bool = False,
 ) -> StatefulNode:
-    """Return the node of a stateful operator."""
+    """Return the node of a stateful operator.
+
+    Raises:
+        ConfigurationError: the keys of its inputs have different types.
+    """
+    _check_key_types(name, [one.key_type for one in (first, *others) if one.partitioning is Partitioning.KEY])
     return StatefulNode(
         first.parent,
         first.select_key,
@@ -162,6 +169,17 @@ def stateful_node(
         others=others,
         uses_event_time=uses_event_time,
     )
+
+
+def _check_key_types(name: str, key_types: list[TypeInformation]) -> None:
+    """Raise ``ConfigurationError`` unless all types are equal: each input is routed by its own type."""
+    for other in key_types[1:]:
+        if other != key_types[0]:
+            raise ConfigurationError(
+                f"{name!r}: its inputs have keys of different types, {key_types[0]} and {other}, so equal "
+                f"keys would not meet: pass the same key_type to key_by() of each (without a key_type, keys "
+                f"are of PICKLED_BYTE_ARRAY)"
+            )
 
 
 @attrs.define(eq=False)

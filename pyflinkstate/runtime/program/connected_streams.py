@@ -20,7 +20,7 @@ from pyflinkstate.api.type_variables import K, L, R, T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import BroadcastOperator
+from pyflinkstate.runtime.operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.plan import Input, Partitioning
 from pyflinkstate.runtime.program.user_functions import check_function
 
@@ -84,9 +84,9 @@ class ConnectedStreams(Generic[L, R]):
         return keyed == {True}
 
     def _append(self, function: UserFunction, output_type: TypeInformation | None) -> DataStream:
-        self._is_keyed()
+        operator = function if self._is_keyed() else TwoInputOperator(function, is_keyed=False)
         first, second = self.stream1.as_input(), self.stream2.as_input()
-        return self.stream1.stateful(first, (second,), function, type(function).__name__, output_type)
+        return self.stream1.stateful(first, (second,), operator, type(function).__name__, output_type)
 
 
 @attrs.frozen
@@ -118,7 +118,7 @@ class BroadcastConnectedStream(Generic[L, R]):
         expected = KeyedBroadcastProcessFunction if stream.is_keyed else BroadcastProcessFunction
         _check(func, expected, "process")
         second = Input(self.broadcast_stream.input_stream.node, Partitioning.BROADCAST)
-        operator = BroadcastOperator(func, self.broadcast_state_descriptors)
+        operator = BroadcastOperator(func, self.broadcast_state_descriptors, stream.is_keyed)
         return stream.stateful(stream.as_input(), (second,), operator, type(func).__name__, output_type)
 
 

@@ -22,7 +22,7 @@ from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.type_variables import K, T, T_co, W
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema, UserFunction
-from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, TimestampAssigner, WatermarkStrategy
+from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.api.window_assigners import WindowAssigner
 from pyflinkstate.backends.keys import check_max_parallelism
 from pyflinkstate.errors import ConfigurationError, ParallelismError
@@ -32,6 +32,7 @@ from pyflinkstate.runtime.plan import (
     WATERMARKS,
     ChainNode,
     Input,
+    KeptTimestamp,
     Node,
     Partitioning,
     PartitionNode,
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from pyflinkstate.runtime.program.keyed_stream import KeyedStream
 
 S = TypeVar("S", bound="DataStream")
+#: The functions that say where records go, as messages name them.
+_ROUTING = "key selectors and partitioners"
 
 
 class DataStream(Generic[T_co]):
@@ -265,7 +268,7 @@ class DataStream(Generic[T_co]):
     ) -> DataStream:
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
-        refuse_checkpointed(function)
+        refuse_checkpointed(function, "async functions")
         return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
@@ -285,9 +288,8 @@ class DataStream(Generic[T_co]):
 
         check_function("key_by()", key_selector, (KeySelector,), arguments=1)
         check_type("key_type", key_type)
-        refuse_checkpointed(key_selector)
-        select = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
-        return KeyedStream(self._env, self._node, select, key_type or Types.PICKLED_BYTE_ARRAY())
+        refuse_checkpointed(key_selector, _ROUTING)
+        return KeyedStream(self._env, self._node, key_selector, key_type or Types.PICKLED_BYTE_ARRAY())
 
     def _operator(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         check_callable(kind, func)
@@ -440,7 +442,7 @@ class DataStream(Generic[T_co]):
         check_function("partition_custom()", partitioner, (Partitioner,), arguments=2)
         check_function("partition_custom()", key_selector, (KeySelector,), arguments=1)
         for function in (partitioner, key_selector):
-            refuse_checkpointed(function)
+            refuse_checkpointed(function, _ROUTING)
         name = Partitioning.CUSTOM.value
         node = PartitionNode(self._node, Partitioning.CUSTOM, name, partitioner, key_selector)
         return DataStream(self._env, node)
@@ -605,7 +607,7 @@ class CachedDataStream(DataStream[T_co]):
         self._source = env.cached_source(kept)
         node: Node = SourceNode(self._source, name, None if has_time else type_info)
         if has_time:
-            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(_KeptTimestamp())
+            strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(KeptTimestamp())
             timed = ChainNode(node, WATERMARKS, strategy, name)
             timed.assigner_id = env.next_assigner_id()
             node = ChainNode(timed, "map", _without_timestamp, name, type_info)
@@ -621,17 +623,10 @@ class CachedDataStream(DataStream[T_co]):
 
 class _WithTimestamp(ProcessFunction):
     def process_element(self, value: Record, ctx: ProcessFunction.Context) -> Iterable[Record]:
-        timestamp = ctx.timestamp()
-        yield value, NO_TIMESTAMP if timestamp is None else timestamp
+        yield value, ctx.timestamp()
 
 
-class _KeptTimestamp(TimestampAssigner):
-    def extract_timestamp(self, value: Record, record_timestamp: int) -> int:
-        timestamp: int = value[1]
-        return timestamp
-
-
-def _without_timestamp(pair: tuple[Record, int]) -> Record:
+def _without_timestamp(pair: tuple[Record, int | None]) -> Record:
     return pair[0]
 
 

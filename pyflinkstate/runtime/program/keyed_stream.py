@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Generic, NoReturn
 
-from pyflinkstate.api.functions import KeyedProcessFunction, ReduceFunction
+from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.type_variables import K_co, T, T_co, W
 from pyflinkstate.api.types import TypeInformation
@@ -40,7 +40,7 @@ class KeyedStream(DataStream[T_co], Generic[K_co, T_co]):
         self,
         env: StreamEnvironment,
         node: Node,
-        select_key: Callable[[T_co], K_co],
+        select_key: Callable[[T_co], K_co] | KeySelector[T_co, K_co],
         key_type: TypeInformation[K_co],
     ) -> None:
         super().__init__(env, node)

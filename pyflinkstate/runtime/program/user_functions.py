@@ -6,12 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable
 
 from pyflinkstate.api.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from pyflinkstate.api.checkpointed import (
-    CheckpointedFunction,
-    CheckpointListener,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
 from pyflinkstate.api.connected import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -39,7 +33,7 @@ from pyflinkstate.api.window_functions import (
 )
 from pyflinkstate.backends.values import told_function
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
-from pyflinkstate.runtime.operators import awaits, close_function, lives_in_slot, open_function
+from pyflinkstate.runtime.operators import WrappingFunction, awaits, lives_in_slot
 
 _RICH: dict[str, type] = {
     "map": MapFunction,
@@ -166,48 +160,44 @@ def refuse_async(func: UserFunction) -> None:
         )
 
 
-def refuse_checkpointed(func: UserFunction) -> None:
-    """Raise ``UnsupportedFeatureError`` for a key selector or partitioner that takes part in checkpoints."""
+def refuse_checkpointed(func: UserFunction, what: str) -> None:
+    """Raise ``UnsupportedFeatureError`` for a function that takes part in checkpoints.
+
+    Args:
+        func: the function.
+        what: the functions that live no longer than the task of an epoch, of which it is one.
+    """
     if lives_in_slot(func):
         raise UnsupportedFeatureError(
-            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but key selectors "
-            f"and partitioners live in Spark tasks, no longer than an epoch: keep the state in map(), "
-            f"flat_map(), filter() or process()"
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but {what} live in "
+            f"Spark tasks, no longer than an epoch: keep the state in map(), flat_map(), filter() or "
+            f"process()"
         )
 
 
-class KeyedAdapter(KeyedProcessFunction, CheckpointedFunction, CheckpointListener):
+def refuse_checkpointed_contents(func: UserFunction) -> None:
+    """Raise ``UnsupportedFeatureError`` if the reduce or aggregate function of a window is checkpointed."""
+    if lives_in_slot(func):
+        raise UnsupportedFeatureError(
+            f"{type(func).__name__} is a CheckpointedFunction or CheckpointListener, but the reduce or "
+            f"aggregate function of a window hears of no checkpoint: make the window function one, "
+            f"which is called with the combined value"
+        )
+
+
+class KeyedAdapter(WrappingFunction):
     """Runs ``map``, ``flat_map`` or ``filter`` on a keyed stream, with the state of the record's key."""
 
     def __init__(self, kind: str, func: UserFunction) -> None:
+        super().__init__(func)
         self._kind = kind
-        self._func = func
-
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.initialize_state(context)
-
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        if isinstance(self._func, CheckpointedFunction):
-            self._func.snapshot_state(context)
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        if isinstance(self._func, CheckpointListener):
-            self._func.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        if isinstance(self._func, CheckpointListener):
-            self._func.notify_checkpoint_aborted(checkpoint_id)
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        open_function(self._func, runtime_context)
+        super().open(runtime_context)
         rich = isinstance(self._func, _RICH[self._kind])
         self._call = getattr(self._func, self._kind) if rich else self._func
         #: As functools names what an adapter calls: messages name that.
         self.__wrapped__ = self._call
-
-    def close(self) -> None:
-        close_function(self._func)
 
     def process_element(self, value: Record, ctx: KeyedProcessFunction.Context) -> Iterable[Record] | None:
         result = self._call(value)

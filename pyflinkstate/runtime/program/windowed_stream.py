@@ -21,7 +21,7 @@ from pyflinkstate.api.window_functions import (
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.operators import window_operator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.user_functions import check_function
+from pyflinkstate.runtime.program.user_functions import check_function, refuse_checkpointed_contents
 
 if TYPE_CHECKING:
     from pyflinkstate.runtime.program.data_stream import DataStream
@@ -79,6 +79,7 @@ class _Windows(Generic[T, W]):
             check_function("a window", function, _WINDOW_FUNCTIONS)
         if contents is not list:
             check_function("a window", contents, (ReduceFunction, AggregateFunction), arguments=2)
+            refuse_checkpointed_contents(contents)
         operator = window_operator(
             self._assigner,
             self._trigger,

@@ -116,6 +116,8 @@ class SlotService:
         #: The watermark at the beginning of the epoch, and the one that was sent last.
         self._opening = NO_WATERMARK
         self._told: int | None = None
+        #: Whether all channels of the epoch are open.
+        self._is_open = False
         self._merger = WatermarkMerger()
         self._snapshots: dict[int, SubtaskSnapshot] = {}
         self._notices: deque[NotifyCheckpointComplete | AbortCheckpoint] = deque()
@@ -194,7 +196,7 @@ class SlotService:
             self._counts = [0, 0]
             self._side_counts.clear()
             self._merger.begin_epoch()
-            self._opening, self._told = self._merger.watermark, None
+            self._opening, self._told, self._is_open = self._merger.watermark, None, False
         return EpochAccepted()
 
     def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
@@ -216,6 +218,8 @@ class SlotService:
         output = Output()
         if frame.time is None or frame.values or frame.time.event is not ChannelEvent.OPEN:
             with self._user_code:
+                if not self._is_open:
+                    self._open_input(output)
                 self._subtask.fire_timers(output)
             for part in self._steps.parts(len(frame)):
                 with self._user_code:
@@ -232,6 +236,15 @@ class SlotService:
         self._memory.check()
         self._counts[0] += len(frame.values)
         yield from self._encoded(output)
+
+    def _open_input(self, output: Output) -> None:
+        """Begin with the watermark with which the input opens, if it is later: all channels are open."""
+        self._is_open = True
+        if not self._merger.open():
+            return
+        self._subtask.advance_watermark(self._merger.watermark, output)
+        if not (output.values or output.side):  # those would be late for the readers
+            self._opening = self._merger.watermark
 
     def finish_input(self) -> Iterator[bytes]:
         """Fire the timers that are due after the last frame; see :meth:`process`."""

@@ -1,6 +1,7 @@
 """Everything that runs inside Spark tasks: sources, stateless chains, routing, feeding slots, sinks."""
 
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import MOST_RECORDS
 from pyflinkstate.runtime.tasks.slot_client import DriverLink
@@ -32,4 +33,5 @@ __all__ = [
     "StartSlotsTask",
     "TaskInfo",
     "TaskLink",
+    "opened_selector",
 ]

@@ -24,9 +24,8 @@ from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
-from pyflinkstate.errors import NotKeyedStreamError
-from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
-from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.operators import KeylessTimerService, OperatorContext, close_function, open_function
+from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
     AssignedRecords,
@@ -322,32 +321,10 @@ def _run_flat_map(operator: ChainedOperator, records: Records, link: _Link) -> I
     return _expand(operator, func, records, link)
 
 
-class _TimerService(TimerService):
-    """Tells the time; a stream without keys has no timers, as in Flink."""
-
-    def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
-        self._time = time
-        self._now_ms = now_ms
-
-    def current_processing_time(self) -> int:
-        return self._now_ms()
-
-    def current_watermark(self) -> int:
-        return self._time.watermark
-
-    def _refuse(self, timestamp: int) -> None:
-        raise NotKeyedStreamError("timers belong to keys: they can only be set and deleted after key_by()")
-
-    register_processing_time_timer = _refuse
-    register_event_time_timer = _refuse
-    delete_processing_time_timer = _refuse
-    delete_event_time_timer = _refuse
-
-
 class _ProcessContext(ProcessFunction.Context):
     def __init__(self, time: TaskTime, now_ms: Callable[[], int]) -> None:
         self._time = time
-        self._timers = _TimerService(time, now_ms)
+        self._timers = KeylessTimerService(time, now_ms)
 
     def timestamp(self) -> int | None:
         return self._time.timestamp
@@ -409,13 +386,14 @@ def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) ->
     delay = strategy.max_out_of_orderness_ms
     assigner = strategy.timestamp_assigner
     extract = None if assigner is None else assigner.extract_timestamp
+    extracted = _kept if isinstance(assigner, KeptTimestamp) else _extracted
     before, after = link.time, link.time_after
     started_at = greatest = after.watermark
     has_records = False
     for record in records:
         timestamp = before.timestamp
         if extract is not None:
-            timestamp = _extracted(operator.name, extract, record, timestamp)
+            timestamp = extracted(operator.name, extract, record, timestamp)
         after.timestamp = timestamp
         has_records = True
         if timestamp is not None and delay is not None and timestamp - delay - 1 > greatest:
@@ -444,6 +422,13 @@ def _extracted(
         raise user_failure(error, name, record) from error
     check_timestamp(name, record, extracted)
     return extracted
+
+
+def _kept(
+    name: str, extract: Callable[[Record, int], int], record: Record, timestamp: int | None
+) -> int | None:
+    """Return the timestamp that a record had before; None if it had none, which no other assigner may say."""
+    return extract(record, NO_TIMESTAMP)
 
 
 _RUNNERS: dict[str, Callable[[ChainedOperator, Records, _Link], Iterator[Record]]] = {

@@ -25,6 +25,7 @@ from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
 from pyflinkstate.runtime.tasks.slot_client import DriverLink, run_epoch
@@ -52,6 +53,7 @@ from pyflinkstate.runtime.wire import (
     encoded_frames,
     frames,
     side_output_count,
+    unshipped,
 )
 
 
@@ -211,6 +213,15 @@ class ChainTask:
 
     def start(self, partition: int, stream: Iterable[Record], counts: Counter[str]) -> RunningChain:
         """Return the chain, ready to run over a partition; its time is that of the beginning of the epoch."""
+        watermarks = {} if self.event_time is None else self.event_time.watermarks
+        made = Chain(self.operators, self.info(partition), counts, watermarks)
+        frames = map(ValuesFrame.decode, stream) if self.decodes else None
+        if frames is None:
+            return RunningChain(self, partition, made, self._read(stream))
+        return RunningChain(self, partition, made, self._unpacked(frames, made))
+
+    def info(self, partition: int) -> TaskInfo:
+        """Return as what functions run over a partition."""
         metrics = OperatorMetrics(SystemClock().now_ms)
 
         def report(values: MetricValues) -> None:
@@ -218,15 +229,9 @@ class ChainTask:
 
         driver = self.link.driver
         parameters = driver.job_parameters
-        info = TaskInfo(
+        return TaskInfo(
             partition, self.parallelism, driver.attempt, metrics, report, job_parameters=parameters
         )
-        watermarks = {} if self.event_time is None else self.event_time.watermarks
-        made = Chain(self.operators, info, counts, watermarks)
-        frames = map(ValuesFrame.decode, stream) if self.decodes else None
-        if frames is None:
-            return RunningChain(self, partition, made, self._read(stream))
-        return RunningChain(self, partition, made, self._unpacked(frames, made))
 
     def _read(self, stream: Iterable[Record]) -> Iterator[Record] | BatchedRecords:
         """Return the records of a source; an assigner of timestamps takes them in batches."""
@@ -300,14 +305,22 @@ class RouteTask:
     def __call__(self, partition: int, stream: Iterable[Record]) -> Iterator[tuple[FrameKey, bytes]]:
         branch = f".{self.router.branch}" if self.router.branch else ""
         task = f"{self.chain.stage} to {self.operator_id}{branch}[{partition}]"
-        with self.chain.link.reporting(task, self.chain.content()) as counts:
+        reporting = self.chain.link.reporting(task, self.chain.content())
+        with reporting as counts, self._opened_router(partition) as router:
             if self.chain.event_time is None:
                 batches = self.chain.batches(stream)
                 records = batches or self.chain.records(partition, stream, counts)
-                yield from self.router.route(partition, records)
+                yield from router.route(partition, records)
             else:
                 running = self.chain.start(partition, stream, counts)
-                yield from self.router.route(partition, running.run_timed(), running.chain.time)
+                yield from router.route(partition, running.run_timed(), running.chain.time)
+
+    @contextmanager
+    def _opened_router(self, partition: int) -> Iterator[Router]:
+        """Lend the router, whose key selector is open meanwhile."""
+        router, select_key = self.router, unshipped(self.router.select_key)
+        with opened_selector(select_key, router.operator, self.chain.info(partition)) as selected:
+            yield attrs.evolve(router, select_key=selected)
 
 
 @attrs.frozen
@@ -394,6 +407,7 @@ def _merged(frames: Iterator[InputFrame], merger: WatermarkMerger) -> Iterator[V
         is_opening = frame.time.event is ChannelEvent.OPEN
         if not is_opening and not is_open:
             is_open = True
+            merger.open()
             yield ValuesFrame((), None, merger.watermark, merger.is_idle, {}, merger.watermark)
         merger.advance(frame.time)
         if not is_opening:

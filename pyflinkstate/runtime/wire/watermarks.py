@@ -98,6 +98,16 @@ class WatermarkMerger:
         """Forget the channels: they last as long as an epoch."""
         self._branches.clear()
 
+    def open(self) -> bool:
+        """Advance to the least watermark with which a branch opened; return whether that was an advance.
+
+        To be called when all channels are open, before the first record. A subtask is there already, as all
+        branches open with what it ended the epoch before with, or less. But if it was restored from the end
+        of its input, nobody knows its watermark, and only its branches know theirs.
+        """
+        openings = [branch.opening for branch in self._branches.values()]
+        return self.advance_to(min(openings, default=NO_WATERMARK))
+
     def advance(self, time: FrameTime) -> bool:
         """Process a frame; return whether the subtask's watermark has advanced."""
         branch = self._branches.get(time.branch)
