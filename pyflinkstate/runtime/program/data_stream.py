@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -52,7 +53,7 @@ from pyflinkstate.runtime.program.environment_settings import check_positive
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_same_type, check_type, type_of
+from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
 from pyflinkstate.runtime.program.user_functions import (
     check_callable,
     check_function,
@@ -112,7 +113,10 @@ class DataStream(Generic[T_co]):
         func: Callable[[T_co], T] | MapFunction[T_co, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Apply ``func`` to each record. With ``output_type``, results are checked against it."""
+        """Apply ``func`` to each record. With ``output_type``, results are checked against it.
+
+        As in PyFlink, a list of types stands for a row of them, here and wherever there is an output type.
+        """
         return self._operator("map", func, output_type)
 
     def flat_map(
@@ -255,7 +259,7 @@ class DataStream(Generic[T_co]):
         keeps_type: bool = False,
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
-        check_type("output_type", output_type)
+        output_type = declared_type("output_type", output_type)
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
@@ -266,6 +270,7 @@ class DataStream(Generic[T_co]):
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
         refuse_checkpointed(function)
+        output_type = declared_type("output_type", output_type)
         return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
@@ -295,7 +300,7 @@ class DataStream(Generic[T_co]):
 
     def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
-        check_type("output_type", output_type)
+        output_type = declared_type("output_type", output_type)
         name = name_of(func, kind)
         if lives_in_slot(func):
             operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
