@@ -186,7 +186,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | AnyCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
+        mode: CheckpointingMode | str | AnyCheckpointStorage | None = None,
         *,
         storage: str | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
@@ -201,8 +201,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Args:
             interval: the least time between two checkpoints in milliseconds; 0 takes one after every epoch.
-            mode: ``EXACTLY_ONCE``. ``AT_LEAST_ONCE`` has the same effect. The storage may be given in its
-                place.
+            mode: ``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``, which have the same effect. Default: what is set. The
+                storage may be given in its place.
             storage: a path or URI that driver and executors can reach, or a
                 :class:`FileSystemCheckpointStorage`. Default: that of :meth:`get_checkpoint_config`, or on a
                 local Spark a directory that is deleted with the program.
@@ -211,12 +211,14 @@ class StreamExecutionEnvironment(EnvironmentSources):
             num_retained: how many completed checkpoints are kept. Default: 1.
             incremental: whether to write only what changed since the last completed checkpoint. Default:
                 False.
+
+        Raises:
+            ConfigurationError: a setting makes no sense, or there are two storages.
         """
+        mode, storage = _mode_and_storage(mode, storage)
         config = self._settings.checkpoints.set_checkpoint_interval(interval)
-        if isinstance(mode, CheckpointingMode):
+        if mode is not None:
             config.set_checkpointing_mode(mode)
-        else:
-            storage = mode
         if storage is not None:
             config.set_checkpoint_storage(storage)
         if timeout is not None:
@@ -779,6 +781,20 @@ class StreamExecutionEnvironment(EnvironmentSources):
         named = RestorePoint(*load_checkpoint(path))
         source.choose([named.metadata])
         return named
+
+
+def _mode_and_storage(
+    mode: CheckpointingMode | str | AnyCheckpointStorage | None, storage: str | AnyCheckpointStorage | None
+) -> tuple[CheckpointingMode | None, str | AnyCheckpointStorage | None]:
+    """Return the mode and the storage, which may have come in the place of the mode."""
+    if mode is None or isinstance(mode, CheckpointingMode):
+        return mode, storage
+    if storage is not None:
+        raise ConfigurationError(
+            f"enable_checkpointing() was given two storages, {mode!r} in the place of the mode and "
+            f"storage={storage!r}: checkpoints go to one, so leave the other out"
+        )
+    return None, mode
 
 
 def _streaming_source(plan: JobPlan) -> StreamingSource | None:
