@@ -560,15 +560,17 @@ class DataStream(Generic[T_co]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[T_co] | list[T_co]:
-        """Run the job up to this stream and iterate over its records, epoch by epoch.
+        """Run the job and iterate over the records of this stream, epoch by epoch.
 
-        Records appear when their epoch is committed. The job holds its slots until the iterator is exhausted
-        or closed, so close it or use it in a ``with`` statement.
+        The sinks that were added since the last job run in the same job, and are used up as by ``execute()``.
+        Records appear when their epoch is committed. The job goes on while the iterator is read, and holds
+        its slots until that is exhausted or closed, so close it or use it in a ``with`` statement. If it is
+        closed early, the job is cancelled: the sinks keep what they have committed, and get no more.
 
         Args:
             job_execution_name: the name of the job.
-            limit: the number of records, at least 1, after which the job is ended. With a limit, the records
-                are returned as a list.
+            limit: the number of records, at least 1, after which the job is cancelled. With a limit, the
+                records are returned as a list.
 
         Raises:
             ConfigurationError: the limit is no whole number of at least 1.
@@ -580,11 +582,16 @@ class DataStream(Generic[T_co]):
             return list(islice(records, limit))
 
     def to_rdd(self, job_name: str | None = None) -> SparkObject:
-        """Run the job up to this stream and return its records as an RDD, kept on the cluster."""
+        """Run a job up to this stream and return its records as an RDD, kept on the cluster.
+
+        Sinks that were added are not part of that job: they wait for ``execute()``.
+        """
         return self._env.run_to_rdd(self._node, job_name)
 
     def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
-        """Run the job up to this stream and return its records as a DataFrame.
+        """Run a job up to this stream and return its records as a DataFrame.
+
+        Sinks that were added are not part of that job: they wait for ``execute()``.
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.

@@ -230,7 +230,11 @@ class EnvironmentSources(StreamEnvironment):
 
     def _default_location(self) -> str:
         storage = self._settings.checkpoints.checkpoint_directory()
-        assert storage is not None
+        if storage is None:
+            raise ConfigurationError(
+                "from_streaming() needs a place for Spark's checkpoints of the query: pass a directory to "
+                "enable_checkpointing(), or a checkpoint_location to from_streaming()"
+            )
         directory = storage.checkpoint_path
         check_spark_reaches(
             directory,
