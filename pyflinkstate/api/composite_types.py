@@ -409,6 +409,28 @@ class RowTypeInfo(TypeInformation[Row]):
             yield f"{name}: {spell(field_type)}" if named else spell(field_type)
 
 
+def declared_type(name: str, given: object) -> TypeInformation | None:
+    """Return the type that an argument of that name declares; a list stands for a row of its types.
+
+    Raises:
+        ConfigurationError: it is neither a type, nor a list of types, nor None.
+    """
+    if isinstance(given, list) and all(isinstance(field_type, TypeInformation) for field_type in given):
+        return RowTypeInfo(given)
+    return check_type(name, given)
+
+
+def check_type(name: str, given: object) -> TypeInformation | None:
+    """Return the type that an argument of that name is, or None.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if given is not None and not isinstance(given, TypeInformation):
+        raise ConfigurationError(f"{name} must be made by Types, such as Types.LONG(), not {given!r}")
+    return given
+
+
 def _default_names(count: int) -> tuple[str, ...]:
     return tuple(f"f{index}" for index in range(count))
 

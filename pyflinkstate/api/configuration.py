@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from pyflinkstate.api.values import Setting
@@ -152,6 +152,68 @@ class Configuration:
 
     def __repr__(self) -> str:
         return f"Configuration({self._values})"
+
+
+def parse_map_value(value: str) -> dict[str, str]:
+    """Return the entries of a map that is written as in configuration files.
+
+    >>> parse_map_value("a:1, b:'x,y'"), parse_map_value("{a: 1, b: 'x,y'}")
+    ({'a': '1', 'b': 'x,y'}, {'a': '1', 'b': 'x,y'})
+
+    Raises:
+        ValueError: it is written in another way, has a key twice, or has maps or lists in it.
+    """
+    text = value.strip()
+    found: dict[str, str] = {}
+    for key, item in _entries_in_braces(text) if text.startswith("{") else _entries(text):
+        if key in found:
+            raise ValueError(f"it has the key {key!r} twice")
+        found[key] = item
+    return found
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    for entry in re.findall(r"(?:'[^']*'|[^,'])+", text):
+        key, colon, item = (part.strip().strip("'") for part in entry.partition(":"))
+        if not key or not colon:
+            raise ValueError("entries such as a:1,b:2 are needed")
+        yield key, item
+
+
+#: Texts of YAML, in quotes and without. In the latter a colon before a space ends a key, and a # after one
+#: begins a comment.
+_QUOTED = r"'(?:[^']|'')*'|\"[^\"\\]*\""
+_PLAIN = (
+    r"(?:[^\s'\"{}\[\],:#&*!|>%@`?-]|[?:-](?=[^\s{}\[\],]))"  # how it may begin
+    r"(?:[^{}\[\],:#]|:(?=[^\s{}\[\],])|(?<!\s)#)*"
+)
+_ENTRY = re.compile(
+    rf"\s*(?:(?P<quoted>{_QUOTED})\s*:|(?P<key>{_PLAIN})\s*:(?=\s))\s*(?P<item>{_QUOTED}|{_PLAIN})\s*(?:,|$)"
+)
+_NULLS = ("null", "Null", "NULL", "~")
+
+
+def _entries_in_braces(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the entries of a map as YAML writes it in one line."""
+    inside, place = text[1:-1], 0
+    if not text.endswith("}"):
+        raise ValueError("there is no } at its end")
+    while inside[place:].strip():
+        entry = _ENTRY.match(inside, place)
+        if entry is None or entry["item"].strip() in _NULLS:
+            raise ValueError(
+                f"a map of texts such as {{a: 1, b: 'x, y'}} is needed, and what cannot be read begins with "
+                f"{inside[place:].strip()!r}"
+            )
+        yield _unquoted(entry["quoted"] or entry["key"]), _unquoted(entry["item"])
+        place = entry.end()
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if text.startswith("'"):
+        return text[1:-1].replace("''", "'")
+    return text[1:-1] if text.startswith('"') else text
 
 
 def as_text(value: Setting) -> str:

@@ -12,15 +12,15 @@ from pyflinkstate.api.type_variables import IN1, IN2, KEY, OUT, K_co
 
 
 class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """One result for each record of either stream."""
+    """At most one result for each record of either stream: None is no result, as in PyFlink."""
 
     @abstractmethod
-    def map1(self, value: IN1) -> OUT:
-        """Return the result for a record of the first stream."""
+    def map1(self, value: IN1) -> OUT | None:
+        """Return the result for a record of the first stream; None means no result."""
 
     @abstractmethod
-    def map2(self, value: IN2) -> OUT:
-        """Return the result for a record of the second stream."""
+    def map2(self, value: IN2) -> OUT | None:
+        """Return the result for a record of the second stream; None means no result."""
 
 
 class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeAlias
 
+from pyflinkstate.api.composite_types import declared_type
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Record, Reduced
@@ -17,7 +18,8 @@ class OutputTag(Generic[T]):
 
     Args:
         tag_id: any text that is not empty.
-        type_info: the type of its values; without it, anything that can be pickled.
+        type_info: the type of its values, or a list of types, which stands for a row of them; without it,
+            anything that can be pickled.
 
     Raises:
         ConfigurationError: the id is not a text or is empty, or the type is not type information.
@@ -31,10 +33,9 @@ class OutputTag(Generic[T]):
     def __init__(self, tag_id: str, type_info: TypeInformation[T] | None = None) -> None:
         if not tag_id or not isinstance(tag_id, str):
             raise ConfigurationError(f"an OutputTag needs an id, a text that is not empty, not {tag_id!r}")
-        if type_info is not None and not isinstance(type_info, TypeInformation):
-            raise ConfigurationError(f"OutputTag {tag_id!r}: {type_info!r} is not type information")
+        declared = declared_type(f"OutputTag {tag_id!r}: type_info", type_info)
         self.tag_id = tag_id
-        self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info
+        self.type_info: TypeInformation[T] = Types.PICKLED_BYTE_ARRAY() if declared is None else declared
         OutputTag.exists = True
 
     def __eq__(self, other: object) -> bool:

@@ -77,7 +77,11 @@ class WatermarkStrategy:
         return WatermarkStrategy()
 
     def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
-        """Return this strategy with an assigner that takes timestamps from records."""
+        """Return a new strategy like this one, with an assigner that takes timestamps from records.
+
+        As with all methods of a strategy, this one stays as it is: use what is returned. PyFlink changes the
+        strategy itself.
+        """
         if not isinstance(timestamp_assigner, TimestampAssigner):
             raise ConfigurationError(f"a TimestampAssigner is needed, not {timestamp_assigner!r}")
         return attrs.evolve(self, timestamp_assigner=timestamp_assigner)

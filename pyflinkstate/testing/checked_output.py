@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyflinkstate.api.composite_types import declared_type
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record
 from pyflinkstate.runtime.plan import OutputCheck
@@ -18,6 +19,7 @@ class CheckedOutput:
 
     def __init__(self, name: str, output_type: TypeInformation | None) -> None:
         self._name = name
+        output_type = declared_type("output_type", output_type)
         is_checked = output_type is not None and not isinstance(output_type, PickledBytesTypeInfo)
         self._check = OutputCheck(name, output_type) if output_type is not None and is_checked else None
 

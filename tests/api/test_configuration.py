@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.configuration import Configuration, parse_map_value
 from pyflinkstate.api.encoder import Encoder
 from pyflinkstate.errors import ConfigurationError
 
@@ -68,6 +68,56 @@ def test_configurations_are_put_together() -> None:
     target = {"z": 0}
     copy.add_all_to_dict(target)
     assert target == {"z": 0, "x.b": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("", {}),
+        ("a:1,b:2", {"a": "1", "b": "2"}),
+        (" a : 1 , b:'x,y:z' ", {"a": "1", "b": "x,y:z"}),
+        ("{a: 1, b: 2}", {"a": "1", "b": "2"}),
+        ("{ }", {}),
+        ("{a: 1,}", {"a": "1"}),
+        ("{a: http://host:80/x, b: -1.5}", {"a": "http://host:80/x", "b": "-1.5"}),
+        ("{a b: c d}", {"a b": "c d"}),
+        ("{'a, b': 'it''s', c: \"{x: y}\"}", {"a, b": "it's", "c": "{x: y}"}),
+        ('{"a":1,"b":"2"}', {"a": "1", "b": "2"}),
+        ("{a: it's, b: x#y}", {"a": "it's", "b": "x#y"}),
+        ("{a: '', b: 'null'}", {"a": "", "b": "null"}),
+    ],
+)
+def test_a_map_is_read_as_configuration_files_write_it(text: str, entries: dict[str, str]) -> None:
+    assert parse_map_value(text) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a", "entries such as a:1,b:2 are needed"),
+        (":1", "entries such as a:1,b:2 are needed"),
+        ("a:1,a:2", "it has the key 'a' twice"),
+        ("{a: 1, a: 2}", "it has the key 'a' twice"),
+        ("{a: 1", "there is no } at its end"),
+        ("{a: 1} # comment", "there is no } at its end"),
+        ("{", "there is no } at its end"),
+        ("{a: 1, b}", "cannot be read begins with 'b'"),
+        ("{a:1}", "cannot be read begins with 'a:1'"),
+        ("{a: }", "cannot be read begins with 'a:'"),
+        ("{a: null}", "cannot be read begins with 'a: null'"),
+        ("{a: {b: 1}}", "cannot be read begins with 'a: {b: 1}'"),
+        ("{a: [1, 2]}", r"cannot be read begins with 'a: \[1, 2\]'"),
+        ("{a: 1 # comment, b: 2}", "cannot be read begins with 'a: 1 # comment, b: 2'"),
+        ("{a: &x 1, b: *x}", r"cannot be read begins with 'a: &x 1"),
+        ("{a: !!str 1}", "cannot be read begins with"),
+        ('{a: "x\\n"}', "cannot be read begins with"),
+        ("{a: 'x}", "cannot be read begins with"),
+        ("{,}", "cannot be read begins with"),
+    ],
+)
+def test_what_is_no_map_of_texts_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_map_value(text)
 
 
 def test_an_encoder_knows_its_charset() -> None:

@@ -150,16 +150,35 @@ class TestTwoInputs:
         with pytest.raises(UserFunctionError, match=r"TypeError[\s\S]*operator 'Both', key 1, record 'x'"):
             harness.process_element2("x")
 
-    def test_a_map_gives_one_result_also_none(self) -> None:
+    @pytest.mark.parametrize(
+        "harness_of_two",
+        [TwoInputOperatorHarness, lambda function: KeyedTwoInputOperatorHarness(function, str, str)],
+        ids=["without keys", "keyed"],
+    )
+    def test_a_map_gives_one_result_and_none_is_no_result(self, harness_of_two: Callable[..., Any]) -> None:
+        """As the adapters in PyFlink's ``ConnectedStreams.map`` do; Java emits a null."""
+
         class Map(CoMapFunction):
             def map1(self, value: Any) -> Any:
-                return None
+                return value or None
 
             def map2(self, value: Any) -> Any:
-                return [value]
+                return [value] if value else None
+
+        harness = harness_of_two(Map())
+        assert (harness.process_element1(0), harness.process_element2(0)) == ([], [])
+        assert (harness.process_element1(1), harness.process_element2(2)) == ([1], [[2]])
+
+    def test_an_empty_result_of_a_map_is_one(self) -> None:
+        class Map(CoMapFunction):
+            def map1(self, value: Any) -> Any:
+                return 0
+
+            def map2(self, value: Any) -> Any:
+                return ""
 
         harness = TwoInputOperatorHarness(Map())
-        assert (harness.process_element1(1), harness.process_element2(2)) == ([None], [[2]])
+        assert (harness.process_element1(1), harness.process_element2(2)) == ([0], [""])
 
     def test_a_flat_map_gives_any_number(self) -> None:
         class FlatMap(CoFlatMapFunction):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from pyflinkstate.runtime.settings.restart import (
     NoRestart,
 )
 from pyflinkstate.runtime.sources.sources import CollectionSource, RateSource
+from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.wire.heartbeat import HeartbeatSettings
 
 
@@ -428,3 +430,175 @@ def test_a_port_of_the_web_page_is_checked(port: str) -> None:
 def test_an_address_without_a_port_changes_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     told({"rest.address": "jobs.example"})
     assert "'rest.address' changes nothing: 'rest.port' is not set" in caplog.text
+
+
+# --- settings that belong together -------------------------------------------------------------------
+
+
+def told_in_turn(*calls: dict[str, Any]) -> EnvironmentSettings:
+    settings = new_settings()
+    for options in calls:
+        apply_configuration(settings, Configuration.from_dict(options))
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("calls", "strategy"),
+    [
+        (
+            [{"type": "fixed-delay"}, {"fixed-delay.attempts": 7}, {"fixed-delay.delay": "2 s"}],
+            FixedDelayRestart(7, 2000),
+        ),
+        ([{"fixed-delay.attempts": 7}, {"type": "fixed-delay"}], FixedDelayRestart(7, 1000)),
+        ([{"type": "fixed-delay", "fixed-delay.attempts": 7}, {"type": "none"}], NoRestart()),
+        ([{"type": "none"}, {"fixed-delay.attempts": 7}], NoRestart()),
+    ],
+)
+def test_a_restart_strategy_in_several_calls(calls: list[dict[str, Any]], strategy: Any) -> None:
+    prefixed = [{f"restart-strategy.{key}": value for key, value in call.items()} for call in calls]
+    assert told_in_turn(*prefixed).restart == strategy
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [{"rest.port": 1}, {"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}],
+        [{"rest.bind-address": "0.0.0.0"}, {"web.cancel.enable": False}, {"rest.port": 1}],
+        [{"rest.port": 2, "web.cancel.enable": False}, {"rest.bind-address": "0.0.0.0"}, {"rest.port": 1}],
+        [{"rest.port": 2, "web.cancel.enable": False, "rest.bind-address": "0.0.0.0"}, {"rest.bind-port": 1}],
+    ],
+)
+def test_the_web_page_in_several_calls(calls: list[dict[str, Any]]) -> None:
+    assert told_in_turn(*calls).web_page == WebPageSettings((1,), "0.0.0.0", has_actions=False)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [{"heartbeat.interval": "2 s"}, {"heartbeat.timeout": "9 s"}],
+        [{"heartbeat.timeout": "9 s", "heartbeat.interval": "1 s"}, {"heartbeat.interval": "2 s"}],
+    ],
+)
+def test_heartbeats_in_several_calls(calls: list[dict[str, Any]]) -> None:
+    assert told_in_turn(*calls).heartbeat == HeartbeatSettings(2_000, 9_000)
+
+
+def test_an_interval_that_was_set_in_between_stays() -> None:
+    settings = told_in_turn({"heartbeat.interval": "2 s"})
+    settings.heartbeat = HeartbeatSettings(3_000, 50_000)
+    apply_configuration(settings, Configuration.from_dict({"heartbeat.timeout": "9 s"}))
+    assert settings.heartbeat == HeartbeatSettings(3_000, 9_000)
+
+
+def test_a_directory_of_checkpoints_and_its_sizes_in_several_calls() -> None:
+    settings = told_in_turn(
+        {"execution.checkpointing.data-inline-threshold": "10 kb"},
+        {"execution.checkpointing.dir": "/a"},
+        {"execution.checkpointing.write-buffer-size": "1 mb"},
+    )
+    expected = FileSystemCheckpointStorage("/a", 10 * 1024, 1024 * 1024)
+    assert settings.checkpoints.get_checkpoint_storage() == expected
+
+
+def test_a_size_of_files_brings_no_older_directory_back() -> None:
+    settings = told_in_turn({"execution.checkpointing.dir": "/a"})
+    settings.checkpoints.set_checkpoint_storage("/b")
+    apply_configuration(
+        settings, Configuration.from_dict({"execution.checkpointing.write-buffer-size": "1 mb"})
+    )
+    storage = settings.checkpoints.get_checkpoint_storage()
+    assert storage == FileSystemCheckpointStorage("/b", write_buffer_size=1024 * 1024)
+
+
+def test_what_an_error_says_of_a_setting_of_an_earlier_call() -> None:
+    settings = told_in_turn({"restart-strategy.fixed-delay.attempts": "few"})
+    with pytest.raises(
+        ConfigurationError, match=r"setting 'restart-strategy\.fixed-delay\.attempts' is 'few'"
+    ):
+        apply_configuration(settings, Configuration.from_dict({"restart-strategy.type": "fixed-delay"}))
+
+
+# --- older names -------------------------------------------------------------------------------------
+
+#: Options with their older names, a value of each, and what the settings have then.
+BOTH_NAMES: list[tuple[str, str, Any, Any, Callable[[EnvironmentSettings], Any], Any]] = [
+    (
+        "execution.checkpointing.dir",
+        "state.checkpoints.dir",
+        "/new",
+        "/old",
+        lambda settings: settings.checkpoints.get_checkpoint_storage(),
+        FileSystemCheckpointStorage("/new"),
+    ),
+    (
+        "execution.checkpointing.num-retained",
+        "state.checkpoints.num-retained",
+        3,
+        5,
+        lambda settings: settings.checkpoints.get_max_retained_checkpoints(),
+        3,
+    ),
+    (
+        "execution.state-recovery.path",
+        "execution.savepoint.path",
+        "/new",
+        "/old",
+        lambda settings: settings.restore_path,
+        "/new",
+    ),
+    (
+        "restart-strategy.type",
+        "restart-strategy",
+        "none",
+        "fixed-delay",
+        lambda settings: settings.restart,
+        NoRestart(),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "value", "of_older", "found", "expected"),
+    BOTH_NAMES,
+    ids=[names[0] for names in BOTH_NAMES],
+)
+def test_the_present_name_of_a_setting_counts(
+    caplog: pytest.LogCaptureFixture,
+    newer: str,
+    older: str,
+    value: Any,
+    of_older: Any,
+    found: Callable[[EnvironmentSettings], Any],
+    expected: Any,
+) -> None:
+    orders: list[list[dict[str, Any]]] = [
+        [{newer: value, older: of_older}],
+        [{older: of_older, newer: value}],
+        [{newer: value}, {older: of_older}],
+        [{older: of_older}, {newer: value}],
+    ]
+    assert [found(told_in_turn(*calls)) for calls in orders] == [expected] * 4
+    why = f"setting {older!r} changes nothing: {newer!r} is set, of which it is an older name"
+    assert warnings(caplog) == [why] * 3
+
+
+# --- maps --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{a: 1, b: 2}", {"a": "1", "b": "2"}),
+        ("  { a : 'x, y' , b: \"it's\" }", {"a": "x, y", "b": "it's"}),
+        ("{}", {}),
+        ({"a": "x", "n": 1}, {"a": "x", "n": "1"}),
+    ],
+)
+def test_global_parameters_come_from_a_map_of_yaml_too(text: Any, expected: dict[str, str]) -> None:
+    assert told({"pipeline.global-job-parameters": text}).job_parameters == expected
+
+
+@pytest.mark.parametrize("text", ["{a: 1", "{a: {b: 1}}", "{a}"])
+def test_a_map_that_cannot_be_read_is_refused_with_its_setting(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"setting 'pipeline\.global-job-parameters' is '\{a"):
+        told({"pipeline.global-job-parameters": text})

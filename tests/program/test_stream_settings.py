@@ -41,7 +41,7 @@ from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import CollectionSource, Source
+from pyflinkstate.runtime.sources.sources import CollectionSource
 
 TAG = OutputTag("late")
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps()
@@ -104,10 +104,6 @@ class Environment:
 
     def next_assigner_id(self) -> str:
         return "assigner"
-
-    def _stream(self, source: Source, name: str, type_info: Any) -> DataStream:
-        env: Any = self
-        return DataStream(env, SourceNode(source, name, type_info))
 
 
 def source() -> DataStream:

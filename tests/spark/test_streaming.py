@@ -299,6 +299,14 @@ class TestRestarts:
         with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
             streaming.run(restore="latest")
 
+    def test_a_job_that_could_not_be_started_can_be_started_again(self, streaming: Streaming) -> None:
+        streaming.input.add(2)
+        env = streaming.start(restore="latest")
+        with pytest.raises(errors.CheckpointNotFoundError, match="has no completed checkpoint"):
+            env.execute("sums")
+        env.restore_from(None).execute("sums")
+        assert streaming.rows() == streaming.expected()
+
     def test_checkpoints_on_s3_need_a_location_for_spark(self, streaming: Streaming) -> None:
         env = streaming.start()
         env.enable_checkpointing(0, "s3://bucket/checkpoints?endpoint_override=127.0.0.1:1")

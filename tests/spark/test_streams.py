@@ -14,6 +14,7 @@ from pyspark import RDD
 from tiers import cases
 
 from pyflinkstate import (
+    DataStream,
     FileSink,
     FilterFunction,
     FlatMapFunction,
@@ -24,6 +25,8 @@ from pyflinkstate import (
     Types,
     ValueStateDescriptor,
 )
+from pyflinkstate.errors import CheckpointNotFoundError
+from pyflinkstate.runtime.sinks.sinks import DriverSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_slot_left")]
 
@@ -182,6 +185,50 @@ def test_print_names_the_subtask(env: StreamExecutionEnvironment, capsys: pytest
 def test_a_limit_ends_the_job_early(env: StreamExecutionEnvironment) -> None:
     stream = env.from_collection(RECORDS).key_by(by_key).process(RunningSum())
     assert len(list(stream.execute_and_collect(limit=3))) == 3
+
+
+def test_sinks_wait_while_jobs_run_that_are_not_theirs(env: StreamExecutionEnvironment) -> None:
+    """Those of ``to_rdd()``, ``to_dataframe()``, and the one that computes a cached stream."""
+    seen: list[int] = []
+    numbers = env.from_collection([1, 2])
+    numbers.sink_to(DriverSink(lambda _, values: seen.extend(values)))
+    assert sorted(numbers.to_rdd().collect()) == [1, 2]
+    assert numbers.map(lambda n: (n,)).to_dataframe("n long").count() == 2
+    cached = numbers.map(lambda n: n * 10).cache()
+    assert sorted(cached.to_rdd().collect()) == [10, 20]
+    assert seen == []
+    assert sorted(cached.execute_and_collect()) == [10, 20]
+    assert seen == [1, 2]
+
+
+def test_a_job_for_spark_that_cannot_be_started_leaves_what_is_to_be_restored(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.enable_checkpointing(0, str(tmp_path))
+    schema = "key string, total long"
+
+    def sums() -> DataStream:
+        return env.from_collection(RECORDS).key_by(by_key).process(RunningSum()).uid("sums")
+
+    assert sums().to_rdd("sums").count() == len(RECORDS)
+    env.restore_from("latest")
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'another'"):
+        sums().to_dataframe(schema, "another")
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'another'"):
+        sums().to_rdd("another")
+    assert sums().to_dataframe(schema, "sums").count() == 0  # its input had been read
+    assert sums().to_dataframe(schema, "sums").count() == len(RECORDS)
+
+
+def test_a_cached_stream_is_computed_anew_and_what_is_to_be_restored_waits_for_its_readers(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.enable_checkpointing(0, str(tmp_path))
+    cached = env.from_collection([1, 2]).map(lambda n: n * 10).cache()
+    assert sorted(cached.to_rdd("tens").collect()) == [10, 20]
+    cached.invalidate()
+    env.restore_from("latest")
+    assert cached.to_rdd("tens").collect() == []  # the job had read it to its end
 
 
 @pytest.mark.quick

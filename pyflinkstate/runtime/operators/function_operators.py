@@ -167,12 +167,22 @@ class TwoInputOperator(FunctionOperator):
 def _with_context(function: UserFunction, number: int) -> Process:
     """Return the method that processes a record of input ``number``, 1 or 2."""
     if isinstance(function, CoMapFunction):
-        map_one = getattr(function, f"map{number}")
-        return lambda value, _: (map_one(value),)
+        return _mapping(getattr(function, f"map{number}"))
     if isinstance(function, CoFlatMapFunction):
         flat_map = getattr(function, f"flat_map{number}")
         return wraps(flat_map)(lambda value, _: flat_map(value))
     process: Process = getattr(function, f"process_element{number}")
+    return process
+
+
+def _mapping(map_one: Callable[[Record], Record]) -> Process:
+    """Return a method that emits what ``map_one`` returns; as in PyFlink, None is no result."""
+
+    @wraps(map_one)
+    def process(value: Record, _: FunctionContext) -> Iterable[Record] | None:
+        result = map_one(value)
+        return None if result is None else (result,)
+
     return process
 
 

@@ -15,6 +15,8 @@ WATERMARKS = "watermarks"
 ASYNC = "async"
 #: The kind that checks the results of the operator before it; its function is an :class:`OutputCheck`.
 CHECK = "check"
+#: What an :class:`OutputCheck` says of a result that it refuses.
+RESULT_MISFIT = "result does not fit output_type"
 
 
 @attrs.frozen
@@ -37,17 +39,18 @@ class ChainedOperator:
 
 @attrs.frozen
 class OutputCheck:
-    """Checks the results of an operator against its ``output_type``."""
+    """Checks the results of an operator against its ``output_type``; ``misfit`` says what is wrong."""
 
     operator: str
     output_type: TypeInformation
+    misfit: str = RESULT_MISFIT
 
     def __call__(self, value: Record) -> Record:
         try:
             return self.output_type.check(value)
         except ValueError as error:
             raise BadRecordError(
-                f"operator {self.operator!r}: result does not fit output_type: {error}",
+                f"operator {self.operator!r}: {self.misfit}: {error}",
                 operator=self.operator,
             ) from None
 

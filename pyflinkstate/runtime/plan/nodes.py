@@ -9,7 +9,7 @@ from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import Record, SelectKey, UserFunction
 from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.plan.chained import CHECK, ChainedOperator, OutputCheck
+from pyflinkstate.runtime.plan.chained import CHECK, RESULT_MISFIT, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.plan.partitioners import CustomPartition
 from pyflinkstate.runtime.plan.partitioning import Partitioning
 from pyflinkstate.runtime.sinks import Sink
@@ -23,10 +23,12 @@ class SourceNode:
     source: Source
     name: str
     output_type: TypeInformation | None = None
+    #: Whether its records are checked against the type; a source may be known to make records of its type.
+    is_checked: bool = False
 
     def operators(self) -> list[ChainedOperator]:
-        """Return the operators that a chain runs right after this node: none."""
-        return []
+        """Return the operators that a chain runs right after this node."""
+        return output_check(self, "a record does not fit type_info") if self.is_checked else []
 
 
 @attrs.define(eq=False)
@@ -197,11 +199,13 @@ class SinkNode:
 Node = SourceNode | ChainNode | UnionNode | PartitionNode | SideOutputNode | StatefulNode | SinkNode
 
 
-def output_check(node: ChainNode | StatefulNode | SideOutputNode) -> list[ChainedOperator]:
+def output_check(
+    node: SourceNode | ChainNode | StatefulNode | SideOutputNode, misfit: str = RESULT_MISFIT
+) -> list[ChainedOperator]:
     """Return the operator that checks a node's results against their declared type, if there is one."""
     if node.output_type is None or isinstance(node.output_type, PickledBytesTypeInfo):
         return []
-    return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type))]
+    return [ChainedOperator(CHECK, f"{node.name} output", OutputCheck(node.name, node.output_type, misfit))]
 
 
 def parents_of(node: Node) -> tuple[Node, ...]:

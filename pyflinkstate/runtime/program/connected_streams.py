@@ -53,7 +53,7 @@ class ConnectedStreams(Generic[L, R]):
     def map(
         self, func: CoMapFunction[L, R, T], output_type: TypeInformation[T] | None = None
     ) -> DataStream[T]:
-        """Run ``map1`` on records of the first stream and ``map2`` on records of the second."""
+        """Run ``map1`` on records of the first stream, ``map2`` on the second's; None is no result."""
         _check(func, CoMapFunction, "map")
         return self._append(func, output_type)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
     FilterFunction,
@@ -53,7 +54,7 @@ from pyflinkstate.runtime.program.environment_settings import check_positive
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_same_type, check_type, type_of
+from pyflinkstate.runtime.program.stream_types import check_same_type, type_of
 from pyflinkstate.runtime.program.user_functions import (
     check_callable,
     check_function,
@@ -115,7 +116,10 @@ class DataStream(Generic[T_co]):
         func: Callable[[T_co], T] | MapFunction[T_co, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Apply ``func`` to each record. With ``output_type``, results are checked against it."""
+        """Apply ``func`` to each record. With ``output_type``, results are checked against it.
+
+        As in PyFlink, a list of types stands for a row of them, here and wherever there is an output type.
+        """
         return self._operator("map", func, output_type)
 
     def flat_map(
@@ -258,7 +262,7 @@ class DataStream(Generic[T_co]):
         keeps_type: bool = False,
     ) -> DataStream:
         """Append a stateful operator. Connected and windowed streams call this."""
-        check_type("output_type", output_type)
+        output_type = declared_type("output_type", output_type)
         node = stateful_node(first, others, function, name, output_type, uses_event_time)
         node.keeps_type = keeps_type
         return DataStream(self._env, node)
@@ -269,6 +273,7 @@ class DataStream(Generic[T_co]):
         """Append an async function. ``AsyncDataStream`` calls it."""
         function = descriptor.async_function
         refuse_checkpointed(function, "async functions")
+        output_type = declared_type("output_type", output_type)
         return self._append(ChainNode(self._node, ASYNC, descriptor, type(function).__name__, output_type))
 
     def key_by(
@@ -297,7 +302,7 @@ class DataStream(Generic[T_co]):
 
     def _one_input(self, kind: str, func: UserFunction, output_type: TypeInformation | None) -> DataStream:
         """Append an operator of a chain, or one in slots if the function takes part in checkpoints."""
-        check_type("output_type", output_type)
+        output_type = declared_type("output_type", output_type)
         name = name_of(func, kind)
         if lives_in_slot(func):
             operator, keeps_type = KeylessOperator(kind, func), kind == "filter"
@@ -557,15 +562,17 @@ class DataStream(Generic[T_co]):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator[T_co] | list[T_co]:
-        """Run the job up to this stream and iterate over its records, epoch by epoch.
+        """Run the job and iterate over the records of this stream, epoch by epoch.
 
-        Records appear when their epoch is committed. The job holds its slots until the iterator is exhausted
-        or closed, so close it or use it in a ``with`` statement.
+        The sinks that were added since the last job run in the same job, and are used up as by ``execute()``.
+        Records appear when their epoch is committed. The job goes on while the iterator is read, and holds
+        its slots until that is exhausted or closed, so close it or use it in a ``with`` statement. If it is
+        closed early, the job is cancelled: the sinks keep what they have committed, and get no more.
 
         Args:
             job_execution_name: the name of the job.
-            limit: the number of records, at least 1, after which the job is ended. With a limit, the records
-                are returned as a list.
+            limit: the number of records, at least 1, after which the job is cancelled. With a limit, the
+                records are returned as a list.
 
         Raises:
             ConfigurationError: the limit is no whole number of at least 1.
@@ -577,11 +584,16 @@ class DataStream(Generic[T_co]):
             return list(islice(records, limit))
 
     def to_rdd(self, job_name: str | None = None) -> SparkObject:
-        """Run the job up to this stream and return its records as an RDD, kept on the cluster."""
+        """Run a job up to this stream and return its records as an RDD, kept on the cluster.
+
+        Sinks that were added are not part of that job: they wait for ``execute()``.
+        """
         return self._env.run_to_rdd(self._node, job_name)
 
     def to_dataframe(self, schema: SparkSchema, job_name: str | None = None) -> SparkObject:
-        """Run the job up to this stream and return its records as a DataFrame.
+        """Run a job up to this stream and return its records as a DataFrame.
+
+        Sinks that were added are not part of that job: they wait for ``execute()``.
 
         Args:
             schema: what ``SparkSession.createDataFrame`` takes, such as ``"user string, n long"``.

@@ -14,7 +14,7 @@ from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
-from pyflinkstate.errors import ConfigurationError, PyFlinkStateError
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import (
     Job,
@@ -120,6 +120,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def configure(self, configuration: Configuration) -> StreamExecutionEnvironment:
         """Apply the settings under Flink's keys that are known here; keep the others.
 
+        Settings that belong together may come in several calls. If a setting comes under its present name and
+        under an older one, the present name counts.
+
         The known keys are ``parallelism.default``, ``pipeline.*``, ``execution.runtime-mode``,
         ``execution.checkpointing.*``, ``execution.state-recovery.path``, ``state.*``, ``heartbeat.*``,
         ``restart-strategy.*``, those of the web page (``rest.port``, ``rest.bind-port``, ``rest.address``,
@@ -186,7 +189,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def enable_checkpointing(
         self,
         interval: int,
-        mode: CheckpointingMode | str | AnyCheckpointStorage = CheckpointingMode.EXACTLY_ONCE,
+        mode: CheckpointingMode | str | AnyCheckpointStorage | None = None,
         *,
         storage: str | AnyCheckpointStorage | None = None,
         timeout: int | None = None,
@@ -201,8 +204,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Args:
             interval: the least time between two checkpoints in milliseconds; 0 takes one after every epoch.
-            mode: ``EXACTLY_ONCE``. ``AT_LEAST_ONCE`` has the same effect. The storage may be given in its
-                place.
+            mode: ``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``, which have the same effect. Default: what is set. The
+                storage may be given in its place.
             storage: a path or URI that driver and executors can reach, or a
                 :class:`FileSystemCheckpointStorage`. Default: that of :meth:`get_checkpoint_config`, or on a
                 local Spark a directory that is deleted with the program.
@@ -211,12 +214,14 @@ class StreamExecutionEnvironment(EnvironmentSources):
             num_retained: how many completed checkpoints are kept. Default: 1.
             incremental: whether to write only what changed since the last completed checkpoint. Default:
                 False.
+
+        Raises:
+            ConfigurationError: a setting makes no sense, or there are two storages.
         """
+        mode, storage = _mode_and_storage(mode, storage)
         config = self._settings.checkpoints.set_checkpoint_interval(interval)
-        if isinstance(mode, CheckpointingMode):
+        if mode is not None:
             config.set_checkpointing_mode(mode)
-        else:
-            storage = mode
         if storage is not None:
             config.set_checkpoint_storage(storage)
         if timeout is not None:
@@ -266,7 +271,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return self
 
     def restore_from(
-        self, path: str = LATEST, *, allow_non_restored_state: bool = False
+        self, path: str | None = LATEST, *, allow_non_restored_state: bool = False
     ) -> StreamExecutionEnvironment:
         """Start the next job from a completed checkpoint or a savepoint, at any parallelism.
 
@@ -277,7 +282,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
         Args:
             path: the folder (``.../chk-<n>``, ``.../savepoint-...``), or ``"latest"`` for the newest
-                completed checkpoint of a job with the same name in the checkpoint directory.
+                completed checkpoint of a job with the same name in the checkpoint directory. None takes an
+                earlier call back: the next job starts from the beginning.
             allow_non_restored_state: whether to drop the state of operators that the program no longer has.
         """
         self._settings.set_restore_path(path, allow_non_restored_state)
@@ -501,33 +507,42 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink, to the end of the input.
 
+        Each sink belongs to one job, and so does what :meth:`restore_from` was given. If the job cannot be
+        started, because a setting is wrong or there is no such checkpoint, both wait for the next call.
+
         Raises:
             PyFlinkStateError: the error that made the job fail.
         """
-        job = self._job(self._taken_sinks(), job_name)
+        job = self._job_of_sinks(job_name)
         run_to_end(job)
         return job.result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Run as :meth:`execute` does, in the background; the client monitors and controls the job."""
-        return JobClient(self._job(self._taken_sinks(), job_name), self._settings.savepoint_directory)
+        return JobClient(self._job_of_sinks(job_name), self._settings.savepoint_directory)
 
-    def _taken_sinks(self) -> list[SinkNode]:
-        """Return the sinks that were added since the last job: each belongs to one job."""
-        if not self._sinks and self._ran_sinks:
+    def _job_of_sinks(self, job_name: str | None, *own: SinkNode) -> Job:
+        """Make a job of the sinks that were added since the last one, and of the caller's ``own`` sinks.
+
+        The sinks are used up when the job is made. If it cannot be made, they wait for the next try.
+        """
+        waiting = tuple(self._sinks)
+        if not waiting and not own and self._ran_sinks:
             raise ConfigurationError(
                 "there is nothing to execute: what was built has been executed, and each execute() runs what "
                 "was built since the one before; build the streams and their sinks again"
             )
-        sinks, self._sinks = self._sinks, []
-        self._ran_sinks = self._ran_sinks or bool(sinks)
-        return sinks
+        job = self._job([*waiting, *own], job_name)
+        del self._sinks[: len(waiting)]
+        self._ran_sinks = self._ran_sinks or bool(waiting)
+        return job
 
     def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
         """Called by :meth:`DataStream.execute_and_collect`."""
         records: deque[Record] = deque()
+        # It is the last sink, so a record appears when the others have committed its epoch.
         sink = DriverSink(lambda _, values: records.extend(values))
-        job = self._job([SinkNode(node, sink, "collect")], job_name)
+        job = self._job_of_sinks(job_name, SinkNode(node, sink, "collect"))
         return CloseableIterator(job, records)
 
     def foreach_epoch_sink(
@@ -631,6 +646,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:
+        """Make a job. It uses up what to restore from, unless it cannot be made."""
         name = self._name_of(job_name)
         plan = make_plan(sinks, self.get_parallelism(), self._settings.max_parallelism)
         self._check_backend()
@@ -644,26 +660,23 @@ class StreamExecutionEnvironment(EnvironmentSources):
             streaming.locate()
         storage = self._storage()
         endpoint, heartbeat = on_spark.driver_endpoint(self._context), self._settings.heartbeat
-        try:
-            restore = self._restore_point(plan, storage, name)
-            observer = self._observer()
-            job = Job(
-                plan,
-                self._job_settings(name, storage is not None, observer),
-                on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
-                lambda secret, events, deployments: ControlServer(
-                    endpoint, secret, events, deployments, heartbeat
-                ),
-                SystemClock(),
-                storage,
-                restore,
-            )
-            if observer is not None and self._monitor is not None:
-                self._monitor.attach(observer, job, self._settings.savepoint_directory)
-            return job
-        except PyFlinkStateError as error:
-            plan.source.source.close(error)  # a streaming query may be waiting for the job
-            raise
+        restore = self._restore_point(plan, storage, name)
+        observer = self._observer()
+        job = Job(
+            plan,
+            self._job_settings(name, storage is not None, observer),
+            on_spark.SparkRunner(self._context, f"pyflinkstate {uuid.uuid4().hex}", self._python_files),
+            lambda secret, events, deployments: ControlServer(
+                endpoint, secret, events, deployments, heartbeat
+            ),
+            SystemClock(),
+            storage,
+            restore,
+        )
+        if observer is not None and self._monitor is not None:
+            self._monitor.attach(observer, job, self._settings.savepoint_directory)
+        self._settings.restore_path = None
+        return job
 
     def _observer(self) -> JobObserver | None:
         """Return a listener for the monitor, if there is one."""
@@ -746,7 +759,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
     def _restore_point(
         self, plan: JobPlan, storage: CheckpointStorage | None, job_name: str
     ) -> RestorePoint | None:
-        path, self._settings.restore_path = self._settings.restore_path, None
+        path = self._settings.restore_path
         streaming = _streaming_source(plan)
         if storage is None:
             if path is not None or plan.source.source.commits_every_epoch:
@@ -779,6 +792,20 @@ class StreamExecutionEnvironment(EnvironmentSources):
         named = RestorePoint(*load_checkpoint(path))
         source.choose([named.metadata])
         return named
+
+
+def _mode_and_storage(
+    mode: CheckpointingMode | str | AnyCheckpointStorage | None, storage: str | AnyCheckpointStorage | None
+) -> tuple[CheckpointingMode | None, str | AnyCheckpointStorage | None]:
+    """Return the mode and the storage, which may have come in the place of the mode."""
+    if mode is None or isinstance(mode, CheckpointingMode):
+        return mode, storage
+    if storage is not None:
+        raise ConfigurationError(
+            f"enable_checkpointing() was given two storages, {mode!r} in the place of the mode and "
+            f"storage={storage!r}: checkpoints go to one, so leave the other out"
+        )
+    return None, mode
 
 
 def _streaming_source(plan: JobPlan) -> StreamingSource | None:

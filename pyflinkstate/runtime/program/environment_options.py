@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pyflinkstate.api.configuration import Configuration
+from pyflinkstate.api.configuration import Configuration, parse_map_value
 from pyflinkstate.api.time import Duration
 from pyflinkstate.errors import ConfigurationError, UnsupportedFeatureError
 from pyflinkstate.runtime.job import LOOPBACK, WebPageSettings
@@ -59,11 +59,22 @@ def _measure(key: str, text: str, units: dict[str, int], needed: str) -> int:
 
 
 class _Reader:
-    """Reads one setting; the keys of those that belong to it are read along."""
+    """Reads one setting; the keys of those that belong to it are read along.
 
-    def __init__(self, configuration: Configuration, key: str) -> None:
+    Args:
+        configuration: all that was ever given: settings that belong together may come one after the other.
+        key: the name of the setting.
+        given: what this call gives.
+    """
+
+    def __init__(self, configuration: Configuration, key: str, given: Configuration) -> None:
         self._configuration = configuration
+        self._given = given
         self.key = key
+
+    def is_given(self, key: str | None = None) -> bool:
+        """Return whether this call gives it, and not only one before."""
+        return self._given.contains_key(key or self.key)
 
     def text(self, key: str | None = None, default: str = "") -> str:
         return self._configuration.get_string(key or self.key, default)
@@ -90,16 +101,11 @@ class _Reader:
         return _measure(key, self.text(key, str(default)), _SIZES, _A_SIZE)
 
     def entries(self) -> dict[str, str]:
-        """Read a map as configuration files write it: ``a:1,b:'x,y'``."""
-        found = {}
-        for entry in re.findall(r"(?:'[^']*'|[^,'])+", self.text()):
-            key, colon, value = (part.strip().strip("'") for part in entry.partition(":"))
-            if not key or not colon:
-                raise ConfigurationError(
-                    f"setting {self.key!r} is {self.text()!r}: entries such as a:1,b:2 are needed"
-                )
-            found[key] = value
-        return found
+        """Read a map as configuration files write it: ``a:1,b:'x,y'`` or ``{a: 1, b: 'x,y'}``."""
+        try:
+            return parse_map_value(self.text())
+        except ValueError as error:
+            raise ConfigurationError(f"setting {self.key!r} is {self.text()!r}: {error}") from None
 
     def paths(self) -> list[tuple[str, str | None]]:
         """Read paths as Flink writes them, each with what may follow it: ``/a.zip#folder,/b.zip``."""
@@ -151,11 +157,17 @@ def _restart_strategy(setting: _Reader) -> RestartStrategy:
     return RestartStrategies.no_restart()
 
 
-def _storage(setting: _Reader) -> FileSystemCheckpointStorage:
-    return FileSystemCheckpointStorage(
-        setting.text(),
-        setting.size_bytes("execution.checkpointing.data-inline-threshold", INLINE_THRESHOLD_BYTES),
-        setting.size_bytes("execution.checkpointing.write-buffer-size", WRITE_BUFFER_BYTES),
+def _set_storage(settings: EnvironmentSettings, setting: _Reader) -> None:
+    """Take the directory with its sizes; a size that comes later does not bring an older directory back."""
+    now, path = settings.checkpoints.get_checkpoint_storage(), setting.text()
+    if isinstance(now, FileSystemCheckpointStorage) and not setting.is_given():
+        path = now.checkpoint_path
+    settings.checkpoints.set_checkpoint_storage(
+        FileSystemCheckpointStorage(
+            path,
+            setting.size_bytes("execution.checkpointing.data-inline-threshold", INLINE_THRESHOLD_BYTES),
+            setting.size_bytes("execution.checkpointing.write-buffer-size", WRITE_BUFFER_BYTES),
+        )
     )
 
 
@@ -181,17 +193,16 @@ def _set_encryption(settings: EnvironmentSettings, setting: _Reader) -> None:
 
 
 def _set_heartbeat(settings: EnvironmentSettings, setting: _Reader) -> None:
-    """Take interval and timeout together: only both can be checked."""
-    default = HeartbeatSettings()
-    settings.heartbeat = HeartbeatSettings(
-        setting.milliseconds("heartbeat.interval", default.interval_ms),
-        setting.milliseconds("heartbeat.timeout", default.timeout_ms),
-    )
+    """Take interval and timeout together, as only both can be checked; what is not given stays."""
+    times_ms = {"heartbeat.interval": settings.heartbeat.interval_ms}
+    times_ms["heartbeat.timeout"] = settings.heartbeat.timeout_ms
+    times_ms |= {key: setting.milliseconds(key) for key in times_ms if setting.is_given(key)}
+    settings.heartbeat = HeartbeatSettings(*times_ms.values())
 
 
 def _set_web_page(settings: EnvironmentSettings, setting: _Reader) -> None:
     """Take all settings of the page together; a port, which may be a range, switches it on."""
-    ports = setting.text("rest.bind-port") or setting.text("rest.port")
+    ports = setting.text() or setting.text("rest.port")
     settings.web_page = WebPageSettings(
         _ports(setting.key, ports),
         setting.text("rest.bind-address", LOOPBACK),
@@ -278,9 +289,7 @@ _OPTIONS: dict[str, _Apply] = {
     "execution.checkpointing.incremental": lambda settings, setting: (
         settings.checkpoints.enable_incremental_checkpoints(setting.switch())
     ),
-    "execution.checkpointing.dir": lambda settings, setting: settings.checkpoints.set_checkpoint_storage(
-        _storage(setting)
-    ),
+    "execution.checkpointing.dir": _set_storage,
     "execution.checkpointing.savepoint-dir": lambda settings, setting: settings.set_savepoint_directory(
         setting.text()
     ),
@@ -311,11 +320,10 @@ _OPTIONS: dict[str, _Apply] = {
     "python.requirements": _add_python_requirements,
 }
 
-#: Older names of settings.
+#: Older names of settings. Where both are set, the newer name counts.
 _SYNONYMS = {
     "execution.checkpointing.unaligned": "execution.checkpointing.unaligned.enabled",
     "execution.savepoint.path": "execution.state-recovery.path",
-    "rest.bind-port": "rest.port",
     "restart-strategy": "restart-strategy.type",
     "state.backend": "state.backend.type",
     "state.backend.incremental": "execution.checkpointing.incremental",
@@ -324,6 +332,8 @@ _SYNONYMS = {
     "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
 }
 
+#: Names that count before that of the option itself: the page listens there.
+_INSTEAD = {"rest.bind-port": "rest.port"}
 
 #: Settings that are read along with another one: which, and what that has to be; None for anything.
 _READ_WITH: dict[str, tuple[str, str | None]] = {
@@ -359,15 +369,37 @@ def apply_configuration(settings: EnvironmentSettings, configuration: Configurat
     """
     if not isinstance(configuration, Configuration):
         raise ConfigurationError(f"configure() takes a Configuration, not {configuration!r}")
-    told = settings.configuration.key_set()
+    before = Configuration(settings.configuration)
     settings.configuration.add_all(configuration)
+    changed: set[str] = set()
+    for key in sorted(configuration.key_set()):
+        why = _why_without_effect(key, settings.configuration)
+        if why is None and _option_of(key) in _OPTIONS:
+            changed.add(_option_of(key))
+        elif why is not None and not _is_told(key, before, configuration):
+            _log.warning("setting %r changes nothing: %s", key, why)
     # The max parallelism first: a parallelism must fit it.
-    for key in sorted(configuration.key_set(), key=lambda key: (key != "pipeline.max-parallelism", key)):
-        apply = _OPTIONS.get(_SYNONYMS.get(key, key))
-        if apply is not None:
-            _apply(apply, settings, _Reader(configuration, key))
-        elif key not in told:
-            _tell_without_effect(key, settings.configuration)
+    for option in sorted(changed, key=lambda option: (option != "pipeline.max-parallelism", option)):
+        name = next(filter(settings.configuration.contains_key, _names_of(option)))
+        _apply(_OPTIONS[option], settings, _Reader(settings.configuration, name, configuration))
+
+
+def _is_told(key: str, before: Configuration, given: Configuration) -> bool:
+    """Return whether the log has been told of a setting: an earlier call gave the same."""
+    return before.contains_key(key) and before.get_string(key, "") == given.get_string(key, "")
+
+
+def _option_of(key: str) -> str:
+    """Return the option that a key is about: the one with that name, or the one that reads it along."""
+    if key in _READ_WITH:
+        return _READ_WITH[key][0]
+    return _SYNONYMS.get(key) or _INSTEAD.get(key) or key
+
+
+def _names_of(option: str) -> list[str]:
+    """Return the names under which an option may be set; if it is under several, the first counts."""
+    instead, older = ([name for name, of in names.items() if of == option] for names in (_INSTEAD, _SYNONYMS))
+    return [*instead, option, *older]
 
 
 def _apply(apply: _Apply, settings: EnvironmentSettings, setting: _Reader) -> None:
@@ -381,18 +413,18 @@ def _apply(apply: _Apply, settings: EnvironmentSettings, setting: _Reader) -> No
         raise type(error)(message, **error.context) from None
 
 
-def _tell_without_effect(key: str, configuration: Configuration) -> None:
-    why = _why_without_effect(key, configuration)
-    if why is not None:
-        _log.warning("setting %r changes nothing: %s", key, why)
-
-
 def _why_without_effect(key: str, configuration: Configuration) -> str | None:
+    """Return why a setting changes nothing, if it does not, and is not the program's own either."""
+    newer = _SYNONYMS.get(key)
+    if newer is not None and configuration.contains_key(newer):
+        return f"{newer!r} is set, of which it is an older name"
+    if _option_of(key) not in _OPTIONS:
+        return why_without_effect(key, [*_OPTIONS, *_SYNONYMS, *_INSTEAD, *_READ_WITH])
     if key not in _READ_WITH:
-        return why_without_effect(key, [*_OPTIONS, *_SYNONYMS, *_READ_WITH])
+        return None
     other, needed = _READ_WITH[key]
-    names = [other, *(older for older, newer in _SYNONYMS.items() if newer == other)]
-    found = [_Reader(configuration, name).word() for name in names if configuration.contains_key(name)]
+    names = filter(configuration.contains_key, _names_of(other))
+    found = [_Reader(configuration, name, configuration).word() for name in names]
     if not found:
         return f"{other!r} is not set" + (f", to {needed!r}" if needed else "")
     is_other = needed is not None and found[0].replace("-", "") != needed.replace("-", "")

@@ -201,9 +201,9 @@ class EnvironmentSettings:
             raise ConfigurationError(f"0 or 1 epochs can be read ahead, not {number!r}")
         self.epochs_ahead = number
 
-    def set_restore_path(self, path: str, allows_non_restored_state: bool = False) -> None:
-        """Set the checkpoint or savepoint from which the next job starts."""
-        self.restore_path = str(path)
+    def set_restore_path(self, path: str | None, allows_non_restored_state: bool = False) -> None:
+        """Set the checkpoint or savepoint from which the next job starts; None for the beginning."""
+        self.restore_path = None if path is None else str(path)
         self.allows_non_restored_state = allows_non_restored_state
 
     def set_slot_memory_limit(self, limit_bytes: int | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Offset, SparkObject, TypedValue
@@ -16,7 +17,7 @@ from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
 from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, check_positive
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
-from pyflinkstate.runtime.program.stream_types import check_type, converted_at_source
+from pyflinkstate.runtime.program.stream_types import converted_at_source
 from pyflinkstate.runtime.sources import (
     FORMATS,
     RECORDS_PER_EPOCH,
@@ -229,7 +230,11 @@ class EnvironmentSources(StreamEnvironment):
 
     def _default_location(self) -> str:
         storage = self._settings.checkpoints.checkpoint_directory()
-        assert storage is not None
+        if storage is None:
+            raise ConfigurationError(
+                "from_streaming() needs a place for Spark's checkpoints of the query: pass a directory to "
+                "enable_checkpointing(), or a checkpoint_location to from_streaming()"
+            )
         directory = storage.checkpoint_path
         check_spark_reaches(
             directory,
@@ -251,11 +256,20 @@ class EnvironmentSources(StreamEnvironment):
             source: a ``FileSource``, a ``NumberSequenceSource``, or your own.
             watermark_strategy: assigns timestamps and watermarks.
             source_name: the name in messages and counts.
-            type_info: the type of the records, which are checked against it.
+            type_info: the type of the records, which are checked against it and converted, such as a tuple
+                to a ``Row``. Default: that of the source, if it has one, without a check.
+
+        Raises:
+            ConfigurationError: it is no source, or the type is not type information. A record that does not
+                fit the type fails the job with ``BadRecordError``.
         """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")
-        stream = self._stream(source, source_name, type_of_source(source, type_info))
+        check_type("type_info", type_info)
+        # What a source says of its own records needs no check, for which each of them would pay.
+        is_checked = type_info is not None and type_info != type_of_source(source, None)
+        declared = type_of_source(source, type_info)
+        stream: DataStream[T] = DataStream(self, SourceNode(source, source_name, declared, is_checked))
         if watermark_strategy is None:
             return stream
         timed = stream.assign_timestamps_and_watermarks(watermark_strategy)

@@ -46,16 +46,16 @@ class StreamEnvironment(Protocol):
         """Return the results of ``node`` as rows that fit ``schema``."""
 
     def collect(self, node: Node, job_name: str | None) -> CloseableIterator:
-        """Run the job up to ``node`` and iterate over its records."""
+        """Run the job, with all sinks that wait for one, and iterate over the records of ``node``."""
 
     def cached_source(self, node: Node) -> CachedSource:
         """Return a source of what leads to ``node``, computed when a job first reads it."""
 
     def run_to_rdd(self, node: Node, job_name: str | None) -> RDD[Record]:
-        """Run the job up to ``node`` and return its records as an RDD."""
+        """Run a job up to ``node`` and return its records as an RDD; sinks that were added wait."""
 
     def run_to_dataframe(self, node: Node, schema: SparkSchema, job_name: str | None) -> DataFrame:
-        """Run the job up to ``node`` and return its records as a DataFrame."""
+        """Run a job up to ``node`` and return its records as a DataFrame; sinks that were added wait."""
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run everything that leads to a sink, to the end of the input."""

@@ -58,12 +58,6 @@ def _projected(type_info: TypeInformation, indexes: tuple[int, ...]) -> TypeInfo
     return Types.TUPLE([fields[index] for index in indexes])
 
 
-def check_type(name: str, type_info: object) -> None:
-    """Raise ``ConfigurationError`` unless ``type_info``, an argument of that name, is a type or None."""
-    if type_info is not None and not isinstance(type_info, TypeInformation):
-        raise ConfigurationError(f"{name} must be made by Types, such as Types.LONG(), not {type_info!r}")
-
-
 def check_same_type(nodes: tuple[Node, ...]) -> None:
     """Raise ``ConfigurationError`` unless the streams of a union have the same type."""
     first = type_of(nodes[0])

@@ -1,0 +1,248 @@
+"""How an environment makes jobs of what was built, and when that is used up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+from local_environment import local_environment
+from operators import RunningSum
+from support_job import Heard
+from support_runtime import PATIENCE_S
+
+from pyflinkstate.backends.hash_map_state_backend import HashMapStateBackend
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    ConfigurationError,
+    ParallelismError,
+    PyFlinkStateError,
+)
+from pyflinkstate.runtime.program.data_stream import DataStream
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode
+from pyflinkstate.runtime.settings.job_status import JobStatus
+from pyflinkstate.runtime.sinks.file_sink import FileSink
+from pyflinkstate.runtime.sinks.sinks import DriverSink
+
+pytestmark = pytest.mark.usefixtures("forked_slots")
+
+PAIRS = [("a", 1), ("b", 5), ("a", 2)]
+SUMS = [("a", 1), ("b", 5), ("a", 3)]
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
+    return local_environment(monkeypatch)
+
+
+@attrs.define
+class Program:
+    """Running sums, and what their sink has been given."""
+
+    env: StreamExecutionEnvironment
+    sums: DataStream
+    seen: list[Any] = attrs.Factory(list)
+
+
+def built(env: StreamExecutionEnvironment) -> Program:
+    keyed = env.from_collection(PAIRS, records_per_epoch=1).key_by(itemgetter(0))
+    program = Program(env, keyed.process(RunningSum()).uid("sums"))
+    program.sums.sink_to(DriverSink(lambda _, values: program.seen.extend(values)))
+    return program
+
+
+def executed(program: Program, name: str) -> list[Any]:
+    program.env.execute(name)
+    return program.seen
+
+
+def executed_async(program: Program, name: str) -> list[Any]:
+    program.env.execute_async(name).get_job_execution_result().result(PATIENCE_S)
+    return program.seen
+
+
+def collected(program: Program, name: str) -> list[Any]:
+    return list(program.sums.execute_and_collect(name))
+
+
+#: Each starts the job of a program, and returns what came out of it.
+Start = Callable[[Program, str], list[Any]]
+
+
+def keep_no_changes(program: Program) -> None:
+    program.env.set_state_backend(HashMapStateBackend(async_snapshots=False))
+    program.env.get_checkpoint_config().enable_incremental_checkpoints(True)
+
+
+def write_all(program: Program) -> None:
+    program.env.get_checkpoint_config().enable_incremental_checkpoints(False)
+
+
+#: What spoils a program, what mends it, and the error in between.
+SPOILT: dict[str, tuple[Callable[[Program], Any], Callable[[Program], Any], type[PyFlinkStateError], str]] = {
+    "a plan that cannot be made": (
+        lambda program: program.sums.set_parallelism(5).set_max_parallelism(4),
+        lambda program: program.sums.set_parallelism(1),
+        ParallelismError,
+        "parallelism not within bounds: 5",
+    ),
+    "settings that do not go together": (
+        keep_no_changes,
+        write_all,
+        ConfigurationError,
+        "incremental checkpoints need asynchronous snapshots",
+    ),
+    "no checkpoints to restore with": (
+        lambda program: program.env.restore_from("/nowhere/chk-1"),
+        lambda program: program.env.restore_from(None),
+        ConfigurationError,
+        r"restore_from\(\) .* need enable_checkpointing\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("start", [executed, executed_async, collected])
+class TestAJobThatCannotBeStarted:
+    @pytest.mark.parametrize("spoilt", SPOILT)
+    def test_leaves_the_sinks_to_the_next_one(
+        self, env: StreamExecutionEnvironment, start: Start, spoilt: str
+    ) -> None:
+        spoil, mend, error, match = SPOILT[spoilt]
+        program = built(env)
+        spoil(program)
+        with pytest.raises(error, match=match):
+            start(program, "sums")
+        mend(program)
+        assert start(program, "sums") == program.seen == SUMS
+
+    def test_leaves_what_is_to_be_restored_to_the_next_one(
+        self, env: StreamExecutionEnvironment, start: Start, tmp_path: Path
+    ) -> None:
+        env.enable_checkpointing(0, str(tmp_path))
+        built(env)
+        env.execute("sums")
+        program = built(env)
+        env.restore_from("latest")
+        with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'another'"):
+            start(program, "another")
+        assert start(program, "sums") == []  # its input had been read
+
+    def test_and_what_was_restored_is_restored_once(
+        self, env: StreamExecutionEnvironment, start: Start, tmp_path: Path
+    ) -> None:
+        env.enable_checkpointing(0, str(tmp_path))
+        built(env)
+        env.execute("sums")
+        env.restore_from("latest")
+        assert start(built(env), "sums") == []
+        assert start(built(env), "sums") == SUMS
+
+
+def test_each_sink_belongs_to_one_job(env: StreamExecutionEnvironment) -> None:
+    program = built(env)
+    env.execute()
+    with pytest.raises(ConfigurationError, match="nothing to execute: what was built has been executed"):
+        env.execute()
+    assert program.seen == SUMS
+
+
+class TestCollecting:
+    def test_the_other_sinks_run_in_the_same_job_and_are_used_up(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
+        heard = Heard()
+        program = built(env.add_listener(heard))
+        totals = program.sums.map(itemgetter(1))
+        assert list(totals.execute_and_collect()) == [1, 5, 3]
+        assert program.seen == SUMS
+        assert heard.ended == [JobStatus.FINISHED]
+        with pytest.raises(ConfigurationError, match="nothing to execute"):
+            env.execute()
+
+    def test_a_record_appears_when_the_other_sinks_have_it(self, env: StreamExecutionEnvironment) -> None:
+        env.enable_checkpointing(0)
+        program = built(env)
+        with program.sums.execute_and_collect() as records:
+            for number, record in enumerate(records):
+                assert record == program.seen[number]
+        assert len(program.seen) == len(SUMS)
+
+    @pytest.mark.parametrize("limit", [1, 2])
+    def test_with_a_limit_the_job_is_cancelled_and_its_committed_output_stays(
+        self, env: StreamExecutionEnvironment, tmp_path: Path, limit: int
+    ) -> None:
+        heard, output, numbers = Heard(), tmp_path / "output", list(range(20))
+        env.enable_checkpointing(0, str(tmp_path / "checkpoints")).add_listener(heard)
+
+        def program() -> DataStream:
+            stream = env.from_collection(numbers, records_per_epoch=1)
+            stream.sink_to(FileSink(str(output)))
+            return stream
+
+        def written() -> list[int]:
+            files = output.glob("epoch=*/*.jsonl")
+            return sorted(json.loads(line) for file in files for line in file.read_text().splitlines())
+
+        assert program().execute_and_collect("numbers", limit) == numbers[:limit]
+        assert heard.ended == [JobStatus.CANCELED]
+        before = written()
+        assert limit <= len(before) < len(numbers)
+        assert before == numbers[: len(before)]
+        program()
+        env.restore_from("latest").execute("numbers")
+        assert written() == numbers
+
+    def test_what_cannot_be_collected_is_no_sink_of_the_next_job(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
+        env.restore_from("/nowhere/chk-1")
+        numbers = env.from_collection([1, 2])
+        with pytest.raises(ConfigurationError, match="need enable_checkpointing"):
+            numbers.execute_and_collect()
+        with pytest.raises(ConfigurationError, match="the job has no sink"):
+            env.execute()
+
+
+class TestEnableCheckpointing:
+    @pytest.mark.parametrize("mode", [None, CheckpointingMode.EXACTLY_ONCE])
+    def test_a_storage_beside_a_mode(self, env: StreamExecutionEnvironment, mode: Any) -> None:
+        env.enable_checkpointing(1000, mode, storage="/checkpoints")
+        assert path_of(env) == "/checkpoints"
+        assert env.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
+
+    def test_a_storage_in_the_place_of_the_mode(self, env: StreamExecutionEnvironment) -> None:
+        env.enable_checkpointing(1000, "/checkpoints")
+        assert path_of(env) == "/checkpoints"
+
+    def test_none_for_the_mode_leaves_it_as_it_is(self, env: StreamExecutionEnvironment) -> None:
+        env.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE).enable_checkpointing(2000)
+        assert env.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+        assert env.get_checkpoint_interval() == 2000
+
+    def test_two_storages_are_refused_and_nothing_is_changed(self, env: StreamExecutionEnvironment) -> None:
+        with pytest.raises(ConfigurationError, match=r"two storages, '/a' .* storage='/b'.* leave the other"):
+            env.enable_checkpointing(1000, "/a", storage="/b")
+        assert (env.get_checkpoint_interval(), env.get_checkpoint_config().get_checkpoint_storage()) == (
+            -1,
+            None,
+        )
+
+
+def path_of(env: StreamExecutionEnvironment) -> str | None:
+    storage = env.get_checkpoint_config().get_checkpoint_storage()
+    return None if storage is None else storage.get_checkpoint_path()
+
+
+def test_a_streaming_query_without_a_place_for_its_checkpoints_is_refused(
+    env: StreamExecutionEnvironment,
+) -> None:
+    frame: Any = SimpleNamespace(isStreaming=True, sparkSession=None)
+    env.enable_checkpointing(0).from_streaming(frame).print()
+    with pytest.raises(ConfigurationError, match=r"pass a directory to enable_checkpointing\(\), or a check"):
+        env.execute()

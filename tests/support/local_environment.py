@@ -1,0 +1,24 @@
+"""An environment whose jobs run in this process: a few attributes and ``LocalRunner`` take Spark's place."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support_job import LocalRunner
+
+from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
+from pyflinkstate.runtime.spark import spark
+
+
+def local_environment(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
+    """Return a new environment of parallelism 1. What needs RDDs does not work: ``to_rdd()``, ``cache()``."""
+    context = SimpleNamespace(
+        defaultParallelism=1, master="local[1]", pythonExec=sys.executable, getConf=dict
+    )
+    monkeypatch.setattr(spark, "context_of", lambda session: context)
+    monkeypatch.setattr(spark, "SparkRunner", lambda *_: LocalRunner())
+    session: Any = object()
+    return StreamExecutionEnvironment(session)
