@@ -16,9 +16,10 @@ from support_acted import SLOTS, ActingRunner, ServedSlot
 from support_job import JobRun, Mailbox, PacedSource, latest, once, restore_point
 from support_runtime import PICKLED, decline, wait_for_exit
 
+from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.backends.format.state_handles import KeyGroupsStateHandle, OperatorSubtaskState
 from pyflinkstate.backends.keys.key_groups import KeyGroupRange
-from pyflinkstate.errors import BadRecordError, SparkJobError
+from pyflinkstate.errors import BadRecordError, CheckpointStorageError, SparkJobError
 from pyflinkstate.runtime.checkpoints.shared_state import shared_files
 from pyflinkstate.runtime.engine.epochs import EpochRequest
 from pyflinkstate.runtime.job import job as job_module
@@ -522,3 +523,91 @@ class TestAfterTheEnd:
         assert 1 not in storage.checkpoint_ids(job_id)
         assert not unknown.exists()
         assert lies_in_shared(storage, job_id) == needed(storage, job_id)
+
+
+class Flaky(CheckpointStorage):
+    """Cannot read, or cannot delete, checkpoints whose folders have certain names."""
+
+    unreadable: tuple[str, ...] = ()
+    undeletable: tuple[str, ...] = ()
+
+    def load(self, uri: str) -> CheckpointMetadata:
+        if uri.endswith(self.unreadable):
+            raise CheckpointStorageError(f"checkpoint storage: cannot read {uri}: it took too long")
+        return super().load(uri)
+
+    def discard(self, uri: str) -> None:
+        if uri.endswith(self.undeletable):
+            raise CheckpointStorageError(f"checkpoint storage: cannot delete {uri}: it took too long")
+        super().discard(uri)
+
+
+class TestCheckpointsThatCannotBeRead:
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Flaky:
+        return Flaky(without_inline_state(tmp_path).settings)
+
+    def test_what_one_may_share_stays_when_others_are_subsumed(self, storage: Flaky) -> None:
+        """All state is written anew behind checkpoint 2, so later ones do not share what 1 and 2 do."""
+
+        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 3:
+                writer.materialize(first.runner.requests[1], slots)
+            if request.link.epoch == 4:
+                raise BadRecordError("bad input")
+            writer.acknowledge(request, slots)
+
+        first = acted(storage, act, checkpoints=incremental(num_retained=3))
+        with pytest.raises(BadRecordError):
+            first.run()
+        newest = latest(storage)
+        job_id = newest.metadata.job_id
+        assert [chains(storage, job_id, number)[0] for number in (1, 2, 3)] == [[1], [1, 2], [2, 3]]
+
+        def act_again(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
+            storage.unreadable = ()
+            writer.acknowledge(request, slots)
+
+        storage.unreadable = ("/chk-2",)
+        settings = incremental(num_retained=3)
+        acted(storage, act_again, checkpoints=settings, restore=newest).run()
+        assert storage.completed(job_id)[:2] == [2, 3]
+        assert needed(storage, job_id, [2]) <= lies_in_shared(storage, job_id)
+        left = lies_in_shared(storage, job_id) - needed(storage, job_id)
+        assert left == set(), "what checkpoint 1 had, 2 has as well"
+
+    def test_what_this_run_has_written_goes_as_ever(self, storage: Flaky) -> None:
+        """A checkpoint that was set aside can never be read again."""
+        first = acted(storage, Writer.acknowledge, count=15, checkpoints=incremental(num_retained=5))
+        job_id = first.run().job_id
+
+        def act(writer: Writer, request: EpochRequest, slots: list[ServedSlot]) -> None:
+            if request.link.epoch == 5:
+                writer.materialize(again.runner.requests[1], slots)
+            writer.acknowledge(request, slots)
+
+        before = lies_in_shared(storage, job_id)
+        restore = restore_point(storage, job_id, 2)
+        storage.unreadable = ("chk-4",)
+        again = acted(storage, act, count=15, checkpoints=incremental(), restore=restore)
+        again.run()
+        (newest,) = storage.completed(job_id)
+        assert chains(storage, job_id, newest) == [[newest - 1, newest]] * 2
+        assert lies_in_shared(storage, job_id) == before | needed(storage, job_id)
+
+    def test_what_one_may_share_that_cannot_be_deleted_either_stays_when_the_job_deletes_all(
+        self, storage: Flaky
+    ) -> None:
+        first = acted(storage, Writer.acknowledge, checkpoints=incremental(num_retained=4))
+        job_id = first.run().job_id
+        restore = restore_point(storage, job_id, 2)
+        storage.unreadable = storage.undeletable = ("chk-3", "chk-4")
+        retention = ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+        settings = incremental(num_retained=4)
+        acted(storage, Writer.acknowledge, checkpoints=settings, restore=restore, retention=retention).run()
+        storage.unreadable = ()
+        assert storage.completed(job_id) == []
+        aside = [storage.load(uri) for uri in storage.superseded(job_id)]
+        assert len(aside) == 2
+        states = [state for metadata in aside for op in metadata.operators for state in op.subtasks]
+        assert shared_files(states) <= lies_in_shared(storage, job_id)

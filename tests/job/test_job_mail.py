@@ -15,6 +15,7 @@ from support_runtime import PATIENCE_S
 
 from pyflinkstate.errors import (
     CheckpointError,
+    FunctionResultError,
     JobCancelledError,
     JobFailedError,
     PyFlinkStateError,
@@ -29,7 +30,7 @@ from pyflinkstate.runtime.plan.nodes import SourceNode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
-from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
+from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.wire.messages import CancelJob, WakeUp
 
@@ -191,6 +192,19 @@ def failing(times: int, error: Exception) -> Callable[[], None]:
     return fail
 
 
+class InTuples(Source):
+    """Its offsets are pairs, as soon as it has read anything."""
+
+    def initial_offset(self) -> Any:
+        return [0]
+
+    def latest_offset(self, start: Any, whole: bool) -> Available:
+        return Available([(0, 1)], is_last=True)
+
+    def plan(self, start: Any, end: Any) -> Epoch:
+        return SplitEpoch([[1]], lambda split, _: split)
+
+
 class TestSourcesThatRaise:
     METHODS = ("initial_offset", "latest_offset", "plan", "commit")
 
@@ -221,6 +235,15 @@ class TestSourcesThatRaise:
         with pytest.raises(CheckpointError) as caught:
             run.run()
         assert caught.value is own
+
+    def test_an_offset_that_no_checkpoint_could_keep_ends_the_job(self, run: JobRun) -> None:
+        """A restart would not help: the source would return it again."""
+        source = HookedSource(inner=InTuples())
+        run.end = SourceNode(source, "shelf")
+        with pytest.raises(FunctionResultError, match=r"'shelf': latest_offset .*offset\[0\] is a tuple"):
+            run.run()
+        assert run.heard.restarts == []
+        assert run.runner.requests == []
 
     def test_one_that_cannot_be_opened_ends_the_job(self, run: JobRun) -> None:
         run.end = SourceNode(HookedSource({"open": failing(1, LookupError("no door"))}), "shelf")

@@ -29,6 +29,7 @@ from tiers import cases
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
 from pyflinkstate.api.types import Types
+from pyflinkstate.backends.format.metadata import CheckpointMetadata
 from pyflinkstate.errors import (
     BadRecordError,
     CheckpointNotFoundError,
@@ -456,6 +457,27 @@ def test_a_driver_does_not_go_back_to_a_checkpoint_that_another_one_has_deleted_
     with pytest.raises(CheckpointNotFoundError, match=r"checkpoint 5 .* is gone"):
         shop.run(restore=chosen).run()
     assert shop.rows() == EXPECTED
+
+
+class Overtaken(CheckpointStorage):
+    """An older driver deletes checkpoint 3 after it was listed, and before it is read."""
+
+    def load(self, uri: str) -> CheckpointMetadata:
+        if uri.endswith("/chk-3"):
+            self.discard(uri)
+        return super().load(uri)
+
+
+def test_a_checkpoint_that_an_older_driver_still_deletes_is_none_to_keep(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    job_id = shop.first()
+    shop.storage = Overtaken(shop.storage.settings)
+    job = shop.run(restore=restore_point(shop.storage, job_id, 8)).job()
+    list(job.run())
+    assert job._checkpointing is not None
+    assert job._checkpointing.coordinator.retained == (1, 2, 4, 5, 6, 7, 8)
+    assert "cannot be read" not in caplog.text
 
 
 def test_a_newer_driver_that_fails_to_restore_leaves_all_to_the_older_program(shop: Shop) -> None:

@@ -100,6 +100,8 @@ class Cluster:
         self.driver_operations = 0
         #: By number of the driver's operation: what a directed scenario wants of it.
         self.script: dict[int, Mishap] = {}
+        #: The same, by the operation itself.
+        self.scenario: Callable[[Operation], Mishap | None] = lambda operation: None
         #: Folders of checkpoints, or the shared one, in which an operation has failed.
         self.disturbed: set[str] = set()
         #: Folders of jobs that could not be listed when that was tried last: what is in there is not known.
@@ -227,7 +229,7 @@ class Cluster:
             return FINE
         if operation.process is self.driver:
             self.driver_operations += 1
-            scripted = self.script.pop(self.driver_operations, None)
+            scripted = self.script.pop(self.driver_operations, None) or self.scenario(operation)
             if scripted is not None:
                 self.chaos.struck["scripted"] += 1
                 return self._answer(operation, scripted)

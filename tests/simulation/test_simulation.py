@@ -8,10 +8,13 @@ from typing import Any
 
 import attrs
 import pytest
+import simulation as simulation_module
 from simulation import RATES, Simulation
 from simulation_cluster import CHANGES, INTERRUPTIBLE, Mishap
 from simulation_storage import Operation, Verdict
 from tiers import cases
+
+from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 
 SEEDS_PER_BLOCK = 100
 BLOCKS = 20
@@ -246,3 +249,54 @@ def test_the_driver_may_have_trouble_at_any_operation_of_its_storage(
             simulation.cluster.script = {number: mishap}
             run(simulation)
             assert simulation.chaos.struck["scripted"] == 1, f"operation {number}, {name}"
+
+
+class LostAnswer:
+    """Checkpoint 2 is published and the answer is lost; then deletes of it are refused so many times.
+
+    The driver is killed ``kill_at`` of its operations later, if that is not 0.
+    """
+
+    def __init__(self, refusals: int, kill_at: int) -> None:
+        self.refusals = refusals
+        self.kill_at = kill_at
+        self.is_lost = False
+        #: The driver's operations since then, until the next checkpoint is published.
+        self.operations = 0
+        self.is_over = False
+
+    def __call__(self, operation: Operation) -> Mishap | None:
+        is_publication = operation.name == "move" and operation.target.endswith("/_metadata")
+        if not self.is_lost:
+            self.is_lost = is_publication and operation.target.endswith("/chk-2/_metadata")
+            return Mishap(1.0) if self.is_lost else None
+        self.is_over = self.is_over or is_publication
+        self.operations += not self.is_over
+        if self.operations == self.kill_at and not self.is_over:
+            return Mishap(0.0, kills=True)
+        if self.refusals and operation.name == "delete" and operation.path.endswith("/chk-2/_metadata"):
+            self.refusals -= 1
+            return Mishap(0.0)
+        return None
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+@pytest.mark.parametrize("refusals", cases([1, 2, 4], quick=[2]))
+def test_a_checkpoint_that_seemed_to_fail_is_never_the_latest_without_its_output(
+    refusals: int, incremental: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation_module, "_restart_strategy", lambda rng: FixedDelayRestart(9, 0))
+
+    def run_with(kill_at: int) -> LostAnswer:
+        simulation = small(incremental)
+        simulation.settings = attrs.evolve(simulation.settings, tolerable_failures=0)
+        simulation.cluster.scenario = scenario = LostAnswer(refusals, kill_at)
+        run(simulation)
+        assert scenario.is_lost
+        assert simulation.notes["killed"] == (kill_at > 0)
+        return scenario
+
+    undisturbed = run_with(0)
+    assert undisturbed.refusals == 0
+    for kill_at in range(1, undisturbed.operations + 1):
+        run_with(kill_at)

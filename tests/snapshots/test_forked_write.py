@@ -126,10 +126,27 @@ def nothing_written(writer):
     return KeyGroupsStateHandle(ALL, writer.close(), {})
 
 
+def killed_while_it_tells(writer):
+    """Patches the child alone."""
+    handle, write = nothing_written(writer), os.write
+
+    def write_a_part(descriptor, data):
+        write(descriptor, data[:10])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.write = write_a_part
+    return handle
+
+
 @pytest.mark.parametrize(
     "write",
-    [lambda _: 1 / 0, lambda _: os.kill(os.getpid(), signal.SIGKILL), lambda _: sys.exit(3)],
-    ids=["raises", "is killed", "exits"],
+    [
+        lambda _: 1 / 0,
+        lambda _: os.kill(os.getpid(), signal.SIGKILL),
+        lambda _: sys.exit(3),
+        killed_while_it_tells,
+    ],
+    ids=["raises", "is killed", "exits", "is killed while it tells its result"],
 )
 def test_a_child_that_fails_leaves_the_work_to_its_parent(write, forked):
     assert write_forked(write, MemoryStreams(), threading.Event()) is None
@@ -153,11 +170,12 @@ def test_an_aborted_checkpoint_ends_the_child(forked):
     assert gone(forked[0])
 
 
-def test_where_no_process_can_be_made_the_parent_writes(monkeypatch):
-    def refuse():
-        raise BlockingIOError("too many processes")
+@pytest.mark.parametrize("refused", ["memfd_create", "pipe", "fork"])
+def test_where_the_system_refuses_it_the_parent_writes(monkeypatch, refused):
+    def refuse(*_):
+        raise OSError("too many processes or files")
 
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(os, refused, refuse)
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     backend = filled()

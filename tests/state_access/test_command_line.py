@@ -7,6 +7,7 @@ import pytest
 from read_support import JOB_ID, UID, state_file, write
 
 from pyflinkstate import Types
+from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.state_access.command_line import main
 
 
@@ -37,6 +38,24 @@ def test_ls(job, run):
         (2, "completed"),
     ]
     assert {row["job_id"] for row in listed["rows"]} == {JOB_ID}
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_ls_leaves_out_what_a_job_that_runs_deletes_meanwhile(job, run, monkeypatch, looks):
+    completed, left = CheckpointStorage.completed, [None] * looks
+
+    def overtaken(storage, job_id):
+        found = completed(storage, job_id)
+        left.pop()
+        if not left:
+            monkeypatch.undo()
+            storage.discard(storage.uri_of(job_id, 1))
+        return found
+
+    monkeypatch.setattr(CheckpointStorage, "completed", overtaken)
+    code, (listed,), _ = run("ls", job.parent)
+    assert code == 0
+    assert [(row["checkpoint"], row["status"]) for row in listed["rows"]] == [(2, "completed")]
 
 
 def test_show(job, run):

@@ -22,7 +22,8 @@ from pyflinkstate.errors import (
     CorruptCheckpointError,
     IncompatibleCheckpointError,
 )
-from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage.checkpoints import LOOKS, CheckpointStorage, load_checkpoint
+from pyflinkstate.runtime.storage.runs import RunHistory
 from pyflinkstate.runtime.storage.streams import open_checkpoint
 
 JOB = "0" * 32
@@ -304,6 +305,100 @@ def test_another_kind_of_file_is_no_metadata(storage: CheckpointStorage) -> None
     path.write_bytes(b"PK\x03\x04 a zip file, in fact")
     with pytest.raises(CorruptCheckpointError, match="does not begin like a file of this kind"):
         storage.load(str(path.parent))
+
+
+# --- while a job runs --------------------------------------------------------------------------------
+
+
+class Watched(CheckpointStorage):
+    """Lets something happen between a look into a folder and the reading of what it has shown."""
+
+    def __init__(self, directory: str, happens: Callable[[CheckpointStorage, list[int]], None]) -> None:
+        super().__init__(directory)
+        self.happens = happens
+
+    def completed(self, job_id: str) -> list[int]:
+        found = super().completed(job_id)
+        self.happens(CheckpointStorage(self.uri), found)
+        return found
+
+    def runs(self, job_id: str) -> list[str]:
+        found = super().runs(job_id)
+        self.happens(CheckpointStorage(self.uri), [])
+        return found
+
+
+def overtaking(times: int) -> Callable[[CheckpointStorage, list[int]], None]:
+    """Return a job that so many times publishes a checkpoint and deletes the one before."""
+    left = [None] * times
+
+    def happens(storage: CheckpointStorage, found: list[int]) -> None:
+        if found and left:
+            left.pop()
+            publish(storage, metadata(found[-1] + 1))
+            storage.discard(storage.uri_of(JOB, found[-1]))
+
+    return happens
+
+
+def deleting(*gone: int) -> Callable[[CheckpointStorage, list[int]], None]:
+    """Return a job that deletes these checkpoints when they have been found."""
+
+    def happens(storage: CheckpointStorage, found: list[int]) -> None:
+        for checkpoint_id in set(gone) & set(found):
+            storage.discard(storage.uri_of(JOB, checkpoint_id))
+
+    return happens
+
+
+@pytest.mark.parametrize("times", [1, 2, LOOKS - 1])
+def test_the_newest_that_is_gone_when_it_is_read_is_looked_for_again(
+    storage: CheckpointStorage, times: int
+) -> None:
+    publish(storage, metadata(1))
+    assert Watched(storage.uri, overtaking(times)).load_newest(JOB) == metadata(1 + times)
+    assert Watched(storage.uri, overtaking(times)).load_latest("orders") == metadata(1 + 2 * times)
+
+
+def test_the_newest_is_not_looked_for_without_end(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    for load in (lambda made: made.load_newest(JOB), lambda made: list(made.load_retained("orders"))):
+        with pytest.raises(CheckpointStorageError, match=rf"newest checkpoint of job {JOB}: {LOOKS} times"):
+            load(Watched(storage.uri, overtaking(LOOKS)))
+
+
+def test_a_newest_that_is_gone_with_all_others_is_none(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    assert Watched(storage.uri, deleting(1)).load_newest(JOB) is None
+    publish(storage, metadata(1))
+    with pytest.raises(CheckpointNotFoundError, match="no completed checkpoint of job 'orders'"):
+        Watched(storage.uri, deleting(1)).load_latest("orders")
+
+
+def test_an_older_one_that_is_gone_when_it_is_read_is_left_out(storage: CheckpointStorage) -> None:
+    for number in (1, 2, 3):
+        publish(storage, metadata(number))
+    assert list(Watched(storage.uri, deleting(1)).load_older(metadata(3))) == [metadata(2)]
+
+
+def test_a_run_whose_claim_is_gone_when_it_is_read_was_followed_by_a_newer_one(
+    storage: CheckpointStorage,
+) -> None:
+    first, second = "000001-00000001", "000002-00000002"
+    storage.write_run(JOB, first, RunHistory(((first, 0),)), 3)
+
+    def happens(other: CheckpointStorage, _: list[int]) -> None:
+        other.write_run(JOB, second, RunHistory(((second, 0),)), 5)
+        other.forget_runs(JOB, before=second)
+
+    assert Watched(storage.uri, happens).line(JOB) == RunHistory(((second, 0),))
+
+
+def test_a_folder_in_the_place_of_metadata_makes_no_checkpoint(storage: CheckpointStorage) -> None:
+    publish(storage, metadata(1))
+    (Path(storage.begin(JOB, 2)) / "_metadata").mkdir()
+    assert storage.completed(JOB) == [1]
+    assert storage.load_latest("orders") == metadata(1)
 
 
 # --- directories -------------------------------------------------------------------------------------

@@ -12,7 +12,13 @@ from pyflinkstate.backends.format.operator_file import (
     encode_metas,
     float_type_of,
 )
-from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
+from pyflinkstate.backends.format.paths import (
+    SHARED_PREFIX,
+    is_file_name,
+    is_job_id,
+    is_state_path,
+    written_at,
+)
 from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
 from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
@@ -73,4 +79,5 @@ __all__ = [
     "read_sections",
     "schema_message",
     "write_file",
+    "written_at",
 ]

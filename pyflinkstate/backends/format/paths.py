@@ -31,3 +31,13 @@ def is_state_path(path: object) -> bool:
     (True, True, False)
     """
     return isinstance(path, str) and is_file_name(path.removeprefix(SHARED_PREFIX))
+
+
+def written_at(path: str) -> int:
+    """Return at which checkpoint a shared file was written, or 0 if its name does not tell.
+
+    >>> written_at("../shared/7-" + 32 * "0"), written_at("../shared/" + 32 * "0")
+    (7, 0)
+    """
+    number, dash, _ = path.removeprefix(SHARED_PREFIX).partition("-")
+    return int(number) if dash else 0

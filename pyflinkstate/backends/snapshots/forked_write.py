@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import NoReturn
 
@@ -93,14 +93,14 @@ class ForkedWrite:
 
     def __init__(self, write: Write) -> None:
         parent = os.getpid()
-        self._bytes = os.memfd_create("snapshot")
-        self._result, result = os.pipe()
-        try:
+        with ExitStack() as opened:
+            self._bytes = os.memfd_create("snapshot")
+            opened.callback(os.close, self._bytes)
+            self._result, result = os.pipe()
+            opened.callback(os.close, self._result)
+            opened.callback(os.close, result)
             self._pid = os.fork()
-        except OSError:
-            for descriptor in (self._bytes, self._result, result):
-                os.close(descriptor)
-            raise
+            opened.pop_all()  # all went well: nothing is closed here
         if self._pid == 0:
             _run(write, parent, self._bytes, result)
         os.close(result)
@@ -148,10 +148,11 @@ class ForkedWrite:
 
 
 def _handle_of(told: bytes) -> KeyGroupsStateHandle | None:
-    """Return the handle that a child has told, or None if it ended before."""
-    if not told:
+    """Return the handle that a child has told, or None if it ended before it had told all of it."""
+    try:
+        content = json.loads(told)
+    except ValueError:
         return None
-    content = json.loads(told)
     sections = {
         name: {int(key_group): Section(*section) for key_group, section in found.items()}
         for name, found in content["sections"].items()

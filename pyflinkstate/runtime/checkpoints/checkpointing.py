@@ -15,7 +15,12 @@ from typing import Any
 
 import attrs
 
-from pyflinkstate.backends.format import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from pyflinkstate.backends.format import (
+    CheckpointMetadata,
+    OperatorState,
+    OperatorSubtaskState,
+    written_at,
+)
 from pyflinkstate.errors import (
     CheckpointError,
     CheckpointNotFoundError,
@@ -184,6 +189,8 @@ class Checkpointing:
         self._registry = SharedStateRegistry()
         self._increments_since_full = 0
         self._last_id_before = 0
+        #: The highest id of a checkpoint of earlier runs.
+        self._last_id_before_run = 0
         self._savepoints: dict[int, SavepointRequest] = {}
         self._uris: dict[int, str] = {}
         #: The state of a checkpoint's epoch; a later epoch may be committed before the checkpoint is
@@ -248,6 +255,7 @@ class Checkpointing:
         restored = restore.metadata.checkpoint_id
         last_id = max(restored, self.coordinator.last_id, *self._storage.ids_in_use(self._job_id))
         before = [done for done in self._storage.completed(self._job_id) if self._is_kept(done, restored)]
+        self._last_id_before_run = last_id
         self.coordinator = CheckpointCoordinator(self._settings, last_id, before)
         self._registry.register_restored(restore.metadata)
 
@@ -257,8 +265,11 @@ class Checkpointing:
         The id decides for a checkpoint that cannot be read.
         """
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
+        self._unreadable.discard(uri)  # an earlier attempt to claim the job may have failed to read it
         try:
             metadata = self._storage.load(uri)
+        except CheckpointNotFoundError:
+            return False  # an older driver has deleted it since it was listed
         except CheckpointError as error:
             self._unreadable.add(uri)
             _log.warning("checkpoint %d cannot be read and is left alone: %s", checkpoint_id, error)
@@ -298,6 +309,7 @@ class Checkpointing:
     def _keep_superseded(self) -> None:
         """Keep the files that checkpoints which were set aside share with others."""
         for uri in self._storage.superseded(self._job_id):
+            self._unreadable.discard(uri)
             try:
                 self._registry.keep_superseded(self._storage.load(uri))
             except CheckpointNotFoundError:
@@ -311,11 +323,49 @@ class Checkpointing:
         self._claim.check()
 
     def begin_attempt(self) -> None:
-        """Begin an attempt: the slots of the previous one are cut off, and what they wrote is dropped."""
+        """Begin an attempt: the slots of the previous one are cut off, and what they wrote is dropped.
+
+        Raises:
+            CheckpointStorageError: a checkpoint after the restored one cannot be deleted, or the storage does
+                not say whether there is one.
+            JobSupersededError: another driver has taken the job over.
+        """
+        self._forget_attempt()
+        if self._has_taken_over:
+            try:
+                self._delete_later()
+            except CheckpointStorageError as error:
+                # The job tells of the failure before this one.
+                _log.warning("the attempt cannot begin: %s", error)
+                raise
+        self._sweep_quietly()
+
+    def _forget_attempt(self) -> None:
         self._registry.begin_attempt()
         self._last_id_before = self.coordinator.last_id
         self._increments_since_full = 0
-        self._sweep_quietly()
+
+    def _delete_later(self) -> None:
+        """Delete checkpoints after the restored one, which are complete but were reported as failed.
+
+        The storage has published such a checkpoint, and its answer was lost. The sinks now go back to the
+        restored one. If a later one stayed, "latest" would be a checkpoint whose output is gone.
+        """
+        restored = self.coordinator.latest_completed or 0
+        later = [found for found in self._storage.completed(self._job_id) if found > restored]
+        if later:
+            self.check_run()  # so nothing in the list belongs to a newer run
+        for checkpoint_id in later:
+            try:
+                self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
+            except CheckpointStorageError as error:
+                raise CheckpointStorageError(
+                    f"checkpoint {checkpoint_id} was reported as failed, but it is complete and cannot be "
+                    f"deleted. The job does not go back to an older checkpoint before it is deleted, as "
+                    f'restore_from("latest") would find it: {error}',
+                    checkpoint_id=checkpoint_id,
+                ) from error
+            self._registry.unregister(checkpoint_id)
 
     def end(self) -> None:
         """End the run: keep as many checkpoints as configured, and delete what is incomplete.
@@ -325,7 +375,8 @@ class Checkpointing:
         """
         if self._has_taken_over:
             self._tell(RunEnded())
-        self.begin_attempt()
+        self._forget_attempt()
+        self._sweep_quietly()
 
     def _sweep_quietly(self) -> None:
         if self._has_taken_over:
@@ -339,8 +390,7 @@ class Checkpointing:
         for checkpoint_id in set(found) - set(self.coordinator.retained):
             self._delete(self._storage.uri_of(self._job_id, checkpoint_id))
             self._registry.unregister(checkpoint_id)
-        if not self._unreadable:
-            self._storage.discard_shared(self._job_id, sorted(shared - self._registry.needed()))
+        self._storage.discard_shared(self._job_id, sorted(self._unneeded(shared - self._registry.needed())))
 
     def fall_back(self, damaged: RestorePoint) -> RestorePoint | None:
         """Return the newest retained checkpoint before ``damaged``; going on from there is a new run."""
@@ -396,12 +446,12 @@ class Checkpointing:
         shared = self._storage.shared_paths(self._job_id)
         for checkpoint_id in found:
             uri = self._storage.uri_of(self._job_id, checkpoint_id)
-            if self._quietly(lambda uri=uri: self._storage.discard(uri)):  # type: ignore[misc]
+            if self._quietly(lambda uri=uri: self._delete(uri)):  # type: ignore[misc]
                 self._registry.unregister(checkpoint_id)
-        if all(self._quietly(lambda uri=uri: self._storage.discard(uri)) for uri in superseded):  # type: ignore[misc]
+        if all(self._quietly(lambda uri=uri: self._delete(uri)) for uri in superseded):  # type: ignore[misc]
             self._registry.forget_superseded()
         self._registry.begin_attempt()
-        self._discard_shared(shared - self._registry.needed())
+        self._discard_shared(self._unneeded(shared - self._registry.needed()))
 
     # --- barriers ----------------------------------------------------------------------------------
 
@@ -656,7 +706,7 @@ class Checkpointing:
         uri = self._storage.uri_of(self._job_id, checkpoint_id)
         # If the folder stays, so does the checkpoint, and with it the files that it needs.
         if self._quietly(lambda: self._delete(uri)):
-            self._discard_shared(self._registry.unregister(checkpoint_id))
+            self._discard_shared(self._unneeded(self._registry.unregister(checkpoint_id)))
 
     def _delete(self, uri: str) -> None:
         """Delete a checkpoint; if it could not be read, it no longer keeps shared files alive."""
@@ -668,6 +718,15 @@ class Checkpointing:
         uri = self._failed_savepoints.get(ack.checkpoint_id, own)
         self._quietly(lambda: self._storage.discard(uri))
         self._discard_shared(shared_files([ack.state]) - self._registry.needed())
+
+    def _unneeded(self, paths: set[str]) -> set[str]:
+        """Return which shared files may be deleted, of those that no checkpoint is known to need.
+
+        While there is a checkpoint that could not be read, it may need any that an earlier run has written.
+        """
+        if not self._unreadable:
+            return paths
+        return {path for path in paths if written_at(path) > self._last_id_before_run}
 
     def _discard_shared(self, paths: set[str]) -> None:
         if paths:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyflinkstate.api.values import Offset
-from pyflinkstate.errors import PyFlinkStateError, SourceError
+from pyflinkstate.errors import FunctionResultError, PyFlinkStateError, SourceError
+from pyflinkstate.runtime.sources.json_offset import part_that_is_no_json
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
 
 
 class GuardedSource(Source):
     """Wraps a user's source: its errors become a ``SourceError``, after which a job may restart.
+
+    An offset that is no JSON value is refused with a ``FunctionResultError``, which ends the job.
 
     Args:
         inner: the user's source.
@@ -37,12 +40,14 @@ class GuardedSource(Source):
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""
         with self._errors("initial_offset"):
-            return self._inner.initial_offset()
+            return self._checked(self._inner.initial_offset(), "initial_offset")
 
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("latest_offset"):
-            return self._inner.latest_offset(start, whole)
+            available = self._inner.latest_offset(start, whole)
+            self._checked(available.end, "latest_offset")
+            return available
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -53,6 +58,17 @@ class GuardedSource(Source):
         """See :class:`Source`."""
         with self._errors("commit"):
             self._inner.commit(end)
+
+    def _checked(self, offset: Offset, method: str) -> Offset:
+        flaw = part_that_is_no_json(offset)
+        if flaw is not None:
+            raise FunctionResultError(
+                f"source {self._name!r}: {method} returned an offset that is no JSON value, so a checkpoint "
+                f"cannot keep it: {flaw}. An offset is made of None, bool, int, finite float, str, list, and "
+                f"dict with keys of str",
+                source=self._name,
+            )
+        return offset
 
     @contextmanager
     def _errors(self, method: str) -> Iterator[None]:

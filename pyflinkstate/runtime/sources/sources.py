@@ -102,7 +102,12 @@ class Available:
 
 
 class Source(ABC):
-    """A replayable source; subclass it for ``StreamExecutionEnvironment.from_source``."""
+    """A replayable source; subclass it for ``StreamExecutionEnvironment.from_source``.
+
+    Its offsets are JSON values: None, bool, int, finite float, str, and lists and dicts of these; the keys of
+    a dict are str. At any other offset, such as a tuple, a dict with int keys or a ``numpy.int64``, the job
+    fails with a ``FunctionResultError``, because a checkpoint could not give it back as it was.
+    """
 
     #: Whether each epoch must be durable before the next one is asked for, as with Structured Streaming.
     commits_every_epoch = False

@@ -14,8 +14,9 @@ import logging
 import posixpath
 import re
 import uuid
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 from pyarrow import fs
 
@@ -51,6 +52,10 @@ HISTORY = "checkpoints.json"
 RUNS_FOLDER = "runs"
 #: How many random names to try for the folder of a savepoint, as in Flink.
 SAVEPOINT_NAME_ATTEMPTS = 10
+#: How often to look again if what was listed is gone when it is read, as a job that runs has replaced it.
+LOOKS = 5
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger("pyflinkstate.checkpoints")
 
@@ -244,7 +249,7 @@ class CheckpointStorage:
         return [
             checkpoint_id
             for checkpoint_id in self.checkpoint_ids(job_id)
-            if _exists(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}")
+            if _type_of(self._fs, f"{self._root}/{job_id}/chk-{checkpoint_id}/{METADATA}") == fs.FileType.File
         ]
 
     def load_latest(self, job_name: str, fall_back: bool = False) -> CheckpointMetadata:
@@ -280,8 +285,19 @@ class CheckpointStorage:
     ) -> CheckpointMetadata | None:
         """Return the newest completed checkpoint of a job, if there is one and the job has this name or any.
 
-        A checkpoint that a driver published after another one had taken the job over is skipped.
+        A checkpoint that a driver published after another one had taken the job over is skipped. If a driver
+        that runs the job deletes what was found, as it has published a newer one, that one is looked for.
+
+        Raises:
+            CorruptCheckpointError: a candidate for the newest is damaged, and ``fall_back`` is not set.
+            CheckpointStorageError: each candidate was gone when it was read.
         """
+        return _look_again(
+            f"the newest checkpoint of job {job_id}", lambda: self._newest(job_id, job_name, fall_back)
+        )
+
+    def _newest(self, job_id: str, job_name: str | None, fall_back: bool) -> CheckpointMetadata | None:
+        """See :meth:`load_newest`; raise ``CheckpointNotFoundError`` if a candidate is gone."""
         completed = self.completed(job_id)
         line = self.line(job_id) if completed else RunHistory()
         for checkpoint_id in reversed(completed):
@@ -311,11 +327,17 @@ class CheckpointStorage:
         yield from self.load_older(newest)
 
     def load_older(self, newest: CheckpointMetadata) -> Iterator[CheckpointMetadata]:
-        """Yield the older completed checkpoints that led to ``newest``, the newest of them first."""
+        """Yield the older completed checkpoints that led to ``newest``, the newest of them first.
+
+        One that a running job deletes meanwhile is left out.
+        """
         line = history_of(newest)
         for older in reversed(self.completed(newest.job_id)):
             if older < newest.checkpoint_id:
-                found = self.load(self.uri_of(newest.job_id, older))
+                try:
+                    found = self.load(self.uri_of(newest.job_id, older))
+                except CheckpointNotFoundError:
+                    continue
                 if line.holds(history_of(found), found.epoch):
                     yield found
 
@@ -383,10 +405,17 @@ class CheckpointStorage:
         return self._newest_run(job_id)[0]
 
     def _newest_run(self, job_id: str) -> tuple[RunHistory, int]:
-        for run in sorted_runs(self.runs(job_id), newest_first=True):
-            path = f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"
-            with storage_errors(f"read {path}"), self._fs.open_input_stream(path) as stream:
-                found = _run_from(stream.read())
+        """Return the history of the newest run that has taken the job over, and the last id that it had used.
+
+        A run that takes the job over meanwhile deletes the claims of older ones.
+        """
+        return _look_again(
+            f"the newest run of job {job_id}", lambda: self._newest_run_of(job_id, self.runs(job_id))
+        )
+
+    def _newest_run_of(self, job_id: str, runs: list[str]) -> tuple[RunHistory, int]:
+        for run in sorted_runs(runs, newest_first=True):
+            found = _run_from(_bytes_of(self._fs, f"{self._root}/{job_id}/{RUNS_FOLDER}/{run}"))
             if found is not None:
                 return found
         return RunHistory(), 0
@@ -501,9 +530,33 @@ def _end_of_epoch(data: bytes) -> Offset:
     return end
 
 
+def _look_again(what: str, look: Callable[[], _T]) -> _T:
+    """Return what ``look`` returns; call it again if something is gone that it has found before."""
+    for _ in range(LOOKS):
+        with suppress(FileNotFoundError):
+            return look()
+    raise CheckpointStorageError(
+        f"checkpoint storage: cannot read {what}: {LOOKS} times it was deleted after it had been "
+        f"found, and before it was read. A program that runs the job replaces it too quickly: try again"
+    )
+
+
+def _bytes_of(file_system: fs.FileSystem, path: str) -> bytes:
+    with storage_errors(f"read {path}"):
+        try:
+            with file_system.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            raise CheckpointNotFoundError(f"{path} does not exist", file=path) from None
+
+
 def _exists(file_system: fs.FileSystem, path: str) -> bool:
+    return bool(_type_of(file_system, path) != fs.FileType.NotFound)
+
+
+def _type_of(file_system: fs.FileSystem, path: str) -> fs.FileType:
     with storage_errors(f"look for {path}"):
-        return bool(file_system.get_file_info(path).type != fs.FileType.NotFound)
+        return file_system.get_file_info(path).type
 
 
 def _folder_of(uri: str) -> str:

@@ -82,7 +82,7 @@ class RunHistory:
         return shared is None or epoch <= shared
 
     def shared_with(self, other: RunHistory) -> int | None:
-        """Return the last epoch that both histories share, or None if one is the beginning of the other."""
+        """Return the last epoch that both histories share, or None if they are equal and share all epochs."""
         for (run, began), (other_run, other_began) in zip(self.runs, other.runs, strict=False):
             if (run, began) != (other_run, other_began):
                 return min(began, other_began)

@@ -41,8 +41,9 @@ def ls(chosen: Namespace, printer: Printer) -> bool:
     for job_id in job_ids:
         line = {metadata.checkpoint_id for metadata, _ in retained(storage, job_id)}
         for checkpoint_id in storage.completed(job_id):
-            metadata = storage.load(storage.uri_of(job_id, checkpoint_id))
-            rows.append(_listed(metadata, "completed" if checkpoint_id in line else "not in the newest line"))
+            status = "completed" if checkpoint_id in line else "not in the newest line"
+            with suppress(CheckpointNotFoundError):  # a job that runs has deleted it meanwhile
+                rows.append(_listed(storage.load(storage.uri_of(job_id, checkpoint_id)), status))
         for uri in storage.superseded(job_id):
             with suppress(CheckpointNotFoundError):  # it was set aside before it was complete
                 rows.append(_listed(storage.load(uri), "superseded"))
