@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from live_functions import CountRecords, EveryKind, Padded
+from live_functions import CountRecords, EveryKind, Padded, Unbounded
 from support_job import GrowingSource, JobRun
 from support_runtime import PATIENCE_S
 from support_web import JOB_ID, Answer, Browser, browser_of, exchange, monitor_with, parse, story
@@ -28,6 +28,7 @@ from pyflinkstate.runtime.sinks.sinks import DriverSink
 pytestmark = pytest.mark.timeout(120)
 
 EVIL = "<script>"
+QUESTION = {"operator": "states", "state": "value"}
 
 
 def post(browser: Browser, job_id: str, body: Any, **headers: str) -> Answer:
@@ -150,28 +151,44 @@ def test_an_impossible_question_is_told_why(question: Any, status: int, said: st
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "said"),
     [
-        b"",
-        b"{",
-        b"[" * 4_000,
-        b"\xff",
-        [],
-        {"operator": "states"},
-        {"operator": 1, "state": "value"},
-        {"operator": "states", "state": "value", "keys": "3"},
-        {"operator": "states", "state": "value", "keys": [{}]},
-        {"operator": "states", "state": "value", "limit": 10_001},
-        {"operator": "states", "state": "value", "limit": True},
-        {"operator": "states", "state": "value", "format": "csv"},
-        {"operator": "states", "state": "value", "namespace": {"start": 0}},
+        (b"", "must be JSON"),
+        (b"{", "must be JSON"),
+        (b"[" * 4_000, "must be JSON"),
+        (b"\xff", "must be JSON"),
+        ([], "a JSON object"),
+        ({"operator": "states"}, 'must have "state"'),
+        ({"operator": 1, "state": "value"}, 'must have "operator"'),
+        ({**QUESTION, "keys": "3"}, '"keys" must be a list'),
+        ({**QUESTION, "keys": [{}]}, "a key cannot be"),
+        ({**QUESTION, "limit": 10_001}, '"limit" must be'),
+        ({**QUESTION, "limit": True}, '"limit" must be'),
+        ({**QUESTION, "format": "csv"}, '"format" must be'),
+        ({**QUESTION, "namespace": {"start": 0}}, "a window must have"),
     ],
     ids=repr,
 )
-def test_a_body_that_is_no_question_is_refused(body: Any) -> None:
-    with pytest.raises(state_query.BadRequestError) as refused:
-        state_query.answer(None, body if isinstance(body, bytes) else json.dumps(body).encode())  # type: ignore[arg-type]
-    assert refused.value.status == 400
+def test_a_body_that_is_no_question_is_told_why(body: Any, said: str) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    status, told = state_query.answer(None, data)  # type: ignore[misc, arg-type]
+    assert status == 400
+    assert said in told["message"]
+
+
+def test_what_is_said_of_it_comes_over_http() -> None:
+    answer = asked_when_idle(lambda browser, job: post(browser, job.job_id, {"operator": "states"}))
+    assert answer.status == 400
+    assert answer.json() == {"message": 'a question must have "state", a text'}
+
+
+def test_numbers_that_json_does_not_have_are_texts() -> None:
+    def ask(browser: Browser, job: Job) -> Any:
+        return post(browser, job.job_id, {"operator": "states", "state": "ratios", "keys": [1]})
+
+    found = json.loads(asked_when_idle(ask, Unbounded()).body, parse_constant=pytest.fail)
+    values = {row["map_key"]: row["value"] for row in found["rows"]}
+    assert values == {"none": "nan", "all": "inf", "half": 0.5}
 
 
 def test_a_job_that_cannot_answer_soon_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

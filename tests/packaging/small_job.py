@@ -85,7 +85,7 @@ class Counted(ps.KeyedProcessFunction):
         self.count = runtime_context.get_state(ps.ValueStateDescriptor("count", ps.Types.LONG()))
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[tuple[str, int]]:
-        self.count.update((self.count.value() or 0) + 1)
+        self.count.update((self.count.value() or 0) + 1 + len(value.lists))
         yield value.user, self.count.value()
 
 
@@ -98,8 +98,10 @@ def main() -> None:
     first = min(job.glob("chk-*"), key=lambda path: int(path.name.partition("-")[2]))
     print(last_of(rows(environment(session, folder, 2).restore_from(str(first)))))
     print(windows(environment(session, folder / "windows", 2)))
+    # Where the lists of a batch are all empty, there is an array without values.
     frame = session.createDataFrame(
-        [(user, number) for user, number, _ in RECORDS], "user string, number long"
+        [(user, number, []) for user, number, _ in RECORDS],
+        "user string, number long, lists array<array<string>>",
     )
     counted = ps.keyed_process(frame, key="user", function=Counted(), schema="user string, n long")
     print(sorted((row.user, row["max(n)"]) for row in counted.groupBy("user").max("n").collect()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,15 @@ def test_another_charset_and_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no"):
         read(lines_of(tmp_path / "nothing").build())
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"a/caf\xe9"])
+def test_a_name_that_is_not_utf_8_is_told(folder: Path, name: bytes) -> None:
+    (folder / os.fsdecode(name)).touch()
+    with pytest.raises(SourceError, match=r"not UTF-8.*rename it") as caught:
+        read(lines_of(folder).build())
+    assert f"cannot list {folder}:" in str(caught.value)
+    assert repr(name)[2:] in str(caught.value)
 
 
 def test_a_source_is_bounded_unless_it_watches_its_folders(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -276,6 +277,19 @@ def test_a_directory_with_nothing_to_read_is_refused_at_once(tmp_path: Path) -> 
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(ConfigurationError, match="holds no files to read"):
         DirectorySource(str(tmp_path), CsvFormat()).check()
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.json", b".caf\xe9"])
+def test_a_name_that_is_not_utf_8_is_told(tmp_path: Path, name: bytes) -> None:
+    source = DirectorySource(str(tmp_path), JsonFormat(), growing=True)
+    start = source.initial_offset()
+    (tmp_path / os.fsdecode(name)).touch()
+    with pytest.raises(SourceError, match=r"not UTF-8.*rename it") as caught:
+        source.latest_offset(start, False)
+    assert str(tmp_path) in str(caught.value)
+    assert repr(name) in str(caught.value)
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
+        source.check()
 
 
 @pytest.mark.parametrize("directory", ["{}/missing", "{}/file", "file:{}/missing"])

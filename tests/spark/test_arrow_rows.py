@@ -50,10 +50,14 @@ VALUES: dict[str, list[Any]] = {
     "interval day to second": [Span(0), Span(days=-1, microseconds=1), Span(days=1000), None],
     "array<int>": [[], [1, None, 3], None, list(range(100))],
     "array<array<string>>": [[["a"], None, []], [[]], None],
+    "array<array<bigint>>": [[], [], None],
+    "array<map<string,bigint>>": [[], None],
     "array<timestamp>": [[MOMENTS[0], None, MOMENTS[3]], None],
     "map<string,bigint>": [{}, {"a": 1, "b": None}, None],
     "map<int,array<double>>": [{1: [0.5], 2: None}, None, {}],
+    "map<string,array<string>>": [{}, {}],
     "struct<a:int,b:string>": [Row(a=1, b="x"), Row(a=None, b=None), None],
+    "struct<a:array<array<string>>>": [Row(a=[]), Row(a=None), None],
     "struct<a:struct<b:array<date>>>": [Row(a=Row(b=[Date(2024, 1, 1)])), Row(a=None), None],
     "array<struct<k:string,v:decimal(5,1)>>": [[Row(k="a", v=Decimal("1.5")), None], [], None],
     "map<string,struct<at:timestamp_ntz>>": [{"a": Row(at=Time(2024, 1, 1)), "b": None}, None],
@@ -210,6 +214,9 @@ class TestRowsThatDoNotFit:
             ("user string, n decimal(3,1)", ("ann", Decimal("NaN")), "column 'n' takes decimal"),
             ("user string, n array<int>", ("ann", [1, "x"]), r"column 'n\[1\]' takes int"),
             ("user string, n string", ("ann", "\ud800"), "column 'n' takes string"),
+            ("user string, n float", ("ann", 2**24 + 1), "column 'n' takes float"),
+            ("user string, n float", ("ann", -(2**24) - 1), "column 'n' takes float"),
+            ("user string, n double", ("ann", 2**53 + 1), "column 'n' takes double"),
         ],
     )
     def test_the_error_names_operator_row_and_column(self, schema: str, row: Any, message: str) -> None:
@@ -234,6 +241,12 @@ class TestRowsThatDoNotFit:
         check = row_schema.RowCheck(schema)
         batch = row_columns.RowColumns.of(schema, "summing").batch(rows)
         assert [tuple(row.values()) for row in batch.to_pylist()] == [check(row) for row in rows]
+
+    @pytest.mark.parametrize(("kind", "largest"), [("float", 2**24), ("double", 2**53)])
+    def test_a_whole_number_that_is_kept_without_loss(self, kind: str, largest: int) -> None:
+        schema = row_schema.schema_of(f"n {kind}, ns array<{kind}>")
+        batch = row_columns.RowColumns.of(schema, "summing").batch([(largest, [-largest, 3])])
+        assert batch.to_pylist() == [{"n": float(largest), "ns": [float(-largest), 3.0]}]
 
 
 class Echo(KeyedProcessFunction):

@@ -22,10 +22,12 @@ from pyflinkstate import (
     JobStatus,
     KeyedProcessFunction,
     KeyedProcessQuery,
+    OutputTag,
     RuntimeContext,
     Types,
     ValueStateDescriptor,
     errors,
+    keyed_map,
     keyed_process,
     keyed_process_queries,
 )
@@ -62,6 +64,10 @@ def errors_logged() -> Iterator[queue.SimpleQueue[str]]:
     logging.getLogger("pyflinkstate").addHandler(handler)
     yield messages
     logging.getLogger("pyflinkstate").removeHandler(handler)
+
+
+def first_rows(key: str, rows: Iterator[Any], state: Any) -> Iterator[tuple[str, int]]:
+    yield key, next(rows).n
 
 
 def last_part(row: Any) -> str:
@@ -123,6 +129,8 @@ class Downstream:
         self.spark = spark
         self.folder = folder
         self.input = JsonFolder(folder / "input")
+        self.directory = str(folder / "state")
+        self.job_name = "sums"
         self.batches: dict[int, list[Any]] = {}
 
     def start(self, key: Any = "key") -> Any:
@@ -132,8 +140,8 @@ class Downstream:
             function=SumOfRows(),
             schema=SUMS,
             parallelism=2,
-            checkpoint_directory=str(self.folder / "state"),
-            job_name="sums",
+            checkpoint_directory=self.directory,
+            job_name=self.job_name,
         )
 
     def read(self, sums: Any) -> Counter[Any]:
@@ -179,6 +187,21 @@ class TestStreaming:
         downstream.input.add(1)
         assert downstream.read(downstream.start()) == downstream.expected()
 
+    def test_a_uri_with_escapes_and_a_name_with_a_blank(self, downstream: Downstream) -> None:
+        downstream.directory = f"file:{downstream.folder}/50%2520off%20%C3%A9"
+        downstream.job_name = "all sums"
+        downstream.input.add(1)
+        assert downstream.read(downstream.start()) == downstream.expected()
+        (job,) = keyed_process_queries()
+        job.client.cancel().result(PATIENCE_S)
+        downstream.input.add(1)
+        assert downstream.read(downstream.start()) == downstream.expected()
+        assert {path.name for path in downstream.folder.iterdir()} == {"input", "downstream", "50%20off é"}
+        folder = downstream.folder / "50%20off é"
+        assert {path.name for path in folder.iterdir()} == {"all sums-checkpoints", "all sums-output"}
+        assert (folder / "all sums-checkpoints" / "spark-all%20sums" / "commits").is_dir()
+        assert keyed_process_queries()[-1].output == f"file://{folder}/all sums-output"
+
     def test_a_checkpoint_directory_is_needed(self, downstream: Downstream) -> None:
         before = keyed_process_queries()
         for directory, match in [
@@ -193,6 +216,25 @@ class TestStreaming:
                     schema=SUMS,
                     checkpoint_directory=directory,
                 )
+        assert keyed_process_queries() == before
+
+    def test_what_spark_takes_for_a_pattern_is_refused_before_anything_starts(
+        self, downstream: Downstream
+    ) -> None:
+        before, folder = keyed_process_queries(), downstream.folder
+        stream = downstream.input.stream(downstream.spark)
+        told = r"on a streaming DataFrame keeps results in .*: Spark takes a path with .* choose a"
+        for options in (
+            {"checkpoint_directory": str(folder / "a[1]")},
+            {"checkpoint_directory": f"file:{folder}/a%3F"},
+            {"checkpoint_directory": downstream.directory, "job_name": "a*"},
+            {"checkpoint_directory": downstream.directory, "side_outputs": {OutputTag("{a,b}"): SUMS}},
+        ):
+            with pytest.raises(errors.ConfigurationError, match=rf"keyed_process\(\) {told}"):
+                keyed_process(stream, key="key", function=SumOfRows(), schema=SUMS, **options)
+        with pytest.raises(errors.ConfigurationError, match=rf"keyed_map\(\) {told}"):
+            keyed_map(stream, "key", first_rows, SUMS, checkpoint_directory=str(folder / "a\\b"))
+        assert {path.name for path in folder.iterdir()} == {"input"}
         assert keyed_process_queries() == before
 
     def test_a_job_that_fails_says_so_in_the_log(self, downstream: Downstream, errors_logged: Any) -> None:
@@ -228,6 +270,7 @@ def failed(query: Any) -> str:
 
 class TestJobsThatFail:
     def test_the_query_ends_with_the_jobs_own_error(self, downstream: Downstream) -> None:
+        downstream.directory = f"file:{downstream.folder}/my%20state"
         query, rows = reads(downstream.start(key=no_key_in_the_second_file), downstream.folder)
         downstream.input.add(1)
         good = Counter(running_sums(downstream.input.records))

@@ -1,14 +1,32 @@
 """The command line: what it prints, what it writes, and how it ends."""
 
+import csv
+import io
 import json
+import math
+import os
+import pickle
+import subprocess
+import sys
 
 import pyarrow.parquet as parquet
 import pytest
-from read_support import JOB_ID, UID, state_file, write
+from backend_support import PICKLED, make_backend, state_of, take_snapshot
+from read_support import JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 
-from pyflinkstate import Types
+from pyflinkstate import Types, ValueStateDescriptor
+from pyflinkstate.backends.format import OperatorSubtaskState
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.state_access.command_line import main
+from pyflinkstate.state_access.command_line.printing import readable
+
+#: How long a process may take.
+PATIENCE_S = 60
+
+
+def parsed(text):
+    """Return what JSON says, without the constants that Python takes besides."""
+    return json.loads(text, parse_constant=pytest.fail)
 
 
 @pytest.fixture
@@ -25,7 +43,7 @@ def run(capsys):
     def run(*words):
         code = main([*map(str, words), "--json"])
         out, err = capsys.readouterr()
-        return code, [json.loads(line) for line in out.splitlines()], err
+        return code, [parsed(line) for line in out.splitlines()], err
 
     return run
 
@@ -133,6 +151,139 @@ def test_sql(job, run):
     code, _, err = run("sql", job, "select nothing from nowhere")
     assert code == 3
     assert "the tables are op, op_count" in err
+
+
+def test_a_query_that_fails_while_it_runs_ends_with_3(job, run):
+    pytest.importorskip("duckdb")
+    code, printed, err = run("sql", job, "select cast(key as integer) from op_count")
+    assert (code, printed) == (3, [])
+    assert "Conversion Error" in err
+
+
+def test_sql_prints_what_json_has_not_as_texts(job, run):
+    pytest.importorskip("duckdb")
+    query = "select map {date '2024-05-01': 1.5::double} as m, '\\xFFa'::blob as b, time '12:30' as t"
+    code, (found,), _ = run("sql", job, query)
+    assert (code, found["rows"]) == (0, [{"m": {"2024-05-01": 1.5}, "b": "ff61", "t": "12:30:00"}])
+
+
+#: By key: numbers, of which JSON does not have the first three, and what is shown of them.
+NUMBERS = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.5}
+SHOWN = {"a": "nan", "b": "inf", "c": "-inf", "d": 0.5}
+
+
+class TestNumbersThatJsonDoesNotHave:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        """Write a checkpoint with such numbers, alone and in lists."""
+        backend = make_backend(Types.STRING())
+        for key, number in NUMBERS.items():
+            state_of(backend, ValueStateDescriptor("one", Types.DOUBLE()), key).update(number)
+            several = ValueStateDescriptor("several", Types.LIST(Types.DOUBLE()))
+            state_of(backend, several, key).update([number])
+        return write_checkpoint(tmp_path, [operator_of([OperatorSubtaskState(take_snapshot(backend))])])
+
+    def test_shown(self, folder, run):
+        for key, shown in SHOWN.items():
+            code, (found,), _ = run("show", folder, UID, "--key", key)
+            assert (code, found["rows"]) == (0, [{"key": key, "one": shown, "several": [shown]}])
+
+    def test_in_pickles(self):
+        assert readable(PICKLED, pickle.dumps({math.nan: (-math.inf, 1)})) == {"nan": ["-inf", 1]}
+
+    def test_as_text(self, folder, capsys):
+        assert main(["show", str(folder), UID, "--state", "one"]) == 0
+        cells = dict(line.split() for line in capsys.readouterr().out.splitlines()[2:])
+        assert cells == {key: str(shown) for key, shown in SHOWN.items()}
+
+    def test_asked_by_sql(self, folder, run):
+        pytest.importorskip("duckdb")
+        code, (found,), _ = run("sql", folder, "select key, one, several from op order by key")
+        shown = [{"key": key, "one": shown, "several": [shown]} for key, shown in SHOWN.items()]
+        assert (code, found["rows"]) == (0, shown)
+
+    def test_exported(self, folder, run, tmp_path):
+        for kind in ("json", "csv"):
+            assert run("export", folder, "--format", kind, "--to", tmp_path)[::2] == (0, "")
+        for name, as_shown in (("one", lambda shown: shown), ("several", lambda shown: [shown])):
+            rows = [parsed(line) for line in (tmp_path / f"op.{name}.json").read_text().splitlines()]
+            assert {row["key"]: row["value"] for row in rows} == {
+                key: as_shown(shown) for key, shown in SHOWN.items()
+            }
+        rows = csv.DictReader((tmp_path / "op.several.csv").read_text().splitlines())
+        assert {row["key"]: parsed(row["value"]) for row in rows} == {
+            key: [shown] for key, shown in SHOWN.items()
+        }
+
+
+#: The rows of so many keys are more than a pipe and a process hold.
+MANY = 5_000
+
+
+class Unread:
+    """Stands for a standard output whose reader has left, and which has no descriptor."""
+
+    def __init__(self, is_full):
+        self.is_full = is_full
+
+    def write(self, text):
+        if self.is_full:
+            raise BrokenPipeError
+
+    def flush(self):
+        raise BrokenPipeError
+
+    def fileno(self):
+        raise io.UnsupportedOperation("fileno")
+
+
+class TestReaderThatLeaves:
+    """Such as ``head``: that is no error of the command, and there is nothing to say about it."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        return write(tmp_path, {f"the key {n}": n for n in range(MANY)})
+
+    @staticmethod
+    def run(words, most):
+        """Return how a process ends of whose output so many bytes are read, and what it complains about."""
+        reader, writer = os.pipe()
+        if not most:
+            os.close(reader)
+        command = [sys.executable, "-m", "pyflinkstate", *map(str, words)]
+        # As by default, a process writes what is left when it ends.
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        process = subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=env)
+        os.close(writer)
+        if most:
+            assert os.read(reader, most)
+            os.close(reader)
+        _, complaint = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, complaint
+
+    @pytest.mark.parametrize("most", [0, 1])
+    def test_before_the_end_of_a_long_output(self, folder, most):
+        words = ["show", folder, UID, "--state", "count", "--limit", MANY]
+        assert self.run(words, most) == (0, "")
+
+    def test_before_a_short_output(self, folder):
+        assert self.run(["show", folder], 0) == (0, "")
+
+    def test_of_a_command_that_finds_differences(self, job):
+        assert self.run(["diff", job / "chk-1", job / "chk-2"], 0) == (0, "")
+
+    def test_of_the_help(self):
+        assert self.run(["--help"], 0) == (0, "")
+
+    def test_an_error_is_an_error_nevertheless(self, folder):
+        code, complaint = self.run(["show", folder, "other"], 0)
+        assert (code, "has no operator 'other'" in complaint) == (3, True)
+
+    @pytest.mark.parametrize("is_full", [True, False])
+    def test_of_an_output_without_a_descriptor(self, job, monkeypatch, is_full):
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.stdout", Unread(is_full))
+            assert main(["show", str(job), "--json"]) == 0
 
 
 def test_what_cannot_be_read_ends_with_3(tmp_path, job, run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from pyflinkstate.runtime.storage.runs import RunHistory
 from pyflinkstate.runtime.storage.streams import open_checkpoint
 
 JOB = "0" * 32
+#: The name of a folder that no job has made.
+NOT_UTF_8 = os.fsdecode(b"chk-\xe9")
 
 
 def publish(storage: CheckpointStorage, made: CheckpointMetadata) -> Path:
@@ -100,11 +103,13 @@ def test_discarding_what_is_not_there_or_unfinished(storage: CheckpointStorage) 
 def test_ids_are_numbers_in_order_and_other_names_are_passed_over(storage: CheckpointStorage) -> None:
     for number in (10, 9, 100):
         storage.begin(JOB, number)
-    for name in ("chk-", "chk-x", "chk-7.tmp", "shared", "old-chk-3"):
+    for name in ("chk-", "chk-x", "chk-7.tmp", "shared", "old-chk-3", NOT_UTF_8):
         Path(storage.uri_of(JOB, 1)).with_name(name).mkdir()
     Path(storage.uri_of(JOB, 8)).write_text("a file, no folder")
     assert storage.checkpoint_ids(JOB) == [9, 10, 100]
     assert storage.checkpoint_ids("unknown") == []
+    (Path(storage.uri_of(JOB, 1)).parents[1] / NOT_UTF_8).mkdir()
+    assert storage.job_ids() == [JOB]
 
 
 # --- the newest --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 from pyarrow import fs
@@ -26,9 +27,12 @@ from pyflinkstate.runtime.storage.uris import (
     KNOWN_SCHEMES,
     absolute,
     check_spark_reaches,
+    check_spark_reads,
     child_uri,
     is_uri,
+    name_below,
     open_file_system,
+    path_in_spark,
     scheme_of,
 )
 
@@ -200,3 +204,49 @@ def test_what_spark_reaches_as_well(uri: str, reaches: bool) -> None:
     else:
         with pytest.raises(ConfigurationError, match=r"job in .* name another"):
             check_spark_reaches(uri, "job in", "name another")
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/a b/50%20off", "/a b/50%20off"),
+        ("file:/a%20b", "file:///a b"),
+        ("FILE:///a%2520b/c", "file:///a%20b/c"),
+        ("file://localhost/%7Bx%7D", "file:///{x}"),
+        ("hdfs:/a%20b", "hdfs:/a b"),
+        ("HDFS://host:1/a%c3%a9", "hdfs://host:1/aé"),
+        ("abfss://c%40d@account/a%20b", "abfss://c%40d@account/a b"),
+        ("gs://bucket", "gs://bucket"),
+    ],
+)
+def test_spark_is_given_a_uri_without_escapes(uri: str, expected: str) -> None:
+    assert path_in_spark(uri) == expected
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_a_name_of_a_user_is_found_under_a_path_and_a_uri_alike(tmp_path: Path, form: str) -> None:
+    base = form.format(tmp_path)
+    for name in ("a b", "50%20off", "what?", "a#b", "é", "a/b", "x:y"):
+        folder = child_uri(base, name_below(base, name))
+        assert open_file_system(folder)[1] == f"{tmp_path}/{name}"
+        assert path_in_spark(folder).removeprefix("file://") == f"{tmp_path}/{name}"
+
+
+@pytest.mark.parametrize("character", "{}[]*?\\")
+def test_a_folder_that_spark_takes_for_a_pattern_is_refused(character: str) -> None:
+    name = f"a{character}b"
+    for folder in (f"/x/{name}/y", f"hdfs://host/x/{name_below('hdfs:', name)}", f"file:/{quote(name)}"):
+        with pytest.raises(ConfigurationError, match="choose another") as caught:
+            check_spark_reads(folder, "a job with", "choose another")
+        assert f"a job with {path_in_spark(folder)}: Spark takes a path with {character}" in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["/a b/50%5Boff", "file:/a%20b", "hdfs://[::1]:8020/a", "gs://b/(a,b)!^~"])
+def test_a_folder_that_spark_takes_for_a_name_is_not(folder: str) -> None:
+    check_spark_reads(folder, "a job with", "choose another")
+
+
+def test_escapes_are_what_the_file_systems_of_arrow_decode() -> None:
+    """GCS stands for the others: all of them ask Arrow's URI for its path."""
+    _, path = open_file_system("gs://anonymous@bucket/a%20b/50%2520off")
+    assert path == "bucket/a b/50%20off"

@@ -83,3 +83,15 @@ class Padded(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         self.padding.update(str(value) * 2_000_000)
         return ()
+
+
+class Unbounded(KeyedProcessFunction):
+    """Keeps numbers for each key that JSON does not have."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        double = Types.DOUBLE()
+        self.ratios = runtime_context.get_map_state(MapStateDescriptor("ratios", Types.STRING(), double))
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        self.ratios.put_all({"none": float("nan"), "all": float("inf"), "half": 0.5})
+        return ()

@@ -25,7 +25,7 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
-from pyflinkstate.monitor.web.http import BadRequestError, Response
+from pyflinkstate.monitor.web.http import Response
 from pyflinkstate.runtime.job import Job
 from pyflinkstate.state_access.command_line.printing import readable_row
 from pyflinkstate.state_access.live import LiveTable, query
@@ -64,13 +64,9 @@ class _Asked:
 
 
 def answer(job: Job, body: bytes) -> tuple[int, JsonObject] | Response:
-    """Return the status and JSON that answer the question in a body, or a stream of record batches.
-
-    Raises:
-        BadRequestError: the body is no question.
-    """
-    asked = _asked(body)
+    """Return the status and JSON that answer the question in a body, or a stream of record batches."""
     try:
+        asked = _asked(body)
         found = query(job.queries, asked.operator, asked.state, asked.keys, asked.namespace, WAIT_S)
         if asked.is_arrow:
             return Response(200, content_type=ARROW_STREAM, parts=_stream(found))
@@ -82,18 +78,25 @@ def answer(job: Job, body: bytes) -> tuple[int, JsonObject] | Response:
 
 
 def _asked(body: bytes) -> _Asked:
+    """Return the question.
+
+    Raises:
+        ConfigurationError: the body is none.
+    """
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
-        raise BadRequestError(400) from None
+        raise ConfigurationError("the body of a question must be JSON") from None
     if not isinstance(content, dict):
-        raise BadRequestError(400)
+        raise ConfigurationError("the body of a question must be a JSON object")
     keys, form = content.get("keys"), content.get("format", "json")
-    if form not in ("json", "arrow") or not isinstance(keys, (list, type(None))):
-        raise BadRequestError(400)
+    if form not in ("json", "arrow"):
+        raise ConfigurationError('"format" must be "json" or "arrow"')
+    if not isinstance(keys, (list, type(None))):
+        raise ConfigurationError('"keys" must be a list of keys')
     return _Asked(
-        _text(content.get("operator")),
-        _text(content.get("state")),
+        _text(content, "operator"),
+        _text(content, "state"),
         None if keys is None else tuple(map(_key, keys)),
         _namespace(content.get("namespace")),
         _limit(content.get("limit", DEFAULT_ROWS)),
@@ -101,22 +104,23 @@ def _asked(body: bytes) -> _Asked:
     )
 
 
-def _text(value: Json) -> str:
+def _text(content: JsonObject, name: str) -> str:
+    value = content.get(name)
     if not isinstance(value, str):
-        raise BadRequestError(400)
+        raise ConfigurationError(f'a question must have "{name}", a text')
     return value
 
 
 def _limit(value: Json) -> int:
     if type(value) is not int or not 0 < value <= MOST_ROWS:
-        raise BadRequestError(400)
+        raise ConfigurationError(f'"limit" must be a whole number from 1 to {MOST_ROWS}')
     return value
 
 
 def _key(value: Json) -> Hashable:
     """Return a key or namespace; lists are tuples."""
     if isinstance(value, dict):
-        raise BadRequestError(400)
+        raise ConfigurationError("a key cannot be a JSON object")
     return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
@@ -126,7 +130,7 @@ def _namespace(value: Json) -> Hashable | None:
         return _key(value)
     start, end = value.get("start"), value.get("end")
     if type(start) is not int or type(end) is not int or len(value) != 2:
-        raise BadRequestError(400)
+        raise ConfigurationError('a window must have "start" and "end", in milliseconds, and nothing else')
     return TimeWindow(start, end)
 
 
@@ -136,7 +140,7 @@ def _rows(found: LiveTable, limit: int) -> JsonObject:
     left = MOST_JSON_BYTES
     is_complete = True
     for row in found.table.rows():
-        readable = _of_json(readable_row(found.table, row))
+        readable = readable_row(found.table, row)
         left -= len(json.dumps(readable))
         if len(rows) == limit or left < 0:
             is_complete = False
@@ -144,15 +148,6 @@ def _rows(found: LiveTable, limit: int) -> JsonObject:
         rows.append(readable)
     columns = [{"name": field.name, "type": str(field.type)} for field in found.schema]
     return {"epoch": found.epoch, "columns": columns, "rows": rows, "is_complete": is_complete}
-
-
-def _of_json(value: Json) -> Json:
-    """Return a value in which numbers that JSON does not have are texts."""
-    if isinstance(value, dict):
-        return {name: _of_json(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_of_json(one) for one in value]
-    return value if not isinstance(value, float) or abs(value) < float("inf") else str(value)
 
 
 def _stream(found: LiveTable) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ from pyflinkstate.runtime.sources import (
 )
 from pyflinkstate.runtime.spark import arrow
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.storage import check_spark_reaches, child_uri
+from pyflinkstate.runtime.storage import check_spark_reaches, path_in_spark
 from pyflinkstate.runtime.wire import SystemClock, steady
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class EnvironmentSources(StreamEnvironment):
             "from_streaming() with checkpoints in",
             "pass a checkpoint_location that Spark can reach, such as s3a://...",
         )
-        return child_uri(directory, f"spark-{quote(self._job_name, safe='')}")
+        return f"{path_in_spark(directory).rstrip('/')}/spark-{quote(self._job_name, safe='')}"
 
     def from_source(
         self,

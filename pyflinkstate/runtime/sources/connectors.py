@@ -12,7 +12,7 @@ from pyarrow import fs
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Offset, Record
-from pyflinkstate.errors import ConfigurationError, SourceError
+from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.sources.formats import Reject, TextLines
 from pyflinkstate.runtime.sources.sources import (
     Available,
@@ -21,6 +21,7 @@ from pyflinkstate.runtime.sources.sources import (
     Source,
     SplitEpoch,
     check_position,
+    listing_errors,
 )
 from pyflinkstate.runtime.storage import absolute, child_uri, is_uri, open_file_system
 
@@ -71,7 +72,7 @@ class FileSource(DirectorySource):
 
 
 def _files_of(path: str) -> Iterator[tuple[str, int]]:
-    try:
+    with listing_errors(path):
         file_system, root = open_file_system(path)
         info = file_system.get_file_info(root)
         if info.type == fs.FileType.NotFound:
@@ -80,13 +81,11 @@ def _files_of(path: str) -> Iterator[tuple[str, int]]:
             yield path, info.size
             return
         infos = file_system.get_file_info(fs.FileSelector(root, recursive=True))
-    except OSError as error:
-        raise SourceError(f"cannot list {path}: {error}") from error
-    for found in infos:
-        below = found.path[len(root) :].strip("/")
-        hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if found.type == fs.FileType.File and not hidden:
-            yield child_uri(path, quote(below) if is_uri(path) else below), found.size
+        files = [(found.path, found.size) for found in infos if found.type == fs.FileType.File]
+    for name, size in files:
+        below = name[len(root) :].strip("/")
+        if not any(part.startswith((".", "_")) for part in below.split("/")):
+            yield child_uri(path, quote(below) if is_uri(path) else below), size
 
 
 class FileSourceBuilder:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import attrs
@@ -404,10 +405,22 @@ class DirectorySource(Source):
 
     def _listing(self) -> dict[str, int]:
         """Return the existing files in the order of their names, with their sizes in bytes."""
-        try:
+        with listing_errors(self.directory):
             file_system, path = open_file_system(self.directory)
             infos = file_system.get_file_info(fs.FileSelector(path))
-        except OSError as error:
-            raise SourceError(f"cannot list {self.directory}: {error}") from error
-        files = ((info.base_name, info.size) for info in infos if info.type == fs.FileType.File)
+            files = [(info.base_name, info.size) for info in infos if info.type == fs.FileType.File]
         return dict(sorted((name, size) for name, size in files if not name.startswith((".", "_"))))
+
+
+@contextmanager
+def listing_errors(directory: str) -> Iterator[None]:
+    """Turn what goes wrong while a directory is listed into a ``SourceError`` that names it."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"cannot list {directory}: the name of a file or folder there is not UTF-8, {error.object!r}: "
+            f"rename it"
+        ) from error
+    except OSError as error:
+        raise SourceError(f"cannot list {directory}: {error}") from error

@@ -182,19 +182,26 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _as_real(value: Any) -> Any:
-    return float(value) if _is_int(value) and abs(value) <= _LARGEST_EXACT else value
+def _as_single(value: Any) -> Any:
+    return _as_real(value, 2**24)
+
+
+def _as_double(value: Any) -> Any:
+    return _as_real(value, 2**53)
+
+
+def _as_real(value: Any, largest_exact: int) -> Any:
+    """Return a whole number as a float, if that stands for each whole number up to there."""
+    return float(value) if _is_int(value) and abs(value) <= largest_exact else value
 
 
 def _as_decimal(value: Any) -> Any:
     return decimal.Decimal(value) if _is_int(value) else value
 
 
-#: Up to here a float stands for every whole number.
-_LARGEST_EXACT: Final = 2**53
 _CONVERTED: Final[dict[type, _Fit]] = {
-    sql.FloatType: _as_real,
-    sql.DoubleType: _as_real,
+    sql.FloatType: _as_single,
+    sql.DoubleType: _as_double,
     sql.DecimalType: _as_decimal,
 }
 

@@ -15,10 +15,13 @@ from pyflinkstate.runtime.storage.temporary import temporary_folder
 from pyflinkstate.runtime.storage.uris import (
     absolute,
     check_spark_reaches,
+    check_spark_reads,
     child_uri,
     is_uri,
+    name_below,
     open_file_system,
     parent_uri,
+    path_in_spark,
 )
 
 __all__ = [
@@ -33,6 +36,7 @@ __all__ = [
     "RunHistory",
     "absolute",
     "check_spark_reaches",
+    "check_spark_reads",
     "child_uri",
     "flush_file",
     "flush_folder",
@@ -41,10 +45,12 @@ __all__ = [
     "is_uri",
     "load_checkpoint",
     "make_folder",
+    "name_below",
     "newest_run",
     "open_checkpoint",
     "open_file_system",
     "parent_uri",
+    "path_in_spark",
     "reason_of",
     "run_id_after",
     "temporary_folder",

@@ -461,7 +461,8 @@ class CheckpointStorage:
         with storage_errors(f"list {folder}"):
             selector = fs.FileSelector(folder, allow_not_found=True)
             infos = self._fs.get_file_info(selector)
-        return [info.base_name for info in infos if info.type == fs.FileType.Directory]
+        names = [_name_of(info) for info in infos if info.type == fs.FileType.Directory]
+        return [name for name in names if name is not None]
 
     def _locate(self, uri: str) -> tuple[fs.FileSystem, str]:
         """Return the file system and path of a URI, which is usually below this storage's own."""
@@ -486,6 +487,15 @@ class CheckpointStorage:
             settings.write_buffer_size,
             "" if shared_by is None else f"../{SHARED_FOLDER}/{shared_by}-",
         )
+
+
+def _name_of(folder: fs.FileInfo) -> str | None:
+    """Return the name of a folder; None if it is not UTF-8, as no folder of a job has such a name."""
+    try:
+        name: str = folder.base_name
+    except UnicodeDecodeError:
+        return None
+    return name
 
 
 def _check_place(metadata: CheckpointMetadata, path: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,6 +21,10 @@ KNOWN_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _LOCAL_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?!//))(/.*)", re.DOTALL | re.IGNORECASE)
+#: The scheme and the authority of a URI.
+_ORIGIN = re.compile(r"[^:]+:(?://[^/]*)?")
+#: Spark takes a path with one of these for a pattern that many names can fit.
+_OF_PATTERNS = re.compile(r"[{}[\]*?\\]")
 
 
 def scheme_of(uri: str) -> str | None:
@@ -115,6 +119,30 @@ def split_options(uri: str) -> tuple[str, str, str]:
     return base.rstrip("/"), question, options
 
 
+def name_below(uri: str, name: str) -> str:
+    """Return a name that a user has given as a child of a URI or path has it: below a URI it is escaped."""
+    return quote(name, safe="") if is_uri(uri) else name
+
+
+def path_in_spark(uri: str) -> str:
+    """Return what Spark must be given for a URI or path, as Hadoop does not decode ``%`` escapes.
+
+    >>> path_in_spark("hdfs://cluster/a%20b")
+    'hdfs://cluster/a b'
+
+    Raises:
+        ConfigurationError: a ``file:`` URI names another host.
+    """
+    scheme = scheme_of(uri)
+    if scheme is None:
+        return uri
+    if scheme == "file":
+        return f"file://{_local_path(uri)}"
+    origin = _ORIGIN.match(uri)
+    assert origin is not None
+    return scheme + origin[0][len(scheme) :] + unquote(uri[origin.end() :])
+
+
 def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
     """Check that Spark can use a URI too: Hadoop supports neither options after a ``?`` nor ``s3://``.
 
@@ -123,3 +151,20 @@ def check_spark_reaches(uri: str, what: str, remedy: str) -> None:
     """
     if scheme_of(uri) == "s3" or (is_uri(uri) and "?" in uri):
         raise ConfigurationError(f"{what} {uri}: Spark cannot reach that directory under this URI; {remedy}")
+
+
+def check_spark_reads(uri: str, what: str, remedy: str) -> None:
+    """Check that Spark finds a folder by its name, and does not take that for a pattern.
+
+    Raises:
+        ConfigurationError: it would read nothing, or other folders.
+    """
+    path = path_in_spark(uri)
+    origin = _ORIGIN.match(path) if is_uri(path) else None
+    found = _OF_PATTERNS.search(path, 0 if origin is None else origin.end())
+    if found is not None:
+        raise ConfigurationError(
+            f"{what} {path}: Spark takes a path with {found[0]} for a pattern, and would not find that "
+            f"folder; {remedy}",
+            uri=uri,
+        )

@@ -1,14 +1,17 @@
 """The arguments of the command line, and how it ends.
 
-Exit codes: 0, all is well; 1, ``diff`` found differences or ``verify`` problems; 2, the arguments are wrong;
-3, the checkpoint cannot be read, or has no such operator, state or key type.
+Exit codes: 0, all is well; 1, ``diff`` found differences or ``verify`` problems; 2, the arguments do not form
+a command; 3, the command failed: the checkpoint cannot be read, or has no such operator, state or type of
+key, or what the arguments ask for cannot be done.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pyflinkstate.errors import PyFlinkStateError
 from pyflinkstate.state_access.command_line import commands
@@ -22,8 +25,9 @@ FINE, FOUND, FAILED = 0, 1, 3
 
 _PATH = "a checkpoint, a savepoint or a job's folder (its newest checkpoint); a path or a URI"
 _CODES = (
-    "exit codes: 0 all is well; 1 diff found differences, or verify problems; 2 wrong arguments; "
-    "3 the checkpoint cannot be read, or has no such operator or state"
+    "exit codes: 0 all is well; 1 diff found differences, or verify problems; 2 the arguments do not form a "
+    "command; 3 the command failed: the checkpoint cannot be read, or has no such operator, state or type of "
+    "key, or what the arguments ask for cannot be done"
 )
 
 
@@ -33,7 +37,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after the program's name. Default: those of the process.
     """
-    chosen = parser().parse_args(arguments)
+    code = FINE
+    try:
+        try:
+            code = _run(parser().parse_args(arguments))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        _drop_output()
+        return FAILED if code == FAILED else FINE
+    return code
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    """Run a command, and return the exit code."""
     progress = Progress(is_wanted=not chosen.json)
     try:
         found = chosen.command(chosen, Printer(as_json=chosen.json, progress=progress))
@@ -41,12 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.hide()
         print(f"pyflinkstate: {error.message}", file=sys.stderr)
         return FAILED
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
-        return FINE
     finally:
         progress.hide()
     return FOUND if found else FINE
+
+
+def _drop_output() -> None:
+    """Let go of what is left to be written; otherwise the interpreter tries once more when it ends."""
+    with suppress(AttributeError, OSError):  # what stands for the standard output may have no descriptor
+        descriptor = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -15,7 +14,7 @@ from pyarrow import csv, parquet
 
 from pyflinkstate.errors import CheckpointStorageError, StateTableError
 from pyflinkstate.state_access.checkpoint import Checkpoint
-from pyflinkstate.state_access.command_line.printing import readable
+from pyflinkstate.state_access.command_line.printing import json_text, readable
 from pyflinkstate.state_access.tables import StateTable
 
 
@@ -87,7 +86,8 @@ def _flat(arrow: pa.DataType) -> pa.DataType:
 
 
 def _as_text(array: pa.Array) -> pa.Array:
-    texts = [None if value is None else json.dumps(value, default=str) for value in array.to_pylist()]
+    values = array.to_pylist()
+    texts = [None if value is None else json_text(readable(None, value)) for value in values]
     return pa.array(texts, pa.large_string())
 
 
@@ -97,7 +97,7 @@ def _write_json(table: StateTable, path: str) -> int:
     with open(path, "x", encoding="utf-8") as file:
         for row in table.rows():
             made = {name: readable(types[name], value) for name, value in row.items()}
-            file.write(json.dumps(made, default=str, ensure_ascii=False) + "\n")
+            file.write(json_text(made) + "\n")
             count += 1
     return count
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from math import isfinite
 
 import attrs
 
@@ -31,14 +32,15 @@ class Printer:
     def table(self, title: str, rows: Sequence[JsonObject]) -> None:
         """Print rows under a title; they all have the same names. JSON has both in one object."""
         self.progress.hide()
+        shown = [readable(None, row) for row in rows]
         if self.as_json:
-            self.value({"title": title, "rows": list(rows)})
-        elif not _printed_richly(title, rows):
-            _print_plainly(title, rows)
+            print(json_text({"title": title, "rows": shown}))
+        elif not _printed_richly(title, shown):
+            _print_plainly(title, shown)
 
     def value(self, value: Json) -> None:
         """Print a value as JSON, on one line."""
-        print(json.dumps(value, default=str, ensure_ascii=False))
+        print(json_text(readable(None, value)))
 
     def note(self, text: str) -> None:
         """Print a remark, which programs do not need."""
@@ -58,8 +60,13 @@ def readable_row(table: StateTable, row: JsonObject) -> JsonObject:
     return {name: readable(types[name], value) for name, value in row.items()}
 
 
+def json_text(value: Json) -> str:
+    """Return a readable value as JSON."""
+    return json.dumps(value, default=str, ensure_ascii=False, allow_nan=False)
+
+
 def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
-    """Return a value of a state in a form that JSON has."""
+    """Return a value of a state in a form that JSON has: NaN and the infinities, for example, are texts."""
     if isinstance(value, bytes) and type_info is not None and has_pickles(type_info):
         return _of_pickle(value) if isinstance(type_info, PickledBytesTypeInfo) else value.hex()
     if isinstance(value, dict):
@@ -73,7 +80,8 @@ def readable(type_info: TypeInformation | None, value: TypedValue) -> Json:
         return [readable(part, one) for part, one in zip(parts, value, strict=True)]
     if isinstance(value, bytes):
         return value.hex()
-    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+    is_json = value is None or isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value))
+    return value if is_json else str(value)
 
 
 def _parts(type_info: TypeInformation | None, count: int) -> Sequence[TypeInformation | None]:
@@ -96,7 +104,7 @@ def _cells(rows: Sequence[JsonObject]) -> list[list[str]]:
 
 
 def _cell(value: Json) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = value if isinstance(value, str) else json_text(value)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 

@@ -24,7 +24,7 @@ def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> 
 
     Raises:
         ConfigurationError: DuckDB is not installed.
-        StateTableError: DuckDB refuses the query.
+        StateTableError: DuckDB refuses the query, or the query fails.
     """
     duckdb = _duckdb()
     with duckdb.connect() as connection:
@@ -33,12 +33,11 @@ def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> 
                 _table(checkpoint, uid, state, allow_pickle).to_duckdb(connection, name)
         try:
             found = connection.sql(query)
+            rows = [] if found is None else found.fetchall()  # None: a statement without rows
         except duckdb.Error as error:
             known = ", ".join(_named(checkpoint))
             raise StateTableError(f"{error}; the tables are {known}") from error
-        if found is None:  # a statement without rows
-            return []
-        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+        return [dict(zip(found.columns, row, strict=True)) for row in rows]
 
 
 def _named(checkpoint: Checkpoint) -> dict[str, tuple[str, str | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, overload
@@ -27,7 +27,15 @@ from pyflinkstate.runtime.program.environment import StreamExecutionEnvironment
 from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import job_failure
-from pyflinkstate.runtime.storage import absolute, check_spark_reaches, child_uri, open_file_system
+from pyflinkstate.runtime.storage import (
+    absolute,
+    check_spark_reaches,
+    check_spark_reads,
+    child_uri,
+    name_below,
+    open_file_system,
+    path_in_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,6 +119,27 @@ class JobOptions:
             "choose one that both can reach, such as hdfs://...",
         )
         return base
+
+    def checkpoints(self, base: str) -> str:
+        """Return the directory of the checkpoints below that of the job."""
+        return child_uri(base, name_below(base, f"{self.job_name}-checkpoints"))
+
+    def folders(self, base: str, tag_ids: Iterable[str]) -> dict[str, str]:
+        """Return by the id of a tag the folder of its output below ``base``; "" stands for the results.
+
+        Raises:
+            ConfigurationError: Spark would not find one.
+        """
+        found: dict[str, str] = {}
+        for tag_id in tag_ids:
+            name = f"{self.job_name}-output{tag_id and '-'}{tag_id}"
+            found[tag_id] = child_uri(base, name_below(base, name))
+            check_spark_reads(
+                found[tag_id],
+                f"{self.call} on a streaming DataFrame keeps results in",
+                "choose a checkpoint_directory, a job_name and ids of output tags without {}[]*?\\",
+            )
+        return found
 
     @property
     def retention_ms(self) -> int | None:
@@ -261,7 +290,9 @@ def keyed_process(
             outputs, too.
         checkpoint_directory: required for a streaming DataFrame: a path or URI that driver and executors can
             reach. The results are there too, as Parquet. Spark must reach it under the same URI, so it cannot
-            be on S3. It is not allowed for a batch DataFrame: see below.
+            be on S3. Spark takes some characters, such as ``*`` and ``[``, for patterns of names: its path,
+            ``job_name`` and the ids of ``side_outputs`` must not have them. It is not allowed for a batch
+            DataFrame: see below.
         restore_from: for a streaming DataFrame, the folder of a savepoint to begin with.
         on_failure: for a streaming DataFrame, when the job restarts; see :class:`RestartStrategies`. Default:
             three times.
@@ -280,9 +311,9 @@ def keyed_process(
     end with the program. After a failure, call the function again.
 
     Raises:
-        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory`` or one on S3, a batch
-            DataFrame has one, ``schema`` cannot be parsed, ``initial_state`` does not fit, or two arguments
-            do not go together.
+        ConfigurationError: a streaming DataFrame has no ``checkpoint_directory``, or one on S3, or one that
+            Spark takes for a pattern, a batch DataFrame has one, ``schema`` cannot be parsed,
+            ``initial_state`` does not fit, or two arguments do not go together.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
     first = KeyedStep(
@@ -320,7 +351,7 @@ def process(
     env = options.environment(df)
     base = options.base() if df.isStreaming else None
     if base is not None:
-        env.enable_checkpointing(0, child_uri(base, f"{options.job_name}-checkpoints"), incremental=True)
+        env.enable_checkpointing(0, options.checkpoints(base), incremental=True)
     initial_rows = None
     if options.initial_state is not None:
         check_frame(options.initial_state, df, steps[0].key)
@@ -344,9 +375,9 @@ def _streaming(
 ) -> list[DataFrame]:
     """Start the job; return the DataFrames of what it commits below ``base``."""
     frames: list[DataFrame] = []
-    folders: list[str] = []
+    folders = options.folders(base, outputs)
     for tag_id, (node, schema) in outputs.items():
-        folder = child_uri(base, f"{options.job_name}-output{tag_id and '-'}{tag_id}")
+        folder = folders[tag_id]
         empty = df.sparkSession.createDataFrame([], schema)
         rows, columns = env.rows_for_files(node, schema)
         made_by = _arrow_schema(empty) if columns is None else columns
@@ -354,11 +385,11 @@ def _streaming(
         file_system, path = open_file_system(folder)
         file_system.create_dir(path, recursive=True)
         reader = df.sparkSession.readStream.schema(empty.schema)
-        frames.append(reader.option("recursiveFileLookup", "true").parquet(folder))
-        folders.append(folder)
+        frames.append(reader.option("recursiveFileLookup", "true").parquet(path_in_spark(folder)))
     client = env.execute_async(options.job_name)
-    readers = [_readers_of(df, folder) for folder in folders]
-    query = KeyedProcessQuery(client, folders[0], options.job_name)
+    read = [path_in_spark(folder) for folder in folders.values()]
+    readers = [_readers_of(df, path) for path in read]
+    query = KeyedProcessQuery(client, read[0], options.job_name)
     add_query(query, partial(_tell, readers, options.job_name))
     return frames
 

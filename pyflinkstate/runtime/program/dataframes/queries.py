@@ -24,7 +24,8 @@ class KeyedProcessQuery:
 
     Attributes:
         client: monitors and controls the job: status, cancellation, savepoints.
-        output: the directory of its committed results, which are Parquet files.
+        output: the directory of its committed results, which are Parquet files, as Spark reads it: without
+            the ``%`` escapes of a URI.
         job_name: the name that was given to :func:`keyed_process`.
     """
 

@@ -31,9 +31,11 @@ from pyflinkstate.api.watermark_strategy import TimestampAssigner
 from pyflinkstate.runtime.sources import RddEpoch, ReadBatches
 from pyflinkstate.runtime.spark.arrow.arrow_columns import reader_of, rows_reader_of
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema
+from pyflinkstate.runtime.spark.arrow.empty_arrays import with_offsets
 from pyflinkstate.runtime.wire import ColumnBatch
 
 _LARGE_OFFSETS = "spark.sql.execution.arrow.useLargeVarTypes"
+_NESTED = (sql.ArrayType, sql.MapType, sql.StructType)
 
 
 @attrs.frozen
@@ -56,6 +58,8 @@ class _Rows:
         schema: Any = sql._parse_datatype_json_string(kind.json)
         self.names: list[str] = schema.names
         self.arrow = arrow_schema(schema, kind.is_large)
+        #: Flat columns with rows have no empty array in them.
+        self.is_nested = any(isinstance(field.dataType, _NESTED) for field in schema.fields)
         self.read = rows_reader_of(schema)
         self.readers = [reader_of(field.dataType) for field in schema.fields]
 
@@ -118,7 +122,9 @@ class RowBatch(ColumnBatch):
 def row_batch(json: str, is_large: bool, data: bytes) -> RowBatch:
     """Return the batch that was pickled, or that Spark wrote."""
     kind = RowType(json, is_large)
-    return RowBatch(kind, pa.ipc.read_record_batch(pa.py_buffer(data), _rows(kind).arrow))
+    made = _rows(kind)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(data), made.arrow)
+    return RowBatch(kind, with_offsets(batch) if made.is_nested or not batch.num_rows else batch)
 
 
 @attrs.frozen
