@@ -12,7 +12,7 @@ from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators import lives_in_slot
+from pyflinkstate.runtime.operators import close_after_error, lives_in_slot
 from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
@@ -63,7 +63,7 @@ class OneInputOperatorHarness(WithOutput):
         try:
             self._chain.open()
         except BaseException:
-            self._chain.close()
+            close_after_error(self._chain.close)
             raise
 
     def process_element(self, value: Record, timestamp: int | None = None) -> list[Record]:
@@ -124,7 +124,10 @@ class OneInputOperatorHarness(WithOutput):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            close_after_error(self.close)
 
 
 def _operator(function: UserFunction, number: int) -> ChainedOperator:

@@ -24,6 +24,7 @@ from pyflinkstate.runtime.operators import (
     Output,
     StatefulOperator,
     StreamOperatorState,
+    close_after_error,
 )
 from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.tasks import Router, TaskInfo, opened_selector
@@ -217,7 +218,10 @@ class OperatorHarness(WithOutput):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            close_after_error(self.close)
 
     def _router(self, one: Input, number: int) -> Router:
         part = self._part

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support_runtime import raising
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import ValueStateDescriptor
@@ -341,3 +342,18 @@ def test_what_is_left_is_cancelled_before_the_function_is_closed() -> None:
         made.process_element(("a", 1))
         assert function.calls == ()
     assert function.calls == ("cancelled", "closed")
+
+
+def test_a_loop_that_does_not_end_keeps_no_function_from_closing() -> None:
+    class Closes(Sums):
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    function = Closes()
+    made = harness(function)
+    made.subtask._operator._loop.close = raising(OSError("the loop is broken"))
+    with pytest.raises(UserFunctionError, match=r"the loop is broken[\s\S]*in close\(\)"):
+        made.close()
+    assert function.is_closed

@@ -191,6 +191,23 @@ class TestStateOfFunctions:
         harness.operator.close()
         assert harness.operator.function.closed == 1
 
+    def test_contents_are_closed_although_the_function_is_not(self):
+        class FailsToClose(Counting):
+            def close(self):
+                super().close()
+                raise TimeoutError("flush took too long")
+
+        class ClosingMean(Mean):
+            closed = 0
+
+            def close(self):
+                self.closed += 1
+
+        harness = WindowHarness(window_operator(TEN, contents=ClosingMean(), function=FailsToClose()))
+        with pytest.raises(TimeoutError, match="flush took too long"):
+            harness.operator.close()
+        assert harness.operator.function.closed == harness.operator.contents.function.closed == 1
+
     def test_a_generator_reads_the_state_of_its_own_window(self):
         harness = WindowHarness(window_operator(SlidingEventTimeWindows.of(20, 10), function=Counting()))
         harness.process("a", 1, 15)

@@ -189,6 +189,8 @@ def test_the_registry_gives_up_who_was_silent_and_nobody_else(driver: Driver) ->
     silent, talkative = (ActedSlot(driver.control.address, driver.secret, slot) for slot in slots)
     for acted in (silent, talkative):
         acted.deployed()
+        acted.ready()
+        driver.link.acquire_slot(acted.slot_id)  # returns when the driver has heard of it
     now[0] = 49.9
     assert driver.registry.beat(50.0) == []
     for acted in (silent, talkative):

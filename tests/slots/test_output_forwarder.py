@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import queue
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 import pytest
 from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.runtime.slots.stdout import MAX_LINE, MAX_WAITING, Lines, OutputForwarder
+from pyflinkstate.runtime.wire.channel import Channel
+from pyflinkstate.runtime.wire.transport import (
+    DRIVER,
+    Address,
+    HandshakeLimits,
+    Server,
+    connect,
+    listen_on_tcp,
+)
 
 INFO, WARNING, ERROR = logging.INFO, logging.WARNING, logging.ERROR
 
@@ -161,11 +171,14 @@ class TestBrokenDriver:
 
 
 class Process:
-    """A slot's process, as far as its output goes: streams, root logger, and a driver."""
+    """A slot's process, as far as its output goes: streams, root logger, and a driver.
 
-    def __init__(self) -> None:
-        self.stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
-        self.stderr = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    Both streams are ``inherited``, or else each has a buffer.
+    """
+
+    def __init__(self, inherited: TextIO | None = None) -> None:
+        self.stdout: Any = inherited or io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        self.stderr: Any = inherited or io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         self.messages: queue.SimpleQueue[Lines] = queue.SimpleQueue()
         self.forwarder = OutputForwarder(self.messages.put)
 
@@ -349,3 +362,90 @@ class TestInstalled:
             assert not sender.is_alive()
             print("two")
         assert process.text(process.stdout) == "one\ntwo\n"
+
+
+@pytest.fixture
+def unread() -> Iterator[TextIO]:
+    """A stream into a pipe whose reader has gone, as of a slot that has outlived its executor."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    stream = os.fdopen(writes, "w", buffering=1, encoding="utf-8")
+    with pytest.raises(BrokenPipeError):
+        print("nobody reads this", file=stream)
+    yield stream
+    with suppress(BrokenPipeError):
+        stream.close()
+
+
+class TestStreamsThatFail:
+    """The driver hears of each line, and whoever prints or logs goes on."""
+
+    def test_what_is_printed_is_sent(self, unread: TextIO) -> None:
+        with installed(Process(unread)) as process:
+            print("hello", flush=True)
+            print("oh no", file=sys.stderr, flush=True)
+            print("x" * 100_000)
+        lines = process.lines(12)
+        assert lines[:2] == [(INFO, "hello"), (WARNING, "oh no")]
+        assert "".join(line for _, line in lines[2:]) == "x" * 100_000
+
+    def test_what_is_logged_is_sent(self, unread: TextIO) -> None:
+        with installed(Process(unread)) as process:
+            process.log("half %d%%", 50, level=ERROR)
+            process.log("%d records", "many")
+            process.log("end")
+        lines = process.lines(3)
+        assert (ERROR, "users.code: half 50%") in lines
+        while (INFO, "users.code: end") not in lines:
+            lines += process.lines(1)
+
+    def test_what_is_logged_without_a_handler_is_sent(self, unread: TextIO) -> None:
+        """Python logs on standard error then, and only prints an error if it cannot."""
+        with installed(Process(unread)) as process:
+            logging.getLogger().handlers.clear()
+            logging.getLogger("users.code").warning("careful")
+        assert process.lines(1) == [(WARNING, "careful")]
+
+    def test_a_stream_that_was_closed(self, unread: TextIO) -> None:
+        with suppress(BrokenPipeError):
+            unread.close()
+        with installed(Process(unread)) as process:
+            print("hello", flush=True)
+            process.log("once")
+        assert process.lines(2) == [(INFO, "hello"), (INFO, "users.code: once")]
+
+    def test_a_stream_that_lacks_a_character(self) -> None:
+        ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+        with installed(Process(ascii_only)) as process:
+            print("zwei, 二")
+            print("two")
+        assert process.lines(2) == [(INFO, "zwei, 二"), (INFO, "two")]
+        assert process.text(ascii_only) == "\ntwo\n"
+
+    def test_a_server_that_cannot_accept_a_connection_says_so_and_accepts_the_next(
+        self, unread: TextIO, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failures, start = [RuntimeError("can't start new thread")], threading.Thread.start
+
+        def start_or_fail(thread: threading.Thread) -> None:
+            if failures and "_greet" in thread.name:
+                raise failures.pop()
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+        served: queue.SimpleQueue[Channel] = queue.SimpleQueue()
+        listener = listen_on_tcp("127.0.0.1")
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        limits = HandshakeLimits(timeout_s=PATIENCE_S)
+        server = Server([listener], address, DRIVER, b"secret", served.put)
+        with installed(Process(unread)) as process:
+            server.start()
+            with pytest.raises(ConnectionError):
+                connect(address, DRIVER, b"secret", limits)
+            with connect(address, DRIVER, b"secret", limits):
+                served.get(timeout=PATIENCE_S)
+            assert server.is_alive()
+            server.close()
+        ((level, line),) = process.lines(1)
+        assert level == WARNING
+        assert "a connection could not be accepted" in line

@@ -146,3 +146,15 @@ def test_it_is_asked_as_often_as_its_most_eager_source(growing: GrowingSource) -
     assert SourceSet({"a": CollectionSource([1]), "b": growing}).poll_s == min(
         0.125, CollectionSource([1]).poll_s
     )
+
+
+def test_one_that_does_not_close_keeps_no_other_from_closing(growing: GrowingSource) -> None:
+    class FailsToClose(GrowingSource):
+        def close(self, error: BaseException | None) -> None:
+            super().close(error)
+            raise TimeoutError("the query does not stop")
+
+    first = FailsToClose(4, idle)
+    with pytest.raises(TimeoutError, match="the query does not stop"):
+        SourceSet({"first-0": first, "second-1": growing}).close(None)
+    assert first.closed == growing.closed == [None]

@@ -291,6 +291,20 @@ class TestBadInput:
         with pytest.raises(UserFunctionError, match=r"operator 'op', key .*: read_key\(\) raised Zero"):
             list(found)
 
+    def test_what_close_raises_does_not_hide_what_the_function_raised(self, reader):
+        class Failing(Reader):
+            def read_key(self, key, ctx, out):
+                raise ZeroDivisionError("no")
+
+            def close(self):
+                super().close()
+                raise TimeoutError("too long")
+
+        function = Failing()
+        with pytest.raises(UserFunctionError, match="ZeroDivisionError"):
+            list(reader.read_keyed_state(UID, function))
+        assert function.is_open == 0
+
     def test_a_name_in_use(self, reader):
         class Twice(Reader):
             def open(self, runtime_context):

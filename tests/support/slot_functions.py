@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -58,6 +59,16 @@ class KeyedPrints(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
         print(f"saw {value}")
         return ()
+
+
+class Chatter(KeyedProcessFunction):
+    """Prints and logs in every way, and gives every record back."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+        print(f"printed {value}", flush=True)
+        print(f"warned {value}", file=sys.stderr, flush=True)
+        logging.getLogger("users.code").error("logged %s", value)
+        return (value,)
 
 
 class Divide(KeyedProcessFunction):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from support_runtime import PACKAGE
+from support_runtime import PACKAGE, raising
 
 from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import (
@@ -24,7 +24,7 @@ from pyflinkstate.api.functions import (
     MapFunction,
     ProcessFunction,
 )
-from pyflinkstate.errors import NotKeyedStreamError, UserFunctionError
+from pyflinkstate.errors import BadRecordError, NotKeyedStreamError, UserFunctionError
 from pyflinkstate.runtime.plan.chained import ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
@@ -172,6 +172,80 @@ def test_a_close_that_raises_is_reported_and_keeps_no_other_from_closing() -> No
     with pytest.raises(UserFunctionError, match=r"a fails in close[\s\S]*operator 'a'"):
         run(*three(calls, a="close"), records=[1])
     assert calls[-3:] == ["close a", "close b", "close c"]
+
+
+CLOSED = ["close a", "close b", "close c"]
+
+
+def failing_in_close(calls: list[str]) -> list[ChainedOperator]:
+    return three(calls, a="close", b="close")
+
+
+def test_a_close_that_raises_does_not_hide_why_the_chain_has_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first error says whether the job may restart, and the other one would say yes."""
+    calls: list[str] = []
+    check = ChainedOperator("map", "check", raising(BadRecordError("the record is bad")))
+    with pytest.raises(BadRecordError, match=r"the record is bad[\s\S]*operator 'check'") as caught:
+        run(*failing_in_close(calls), check)
+    assert not caught.value.recoverable
+    assert calls[-3:] == CLOSED
+    for name in ("a", "b"):
+        assert f"{name} fails in close\n  in operator '{name}', in close()" in caplog.text
+
+
+def test_a_close_that_raises_does_not_hide_what_the_source_of_the_records_raised() -> None:
+    calls: list[str] = []
+
+    def broken() -> Iterable[int]:
+        yield 1
+        raise ConnectionResetError("upstream")
+
+    with pytest.raises(ConnectionResetError, match="upstream"):
+        run(*failing_in_close(calls), records=broken())
+    assert calls[-3:] == CLOSED
+
+
+def test_a_close_that_raises_does_not_hide_what_did_not_open(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+    with pytest.raises(UserFunctionError, match="c fails in open"):
+        run(*three(calls, a="close", c="open"))
+    assert calls == ["open a", "open b", "open c", "close a", "close b"]
+    assert "a fails in close" in caplog.text
+
+
+def test_a_close_that_raises_when_nobody_reads_on_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+    running = Chain(failing_in_close(calls), INFO, Counter()).run(range(100))
+    assert next(running) == 0
+    running.close()
+    assert calls[-3:] == CLOSED
+    assert "a fails in close" in caplog.text
+
+
+def test_of_several_that_do_not_close_the_first_is_reported_and_others_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[str] = []
+    with pytest.raises(UserFunctionError, match="a fails in close"):
+        run(*failing_in_close(calls), records=[1])
+    assert calls[-3:] == CLOSED
+    assert "b fails in close" in caplog.text
+    assert "a fails in close" not in caplog.text
+
+
+def test_a_close_that_ends_the_process_is_an_error_of_its_operator() -> None:
+    calls: list[str] = []
+
+    class Exits(RichMap):
+        def close(self) -> None:
+            raise SystemExit(3)
+
+    exits = ChainedOperator("map", "exits", Exits("exits", calls))
+    with pytest.raises(UserFunctionError, match=r"SystemExit: 3\s+in operator 'exits', in close\(\)"):
+        run(exits, *three(calls), records=[])
+    assert calls[-3:] == CLOSED
 
 
 def test_the_runtime_context_tells_where_the_function_runs() -> None:

@@ -166,3 +166,19 @@ def test_the_functions_before_the_assigner_are_closed_when_it_fails() -> None:
     with pytest.raises(BadRecordError):
         frames(made, timed)
     assert function.is_closed
+
+
+def test_a_close_that_raises_does_not_hide_the_record_without_a_timestamp(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class FailsToClose(Closing):
+        def close(self) -> None:
+            super().close()
+            raise TimeoutError("flush took too long")
+
+    function = FailsToClose()
+    made = chain(ChainedOperator("map", "map", function), assigner(WatermarkStrategy(0, None, Faulty())))
+    with pytest.raises(BadRecordError, match="returned 'x'"):
+        frames(made, made.run_timed([1, "x", *range(FRAME)], False, lambda: None))
+    assert function.is_closed
+    assert "TimeoutError: flush took too long" in caplog.text

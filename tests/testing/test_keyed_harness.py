@@ -376,3 +376,16 @@ class TestMistakes:
         with pytest.raises(KeyError), KeyedOneInputOperatorHarness(Closing(), str):
             raise KeyError
         assert closed == ["closed"]
+
+    def test_an_error_of_the_test_is_not_replaced_by_one_of_close(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class FailsToClose(Listening):
+            def close(self) -> None:
+                raise TimeoutError("flush took too long")
+
+        with pytest.raises(KeyError), KeyedOneInputOperatorHarness(FailsToClose(), str):
+            raise KeyError
+        assert "flush took too long" in caplog.text
+        with pytest.raises(UserFunctionError, match="flush took too long"):
+            KeyedOneInputOperatorHarness(FailsToClose(), str).close()

@@ -273,6 +273,21 @@ class TestChains:
             OneInputOperatorHarness(Opens(), Broken())
         assert closed == ["closed"]
 
+    def test_an_error_is_not_replaced_by_one_of_close(self, caplog: pytest.LogCaptureFixture) -> None:
+        class FailsToClose(Twice):
+            def close(self) -> None:
+                raise TimeoutError("flush took too long")
+
+        class Broken(Twice):
+            def open(self, runtime_context: Any) -> None:
+                raise OSError("no such file")
+
+        with pytest.raises(UserFunctionError, match="no such file"):
+            OneInputOperatorHarness(FailsToClose(), Broken())
+        with pytest.raises(KeyError), OneInputOperatorHarness(FailsToClose()):
+            raise KeyError
+        assert caplog.text.count("TimeoutError: flush took too long") == 2
+
     def test_errors_name_operator_and_record(self) -> None:
         harness = OneInputOperatorHarness(Positive(), output_type=Types.STRING())
         with pytest.raises(UserFunctionError, match=r"TypeError[\s\S]*operator 'Positive', record 'x'"):

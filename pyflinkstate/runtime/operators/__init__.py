@@ -9,7 +9,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from pyflinkstate.runtime.operators.batch_reduce import BatchReduce
-from pyflinkstate.runtime.operators.context import OperatorContext, awaits, close_function, open_function
+from pyflinkstate.runtime.operators.closing import close_after_error, close_all, closed_at_end
+from pyflinkstate.runtime.operators.context import (
+    OperatorContext,
+    awaits,
+    close_function,
+    close_functions,
+    open_function,
+)
 from pyflinkstate.runtime.operators.function_operators import BroadcastOperator, TwoInputOperator
 from pyflinkstate.runtime.operators.keyed_functions import (
     FieldReduce,
@@ -56,7 +63,11 @@ __all__ = [
     "WrappingFunction",
     "awaits",
     "check_position",
+    "close_after_error",
+    "close_all",
     "close_function",
+    "close_functions",
+    "closed_at_end",
     "end_tasks",
     "lives_in_slot",
     "open_function",

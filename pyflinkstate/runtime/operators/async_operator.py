@@ -26,6 +26,7 @@ from pyflinkstate.api.values import Key, Record
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.keys import KeyContext
 from pyflinkstate.backends.values import isolated, take_isolated
+from pyflinkstate.runtime.operators.closing import close_all
 from pyflinkstate.runtime.operators.context import awaits
 from pyflinkstate.runtime.operators.event_loops import FunctionLoop, end, hear_out
 from pyflinkstate.runtime.operators.function_operators import FunctionOperator, KeyedContext
@@ -51,8 +52,7 @@ class AsyncFunctionOperator(FunctionOperator):
         self.awaits_timers = awaits(self.on_timer)
 
     def close(self) -> None:
-        self._loop.close()
-        super().close()
+        close_all(self._loop.close, super().close)
 
     def process_overlapping(self, records: Iterable[KeyedRecord], output: Output) -> None:
         queues: dict[Key, list[KeyedRecord]] = {}

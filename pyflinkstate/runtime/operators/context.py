@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 
 import attrs
 
@@ -29,6 +30,7 @@ from pyflinkstate.api.state import (
 from pyflinkstate.api.values import AnyState
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
 from pyflinkstate.errors import NotKeyedStreamError, StateRegistrationError
+from pyflinkstate.runtime.operators.closing import close_all
 from pyflinkstate.runtime.wire import OperatorMetrics, SystemClock
 
 
@@ -149,3 +151,8 @@ def close_function(function: object) -> None:
     """Close ``function`` if it is a rich function."""
     if isinstance(function, Function):
         function.close()
+
+
+def close_functions(*functions: object) -> None:
+    """Close several functions, in order, each whatever the others raise; raise the first error."""
+    close_all(*(partial(close_function, function) for function in functions))

@@ -19,7 +19,7 @@ from pyflinkstate.api.functions import KeySelector, MapFunction, Partitioner
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.errors import BadRecordError
-from pyflinkstate.runtime.operators import close_function, open_function
+from pyflinkstate.runtime.operators import close_functions, open_function
 
 #: Called with a number of records, returns the subtask of each; it continues where the last call ended.
 Spread = Callable[[int], Sequence[int]]
@@ -113,8 +113,7 @@ class CustomPartition(MapFunction):
         self._key_of = select.get_key if isinstance(select, KeySelector) else select
 
     def close(self) -> None:
-        close_function(self._partitioner)
-        close_function(self._key_selector)
+        close_functions(self._partitioner, self._key_selector)
 
     def map(self, value: Record) -> tuple[int, Record]:
         key = self._key_of(value)

@@ -95,8 +95,8 @@ class _Slot:
     pid: int | None = None
     address: Address | None = None
     error: PyFlinkStateError | None = None
-    #: When its last message came, by the clock of heartbeats.
-    last_message_s: float = 0.0
+    #: When its last message came, by the clock of heartbeats; None before its deployment was sent.
+    last_message_s: float | None = None
     closed: threading.Event = attrs.Factory(threading.Event)
 
 
@@ -161,8 +161,11 @@ class SlotRegistry:
                 return False
             slot.connection = connection
             slot.pid = message.pid
-            slot.last_message_s = self._now_s()
             return True
+
+    def deployed(self, slot_id: SlotId) -> None:
+        """Record that the slot was sent what it runs: its silence counts from now on."""
+        self._slots[slot_id].last_message_s = self._now_s()
 
     def message_came(self, slot_id: SlotId) -> None:
         """Record that the slot is alive, as a message from it came."""
@@ -175,7 +178,8 @@ class SlotRegistry:
             for slot_id, slot in self._slots.items():
                 if slot.connection is None or slot.error is not None:
                     continue
-                if self._now_s() - slot.last_message_s >= timeout_s:
+                last_s = slot.last_message_s
+                if last_s is not None and self._now_s() - last_s >= timeout_s:
                     silent.append(slot_id)
                 else:
                     _try_send(slot.connection, Heartbeat())
@@ -349,6 +353,7 @@ class ControlServer:
             connection.send(
                 attrs.evolve(self._deployments.of(slot_id), heartbeat_timeout_ms=self._heartbeat.timeout_ms)
             )
+            registry.deployed(slot_id)
             while self._handle_slot_message(registry, message, connection.recv()):
                 pass
         except UntrustedConnectionError as error:

@@ -156,26 +156,38 @@ class StateSlot:
         return Server(listeners, address, name, self._bootstrap.secret, self._serve_task)
 
     def _await_deployment(self) -> DeploySlot:
+        """Return what the slot is to run.
+
+        Something else may come before it, as other threads of the driver do not wait for the one that sends
+        it. A heartbeat is answered, but does not feed the watchdog: a slot that gets no deployment must end.
+        """
+        while not isinstance(message := self._first_message(), DeploySlot):
+            self._take(message)
+        self._heartbeat_timeout_ms = message.heartbeat_timeout_ms
+        self._watchdog.feed(self._heartbeat_timeout_ms)
+        return message
+
+    def _first_message(self) -> object:
         if not self._driver.poll(DEPLOYMENT_TIMEOUT_S):
             raise EOFError("the driver did not send a deployment")
-        deployment = self._driver.recv()
-        assert isinstance(deployment, DeploySlot)
-        self._heartbeat_timeout_ms = deployment.heartbeat_timeout_ms
-        self._watchdog.feed(self._heartbeat_timeout_ms)
-        return deployment
+        message: object = self._driver.recv()
+        return message
 
     def _listen_to_driver(self) -> None:
         try:
             while True:
                 message = self._driver.recv()
                 self._watchdog.feed(self._heartbeat_timeout_ms)
-                if isinstance(message, Heartbeat):
-                    self._tell_driver(message)
-                else:
-                    # Handled on another thread: user code may be slow, and the driver's end must be noticed.
-                    self._mail.put(message)
+                self._take(message)
         finally:
             self._exit()  # always: without this thread, nobody would notice the driver's end
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Heartbeat):
+            self._tell_driver(message)
+        else:
+            # The main thread handles it: user code may be slow, and the end of the driver must be noticed.
+            self._mail.put(message)
 
     def _tell_driver(self, message: object) -> None:
         self._driver.send(message)

@@ -34,6 +34,7 @@ from pyflinkstate.runtime.operators import (
     Output,
     StreamOperatorState,
     SubtaskSnapshot,
+    closed_at_end,
 )
 from pyflinkstate.runtime.slots.frozen_state import freeze
 from pyflinkstate.runtime.slots.memory import MemoryGuard
@@ -172,8 +173,8 @@ class SlotService:
         """Close the function; return the message for the driver."""
         with self._user_code:
             try:
-                self._tell_function()
-                self._subtask.close()
+                with closed_at_end(self._subtask.close):
+                    self._tell_function()
             except PyFlinkStateError as error:
                 return SlotClosed(error)
         return SlotClosed()

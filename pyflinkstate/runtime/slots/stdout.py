@@ -1,7 +1,12 @@
-"""Sends what user code prints and logs in a slot to the driver, line by line."""
+"""Sends what user code prints and logs in a slot to the driver, line by line.
+
+The streams that a slot inherits lead to the executor that started it, and a slot may outlive its executor.
+So a line is handed over for the driver first, and what an inherited stream raises is ignored.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import sys
@@ -16,6 +21,8 @@ INTERVAL_S = 0.2
 MAX_WAITING = 10_000
 #: Longer lines are sent in pieces of so many characters: a progress bar may never end its line.
 MAX_LINE = 10_000
+#: What a stream raises if nobody reads it any more, if it was closed, or if it cannot encode a character.
+STREAM_ERRORS = (OSError, ValueError)
 
 Lines = tuple[tuple[int, str], ...]
 
@@ -36,7 +43,7 @@ class OutputForwarder:
         self._tees: tuple[_Tee, ...] = ()
 
     def install(self) -> None:
-        """Forward ``sys.stdout``, ``sys.stderr`` and the root logger, which go on writing as before."""
+        """Forward ``sys.stdout``, ``sys.stderr`` and the root logger, which go on writing where they can."""
         stderr = sys.stderr
         sys.stdout = out = _Tee(sys.stdout, lambda line: self.add(logging.INFO, line))
         sys.stderr = err = _Tee(stderr, lambda line: self.add(logging.WARNING, line))
@@ -100,7 +107,7 @@ class OutputForwarder:
 
 
 class _Tee(io.TextIOBase):
-    """A text stream that also passes on each line, or pieces of an endless line. Thread-safe."""
+    """Passes on each line, or pieces of an endless line, and writes it to a stream. Thread-safe."""
 
     def __init__(self, stream: TextIO, add: Callable[[str], None]) -> None:
         self._stream = stream
@@ -111,7 +118,6 @@ class _Tee(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with self._lock:
-            self._stream.write(text)
             *lines, self._rest = (self._rest + text).split("\n")
             for line in lines:
                 self._add_in_pieces(line)
@@ -119,6 +125,8 @@ class _Tee(io.TextIOBase):
                 whole = len(self._rest) // MAX_LINE * MAX_LINE
                 pieces, self._rest = self._rest[:whole], self._rest[whole:]
                 self._add_in_pieces(pieces)
+            with contextlib.suppress(*STREAM_ERRORS):
+                self._stream.write(text)
         return len(text)
 
     def _add_in_pieces(self, line: str) -> None:
@@ -126,7 +134,8 @@ class _Tee(io.TextIOBase):
             self._add(line[start : start + MAX_LINE])
 
     def flush(self) -> None:
-        self._stream.flush()
+        with contextlib.suppress(*STREAM_ERRORS):
+            self._stream.flush()
 
     @property
     def buffer(self) -> Any:
@@ -163,5 +172,6 @@ class _Handler(logging.Handler):
         except Exception:  # noqa: BLE001 - like the handlers of ``logging``
             self.handleError(record)
             return
-        self._stream.write(line + "\n")
         self._forwarder.add(record.levelno, line)
+        with contextlib.suppress(*STREAM_ERRORS):
+            self._stream.write(line + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import IncompatibleCheckpointError
@@ -33,9 +34,10 @@ class SourceSet(Source):
             source.open(wake_up)
 
     def close(self, error: BaseException | None) -> None:
-        """See :class:`Source`."""
-        for source in self._sources.values():
-            source.close(error)
+        """See :class:`Source`. Each is closed, whatever the others raise."""
+        with ExitStack() as closing:
+            for source in reversed(self._sources.values()):
+                closing.callback(source.close, error)
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""

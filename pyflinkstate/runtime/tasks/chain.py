@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,7 +24,14 @@ from pyflinkstate.api.timers import TimerService
 from pyflinkstate.api.values import Record, UserFunction
 from pyflinkstate.api.watermark_strategy import NO_TIMESTAMP, WatermarkStrategy
 from pyflinkstate.backends.values import check_results, isolated
-from pyflinkstate.runtime.operators import KeylessTimerService, OperatorContext, close_function, open_function
+from pyflinkstate.runtime.operators import (
+    KeylessTimerService,
+    OperatorContext,
+    close_all,
+    close_function,
+    closed_at_end,
+    open_function,
+)
 from pyflinkstate.runtime.plan import ASYNC, CHECK, WATERMARKS, ChainedOperator, KeptTimestamp
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
 from pyflinkstate.runtime.tasks.timed_records import (
@@ -153,12 +160,10 @@ class Chain:
             number: only so many of the operators take part, but all are opened and closed.
             end: called at the end if assigners had records.
         """
-        try:
+        with closed_at_end(self.close):
             self.open()
             yield from self.through(records, number)
             self._info.report_metrics()
-        finally:
-            self.close()
         if end is not None:
             self._end(end)
 
@@ -221,10 +226,9 @@ class Chain:
         return iter(records)
 
     def close(self) -> None:
-        """Close the functions that were opened. An error that it raises is ready to be reported."""
-        if self._loop_thread is not None:
-            self._loop_thread.close()
-        _close_all(self._opened)
+        """Close the functions that were opened, in order. An error that it raises is ready to be reported."""
+        loop_end = () if self._loop_thread is None else (self._loop_thread.close,)
+        close_all(*loop_end, *(partial(_close, operator) for operator in self._opened))
 
     def loop_thread(self) -> LoopThread:
         """Return the thread that runs the chain's async functions; it is started on first use."""
@@ -263,16 +267,11 @@ def _open(operator: ChainedOperator, info: TaskInfo) -> None:
         raise user_failure(error, operator.name, NoRecord("in open()")) from error
 
 
-def _close_all(operators: list[ChainedOperator]) -> None:
-    """Close from the first to the last; one that raises keeps no other from closing."""
-    failures = []
-    for operator in operators:
-        try:
-            close_function(operator.function)
-        except Exception as error:  # noqa: BLE001 - a user's close() may raise anything
-            failures.append(user_failure(error, operator.name, NoRecord("in close()")))
-    if failures:
-        raise failures[0]
+def _close(operator: ChainedOperator) -> None:
+    try:
+        close_function(operator.function)
+    except BaseException as error:  # also sys.exit()
+        raise user_failure(error, operator.name, NoRecord("in close()")) from error
 
 
 def _bound(function: UserFunction, rich: type, method: str) -> UserFunction:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,7 @@ from pyflinkstate.errors import (
     StateRegistrationError,
     UserFunctionError,
 )
-from pyflinkstate.runtime.operators import OperatorContext, close_function, open_function
+from pyflinkstate.runtime.operators import OperatorContext, close_function, closed_at_end, open_function
 from pyflinkstate.state_access.checkpoint import Checkpoint
 from pyflinkstate.state_access.flink_names.keyed_state_reader_function import (
     Collector,
@@ -68,11 +69,9 @@ class KeyedStateInput:
         context = ReadContext(self.uid, 0, 1, state.operator.max_parallelism, 0, None, states=self)
         open_function(self.function, context)
         self._is_open = True
-        try:
+        with closed_at_end(partial(close_function, self.function)):
             for own in state.ranges():
                 yield from self._read_range(own)
-        finally:
-            close_function(self.function)
 
     def state_of(self, descriptor: StateDescriptor) -> AnyState:
         """Return the state that a descriptor asks for, which has a key only in ``read_key``.

@@ -33,7 +33,7 @@ from pyflinkstate.api.windows import MAX_LONG_VALUE
 from pyflinkstate.backends.heap import Timer
 from pyflinkstate.backends.values import isolated
 from pyflinkstate.errors import ConfigurationError
-from pyflinkstate.runtime.operators.context import close_function, open_function
+from pyflinkstate.runtime.operators.context import close_functions, open_function
 from pyflinkstate.runtime.operators.operators import OperatorSetup, Output, StatefulOperator
 from pyflinkstate.runtime.operators.timers import WINDOW_TIMERS, InternalTimerService
 from pyflinkstate.runtime.operators.windows.fast_ways import FastWay, fast_way
@@ -150,8 +150,7 @@ class WindowOperator(StatefulOperator):
         )
 
     def close(self) -> None:
-        close_function(self.function)
-        close_function(self.contents.function)
+        close_functions(self.function, self.contents.function)
 
     # --- elements ----------------------------------------------------------------------------------
 

@@ -1,0 +1,73 @@
+"""A slot that outlives the executor that started it: nobody reads its standard output any more."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from slot_functions import Chatter
+from support_runtime import next_event
+from support_slots import Driver
+
+from pyflinkstate.runtime.tasks import slot_client
+from pyflinkstate.runtime.wire.messages import SlotOutput
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Executor:
+    """The reader of what the slots of a Spark worker print."""
+
+    def __init__(self) -> None:
+        self.reads, self.writes = os.pipe()
+
+    def end(self) -> None:
+        if self.reads >= 0:
+            os.close(self.reads)
+            os.close(self.writes)
+            self.reads = -1
+
+
+@pytest.fixture
+def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
+    made = Executor()
+    start = partial(subprocess.Popen, stdout=made.writes, stderr=made.writes)
+    monkeypatch.setattr(slot_client, "subprocess", SimpleNamespace(Popen=start, PIPE=subprocess.PIPE))
+    yield made
+    made.end()
+
+
+def heard(driver: Driver, count: int) -> list[tuple[int, str]]:
+    """Return so many of the next lines that slots have said."""
+    lines: list[tuple[int, str]] = []
+    while len(lines) < count:
+        lines += next_event(driver.events, SlotOutput).lines
+    return lines
+
+
+def test_what_a_function_prints_and_logs_reaches_the_driver_and_the_function_goes_on(
+    driver: Driver, executor: Executor
+) -> None:
+    slot = driver.start_slot(Chatter())
+    executor.end()
+    for epoch in (1, 2):
+        record = ("a", epoch)
+        assert slot.feed(epoch, [record])[0] == [record]
+        assert heard(driver, 3) == [
+            (logging.INFO, f"printed {record}"),
+            (logging.WARNING, f"warned {record}"),
+            (logging.ERROR, f"users.code: logged {record}"),
+        ]
+
+
+def test_as_long_as_there_is_an_executor_it_reads_all_of_it(driver: Driver, executor: Executor) -> None:
+    slot = driver.start_slot(Chatter())
+    slot.feed(1, [("a", 1)])
+    assert len(heard(driver, 3)) == 3
+    said = os.read(executor.reads, 10_000).decode()
+    assert said.splitlines() == ["printed ('a', 1)", "warned ('a', 1)", "users.code: logged ('a', 1)"]
