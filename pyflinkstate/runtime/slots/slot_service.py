@@ -220,7 +220,7 @@ class SlotService:
             for part in self._steps.parts(len(frame)):
                 with self._user_code:
                     self._subtask.process_frame(frame.part(part), output)
-                if self._steps.is_full(output.values):
+                if self._steps.is_full(output.values, *(values for values, _ in output.side.values())):
                     yield from self._encoded(output)
                     output = Output()
             with self._user_code:
