@@ -19,7 +19,7 @@ import attrs
 
 from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
-from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
+from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
@@ -90,8 +90,6 @@ class TaskLink:
         counts: Counter[str] = Counter()
         try:
             yield counts
-        except SlotBusyError:
-            raise  # Spark decides: the task that feeds the slot may well succeed
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
