@@ -117,6 +117,7 @@ class TestEpochs:
     def test_a_sink_on_a_uri(self, tmp_path: Path, rest: str) -> None:
         sink = opened(f"file://{tmp_path}{rest}")
         prepare(sink, 1, ["a"])
+        assert lines(tmp_path / "out") == [], "it is not committed"
         sink.commit(1)
         assert lines(tmp_path / "out") == ["a"]
         assert [path.name for path in tmp_path.iterdir()] == ["out"]
