@@ -223,7 +223,7 @@ class StaleSlotError(RuntimeFailure):
 
 
 class SlotBusyError(RuntimeFailure):
-    """Another task feeds the slot: a speculative copy, whose failure does no harm."""
+    """Another task feeds the slot. A speculative copy is told so, and waits until the slot is free."""
 
 
 class SparkJobError(RuntimeFailure):

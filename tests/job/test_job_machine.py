@@ -344,6 +344,31 @@ class TestFailures:
         again = TaskReport(0, 2, "ask to sums[3]", is_only_run=True)
         assert machine.handle(again) == [CountReport(again)]
 
+    def test_a_copy_of_a_task_may_fail_when_its_epoch_is_over(self) -> None:
+        machine = running()
+        late, real = TaskReport(0, 1, "a", error=BROKEN), TaskReport(0, 2, "a", error=BROKEN)
+        machine.handle(ended(machine))
+        assert machine.handle(late) == []
+        machine.handle(OutputPrepared())
+        assert machine.handle(late) == []
+        walked(machine, SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(late) == []
+        assert machine.handle(real) == [CancelEpoch()]
+
+    def test_such_a_copy_may_end_once_more(self) -> None:
+        machine = running()
+        asked, again = (TaskReport(0, epoch, "ask to sums[3]", is_only_run=True) for epoch in (1, 2))
+        walked(machine, asked, ended(machine), OutputPrepared())
+        assert machine.handle(asked) == [CountReport(asked)]
+        walked(machine, SourceAsked(NEXT), NO_BARRIER)
+        assert machine.handle(asked) == [CountReport(asked)]
+        assert machine.handle(again) == [CountReport(again)]
+
+    def test_a_task_that_starts_a_slot_fails_the_attempt(self) -> None:
+        machine = made()
+        walked(machine, JobStarted(), AttemptBegun(7), JobClaimed(7, restores=True))
+        assert machine.handle(TaskReport(0, 7, "count-1[0]", error=BROKEN)) == [CancelEpoch()]
+
     def test_a_slot_of_another_attempt_is_no_loss(self) -> None:
         machine = running()
         assert machine.handle(SlotLost(5, SlotId("a", 0), BROKEN)) == []

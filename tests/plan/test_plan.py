@@ -191,6 +191,13 @@ def test_an_operator_with_side_outputs_is_a_stage() -> None:
     assert operator.has_side_outputs
 
 
+def test_side_outputs_that_nobody_reads_are_dropped_where_several_read_the_results() -> None:
+    process = ChainNode(source(), "process", str, "process")
+    (branch,) = plan(sink(process), sink(process)).branches(process)
+    (operator,) = branch.operators
+    assert not operator.has_side_outputs
+
+
 def test_a_declared_output_type_is_checked_right_behind_its_operator() -> None:
     stage = keyed(source(), "count", output_type=Types.LONG())
     end = ChainNode(ChainNode(stage, "map", str, "first", Types.STRING()), "filter", bool, "second")

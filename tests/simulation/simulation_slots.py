@@ -19,6 +19,7 @@ from pyflinkstate.runtime.slots.control import ControlServer, SlotRegistry
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
 from pyflinkstate.runtime.storage.streams import CheckpointFolder
+from pyflinkstate.runtime.tasks.slot_client import Admission
 from pyflinkstate.runtime.wire.messages import (
     AcquireSlot,
     BeginEpoch,
@@ -328,9 +329,12 @@ class Slot(Process):
 
     def feed(self, begin: BeginEpoch, frames: Iterator[bytes]) -> Iterator[Any]:
         """Both ends of a task's connection: ``slot_client.run_epoch`` and ``StateSlot._serve_task``."""
-        answer = self._do(begin, self.service.begin, begin)
-        if isinstance(answer, EpochRefused):
-            raise answer.error
+        admission = Admission()
+        while isinstance(answer := self._do(begin, self.service.begin, begin), EpochRefused):
+            if not admission.asks_again(answer):
+                raise answer.error
+            self._cluster.seen["busy slots"] += 1
+            yield None
         try:
             for frame in frames:
                 yield None

@@ -372,14 +372,13 @@ class Stage:
             self.job.stage_ended(self._number, [self._results[n] for n in range(len(self._tasks))])
 
     def failed(self, attempt: TaskAttempt, reason: object) -> None:
-        """Try again, unless a copy still runs, or it has been tried often enough."""
+        """Try again, unless it has been tried often enough; a copy that fails is followed by another one."""
+        assert not isinstance(reason, SlotBusyError), "a copy of a task waits for its slot"
         partition = attempt.partition
         self._running[partition].discard(attempt)
         if not self.wants(partition):
             return
         self._failures[partition] += 1
-        if self._running[partition]:
-            return
         if self._failures[partition] < MAX_TASK_FAILURES:
             self.job.cluster.slowly(lambda: self._launch(partition))
         else:
@@ -431,7 +430,6 @@ class TaskAttempt(Process):
         except Killed:
             self._stage.failed(self, "its worker was killed")
         except (PyFlinkStateError, OSError) as error:
-            self._cluster.seen["busy slots"] += isinstance(error, SlotBusyError)
             self._stage.failed(self, error)
         else:
             self._cluster.soon(self.step)

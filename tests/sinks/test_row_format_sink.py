@@ -28,11 +28,11 @@ LEAP_DAY_MS = 1_709_249_400_000
 BASE = BucketAssigner.base_path_bucket_assigner()
 
 
-def builder(path: Path) -> Any:
+def builder(path: Path | str) -> Any:
     return FileSink.for_row_format(str(path), Encoder.simple_string_encoder())
 
 
-def opened(path: Path, job_id: str = JOB, restored: int | None = None) -> RowFormatFileSink:
+def opened(path: Path | str, job_id: str = JOB, restored: int | None = None) -> RowFormatFileSink:
     sink: RowFormatFileSink = builder(path).with_bucket_assigner(BASE).build()
     sink.open(job_id, restored)
     return sink
@@ -112,6 +112,15 @@ class TestEpochs:
         second.commit(1)
         opened(tmp_path, "b" * 32, restored=0)
         assert lines(tmp_path) == ["mine"]
+
+    @pytest.mark.parametrize("rest", ["/out/", "/out?user=etl", "/out/?user=etl"])
+    def test_a_sink_on_a_uri(self, tmp_path: Path, rest: str) -> None:
+        sink = opened(f"file://{tmp_path}{rest}")
+        prepare(sink, 1, ["a"])
+        assert lines(tmp_path / "out") == [], "it is not committed"
+        sink.commit(1)
+        assert lines(tmp_path / "out") == ["a"]
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
     def test_an_epoch_without_records_leaves_nothing(self, tmp_path: Path) -> None:
         sink = opened(tmp_path)

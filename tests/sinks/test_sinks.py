@@ -154,8 +154,9 @@ def test_text_is_the_str_of_each_record(out: Path) -> None:
     assert file.read_text() == "a\n5\n('x', 1.0)\n"
 
 
-def test_a_sink_on_a_uri(tmp_path: Path) -> None:
-    sink = FileSink(f"file://{tmp_path}/out/")
+@pytest.mark.parametrize("rest", ["/out/", "/out?user=etl", "/out/?user=etl"])
+def test_a_sink_on_a_uri(tmp_path: Path, rest: str) -> None:
+    sink = FileSink(f"file://{tmp_path}{rest}")
     sink.open(JOB, None)
     prepare(sink, 1, ["a"])
     sink.commit(1)

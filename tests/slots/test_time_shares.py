@@ -13,6 +13,8 @@ from pyflinkstate.api.functions import KeyedProcessFunction
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.runtime.slots.slot_service import SlotHost, SlotService
 from pyflinkstate.runtime.slots.time_shares import TimeShares
+from pyflinkstate.runtime.wire.frame_sizes import CHUNK
+from pyflinkstate.runtime.wire.frames import ValuesFrame
 from pyflinkstate.runtime.wire.messages import BeginEpoch, EpochAccepted, EpochDone, SubtaskStatus
 
 
@@ -96,6 +98,25 @@ def test_side_outputs_are_counted() -> None:
     assert feed(service, 1, 0, 0).side_out == {"late": 3}
     assert feed(service, 2, 0, 0).side_out == {"late": 3}
     assert feed(served(Echo()), 1, 0, 0).side_out == {}
+
+
+class LargeAside(KeyedProcessFunction):
+    """Gives nothing but a large result on a side output for each record."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        CLOCK.pass_ns(1)
+        yield LATE, bytes(20_000)
+
+
+def test_results_for_side_outputs_do_not_wait_for_the_end_of_their_frame() -> None:
+    service = served(LargeAside())
+    service.begin(BeginEpoch(0, 1, None))
+    (data,) = frames_for([(n, n) for n in range(2_000)])[0]
+    began, found = CLOCK.now, 0
+    for results in service.process(data):
+        found += len(ValuesFrame.decode(results).output("late")[0])
+        assert CLOCK.now - began - found <= 2 * CHUNK
+    assert found == 2_000
 
 
 @pytest.mark.parametrize("records", [1, 10_000])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterable, Iterator
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -14,16 +15,26 @@ from support_slots import Driver
 
 from pyflinkstate.api.async_functions import AsyncFunction, AsyncFunctionDescriptor
 from pyflinkstate.api.async_retries import NO_RETRY_STRATEGY
+from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.time import Time
+from pyflinkstate.api.types import Types
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import BadRecordError, SourceError, UserFunctionError
 from pyflinkstate.runtime.job.observe import Accumulators
-from pyflinkstate.runtime.plan.chained import ASYNC, WATERMARKS, ChainedOperator
+from pyflinkstate.runtime.plan.chained import ASYNC, CHECK, WATERMARKS, ChainedOperator, OutputCheck
 from pyflinkstate.runtime.sinks.sinks import FrameWriter
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.tasks import ChainTask, RouteTask, SinkTask, SourceTask, StageTask, TaskLink
-from pyflinkstate.runtime.wire.frames import InputFrame, ValuesFrame, decode_values, encode_values
+from pyflinkstate.runtime.wire.frame_sizes import MAX_FRAME_BYTES
+from pyflinkstate.runtime.wire.frames import (
+    RECORDS_PER_FRAME,
+    InputFrame,
+    ValuesFrame,
+    decode_values,
+    encode_values,
+)
 from pyflinkstate.runtime.wire.messages import TaskReport
+from pyflinkstate.runtime.wire.metrics import side_output_count
 
 
 @pytest.fixture
@@ -203,6 +214,89 @@ def test_what_comes_before_may_wake_up_in_the_middle(link: TaskLink) -> None:
     task = StageTask(ChainTask(link, "sums", (), 2, True, None, EventTimeSettings()), "stage")
     assert [ValuesFrame.decode(data).is_idle for data in task(0, iter([quiet]))] == [True]
     assert [ValuesFrame.decode(data).is_idle for data in task(0, iter([quiet, awake]))] == [False, False]
+
+
+ASIDE = OutputTag("aside")
+
+
+def aside(function: Callable[[int], Iterable[Any]]) -> tuple[ChainedOperator, ...]:
+    """Return an operator with side outputs that are read, and the check of its main output."""
+    check = OutputCheck("split", Types.LONG())
+    return (
+        ChainedOperator("flat_map", "split", function, has_side_outputs=True),
+        ChainedOperator(CHECK, "split output", check),
+    )
+
+
+TIMES = pytest.mark.parametrize("event_time", [None, EventTimeSettings()], ids=["untimed", "timed"])
+
+
+@TIMES
+def test_a_frame_has_records_of_side_outputs_too(
+    link: TaskLink, event_time: EventTimeSettings | None
+) -> None:
+    number, taken = 3 * RECORDS_PER_FRAME + 5, []
+
+    def records() -> Iterator[int]:
+        for n in range(number):
+            taken.append(n)
+            yield n
+
+    operators = aside(lambda n: [(ASIDE, n)])
+    task = StageTask(ChainTask(link, "numbers", operators, 2, False, None, event_time), "stage")
+    found: list[int] = []
+    for data in task(0, records()):
+        frame = ValuesFrame.decode(data)
+        assert not frame.values
+        found += frame.output("aside")[0]
+        assert len(found) == len(taken), "no record waits for those after it"
+        assert len(frame) <= RECORDS_PER_FRAME
+    assert found == [*range(number)]
+
+
+@TIMES
+def test_a_task_holds_some_frames_of_side_outputs_at_most(
+    link: TaskLink, event_time: EventTimeSettings | None
+) -> None:
+    operators = aside(lambda n: [(ASIDE, bytes(100_000))])
+    task = StageTask(ChainTask(link, "numbers", operators, 2, False, None, event_time), "stage")
+    tracemalloc.start()
+    try:
+        for data in task(0, iter(range(400))):
+            assert len(data) <= MAX_FRAME_BYTES
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * MAX_FRAME_BYTES, "all records have 40 MB"
+
+
+@TIMES
+def test_each_output_keeps_its_order_and_its_timestamps(
+    link: TaskLink, event_time: EventTimeSettings | None
+) -> None:
+    number = 2 * RECORDS_PER_FRAME
+
+    def split(n: int) -> Iterator[Any]:
+        yield from ((ASIDE, n), n, (OutputTag("odd"), -n)) if n % 2 else (n,)
+
+    stamps = [n + 7 for n in range(number)]
+    frame = ValuesFrame(range(number), None if event_time is None else stamps).encode()
+    task = StageTask(ChainTask(link, "numbers", aside(split), 2, True, None, event_time), "stage")
+    frames = [ValuesFrame.decode(data) for data in task(0, iter([frame]))]
+    assert len(frames) > 2
+    odd = [n for n in range(number) if n % 2]
+    for tag_id, expected in ((None, [*range(number)]), ("aside", odd), ("odd", [-n for n in odd])):
+        outputs = [one.output(tag_id) for one in frames]
+        assert [value for values, _ in outputs for value in values] == expected
+        if event_time is not None:
+            assert [time for _, times in outputs for time in times or ()] == [abs(n) + 7 for n in expected]
+
+
+def test_what_goes_to_side_outputs_is_counted(driver: Driver, link: TaskLink) -> None:
+    operators = aside(lambda n: [n, (ASIDE, n)])
+    list(StageTask(chain(link, *operators), "stage")(0, iter(range(10))))
+    (report,) = reports(driver)
+    assert report.counts == {side_output_count("split", "aside"): 10}
 
 
 def test_tasks_travel_to_their_workers(driver: Driver, link: TaskLink) -> None:

@@ -212,6 +212,14 @@ def test_results_are_looked_at_more_often_where_they_are_large() -> None:
     ]
 
 
+def test_results_for_side_outputs_make_frames_full_too() -> None:
+    large = [bytes(100_000)] * 15
+    assert not OutputSteps().is_full(large)
+    assert OutputSteps().is_full(large, large)
+    assert OutputSteps().is_full([], large * 2)
+    assert not OutputSteps().is_full([], [])
+
+
 def test_a_cutter_takes_all_and_ends() -> None:
     cutter = FrameCutter(10)
     records = iter(range(25))

@@ -25,6 +25,7 @@ What holds in every phase:
   that is away does not use up all restarts at once, and a cancellation is heard between two attempts.
 * Nothing of a failed attempt reaches the next one: reports and slots carry the number of the attempt, and
   each request to the engine has a number (``run``), which tells its end from that of an earlier request.
+* What a task does after its epoch has ended changes nothing: it is a copy that nobody waits for.
 * Never more than one epoch is shuffled ahead, and nothing depends on it: what fails there is done again when
   the epoch runs, and counts then. It ends with its attempt, as everything that the engine runs.
 * No existing checkpoint or output is touched before every slot has restored its state (``TAKING_OVER``).
@@ -446,15 +447,24 @@ class JobMachine:
             return []
         if report.error is not None:
             return self._task_failed(report.epoch, report.error)
-        if report.is_only_run and report.task in self._only_runs:
+        ends_once = report.is_only_run and not self._is_left_over(report.epoch)
+        if ends_once and report.task in self._only_runs:
             return self.handle(Failed(_ran_twice(report.task)))
-        if report.is_only_run:
+        if ends_once:
             self._only_runs.add(report.task)
         return [CountReport(report)]
 
     def _task_failed(self, epoch: int, error: PyFlinkStateError) -> Instructions:
-        """Fail, unless it was shuffled ahead: the epoch does that again in its turn, and may fail then."""
-        return [] if self._begun < epoch <= self._asked_ahead else self.handle(Failed(error))
+        """Fail, unless nobody waits for the task.
+
+        What was shuffled ahead is done again when its epoch runs, and may fail then.
+        """
+        is_ahead = self._begun < epoch <= self._asked_ahead
+        return [] if is_ahead or self._is_left_over(epoch) else self.handle(Failed(error))
+
+    def _is_left_over(self, epoch: int) -> bool:
+        """Return whether an epoch has ended: what is left of it are copies of tasks that Spark ends late."""
+        return epoch < self._begun or (epoch == self._begun and not self.is_running)
 
     def _slot_lost(self, event: SlotLost) -> Instructions:
         return self.handle(Failed(event.error)) if event.attempt == self.attempt else []

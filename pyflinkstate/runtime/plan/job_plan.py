@@ -155,7 +155,7 @@ class JobPlan:
                 for edge, how, copies in head.inputs
                 for way in self._ways_of(edge, copies, Input(edge.node, how), 0, head.parallelism)
             ]
-        own = head.operators(has_side_outputs=True) if isinstance(head, ChainNode) else []
+        own = head.operators(has_side_outputs=head in self._tagged) if isinstance(head, ChainNode) else []
         return list(self._ways_before(head, tuple(own)))
 
     def _ways_to_state(self, head: StatefulNode) -> Iterator[Branch]:
@@ -211,6 +211,10 @@ class JobPlan:
     @cached_property
     def _stages_without_state(self) -> frozenset[Node]:
         return frozenset(self.shared)
+
+    @cached_property
+    def _tagged(self) -> frozenset[Node]:
+        return _with_side_outputs(upstream_of(*self.sinks))
 
     @cached_property
     def _edges(self) -> Edges:
@@ -340,10 +344,15 @@ def _shared(nodes: list[Node], edges: Edges) -> tuple[ChainNode, ...]:
     for node in nodes:
         for edge, copies in edges.read_by(node).items():
             readers[edge.node] += copies
-    tagged = {node.parent for node in nodes if isinstance(node, SideOutputNode)}
+    tagged = _with_side_outputs(nodes)
     return tuple(
         node for node in nodes if isinstance(node, ChainNode) and (readers[node] > 1 or node in tagged)
     )
+
+
+def _with_side_outputs(nodes: list[Node]) -> frozenset[Node]:
+    """Return the operators whose side outputs are read."""
+    return frozenset(node.parent for node in nodes if isinstance(node, SideOutputNode))
 
 
 def _partitioned(one: Input, edge: Edge, is_rebalanced: bool) -> Input:

@@ -27,7 +27,7 @@ from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
-from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open_file_system
+from pyflinkstate.runtime.storage import RunHistory, absolute, child_uri, make_folder, open_file_system
 
 _log = logging.getLogger("pyflinkstate.sinks")
 
@@ -433,7 +433,7 @@ class FileSink:
         """See :class:`Sink`."""
         with self._area.guarded(f"begin epoch {epoch}"):
             self._area.make("pending", f"epoch={epoch}")
-        folder = "/".join([self.directory, self._area.below_parent("pending", f"epoch={epoch}")])
+        folder = child_uri(self.directory, self._area.below_parent("pending", f"epoch={epoch}"))
         return FileWriter(folder, self._format, self._columns, self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:

@@ -39,7 +39,7 @@ from pyflinkstate.runtime.sinks.run_area import Change, RunArea, maker_of
 from pyflinkstate.runtime.sinks.sink_errors import sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile
 from pyflinkstate.runtime.sinks.sinks import SeveralStreams, SinkWriter
-from pyflinkstate.runtime.storage import RunHistory, absolute, make_folder, open_file_system
+from pyflinkstate.runtime.storage import RunHistory, absolute, child_uri, make_folder, open_file_system
 from pyflinkstate.runtime.wire import SystemClock
 
 OWN_FOLDER = "_pyflinkstate"
@@ -366,7 +366,7 @@ class RowFormatFileSink(SeveralStreams):
         with self._area.guarded(f"begin epoch {epoch}"):
             self._area.make("pending", f"epoch={epoch}")
         below = self._area.below_parent("pending", f"epoch={epoch}")
-        uri = "/".join([self._base_uri, OWN_FOLDER, self._job_id, below])
+        uri = child_uri(self._base_uri, OWN_FOLDER, self._job_id, below)
         return RowFormatWriter(uri, self._settings, file_system=self._own_file_system)
 
     def prepare(self, epoch: int, results: list[Reported]) -> None:

@@ -187,12 +187,9 @@ class SlotService:
         If accepted, ``end`` or ``abandon`` must follow.
         """
         with self._lock:
-            if self._epoch is not None:
-                return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
-            if begin.attempt != self._attempt:
-                return EpochRefused(self._stale(begin, f"it is of attempt {self._attempt}"))
-            if self._version != begin.epoch - 1:
-                return EpochRefused(self._stale(begin, f"it is at version {self._version}"))
+            refused = self._refused(begin)
+            if refused is not None:
+                return refused
             self._epoch, self._version = begin, None
             self._counts = [0, 0]
             self._side_counts.clear()
@@ -200,11 +197,24 @@ class SlotService:
             self._opening, self._told, self._is_open = self._merger.watermark, None, False
         return EpochAccepted()
 
-    def _stale(self, begin: BeginEpoch, reason: str) -> StaleSlotError:
-        return StaleSlotError(
+    def _refused(self, begin: BeginEpoch) -> EpochRefused | None:
+        """Return the answer to a task that may not feed its epoch now, or None if it may."""
+        if begin.attempt != self._attempt:
+            return self._stale(begin, f"it is of attempt {self._attempt}")
+        if self._epoch is not None and self._epoch.epoch > begin.epoch:
+            return self._stale(begin, f"it processes epoch {self._epoch.epoch}")
+        if self._epoch is not None:
+            return EpochRefused(SlotBusyError(f"slot {self._slot}: another task is feeding it"))
+        if self._version != begin.epoch - 1:
+            return self._stale(begin, f"it is at version {self._version}", self._version == begin.epoch)
+        return None
+
+    def _stale(self, begin: BeginEpoch, reason: str, is_applied: bool = False) -> EpochRefused:
+        error = StaleSlotError(
             f"slot {self._slot} cannot take epoch {begin.epoch}: {reason}; the job restarts "
             f"from its last checkpoint"
         )
+        return EpochRefused(error, is_applied)
 
     def process(self, data: bytes) -> Iterator[bytes]:
         """Process one frame and yield frames of its results, if there are any.
@@ -225,7 +235,7 @@ class SlotService:
             for part in self._steps.parts(len(frame)):
                 with self._user_code:
                     self._subtask.process_frame(frame.part(part), output)
-                if self._steps.is_full(output.values):
+                if self._steps.is_full(output.values, *(values for values, _ in output.side.values())):
                     yield from self._encoded(output)
                     output = Output()
             with self._user_code:

@@ -86,6 +86,15 @@ class TaskInfo:
             self.report(values)
 
 
+class Aside:
+    """Takes the place of a result that has gone to a side output, among those of the main output."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Record) -> None:
+        self.value = value
+
+
 class Chain:
     """Operators in a row, for one run over a partition.
 
@@ -108,6 +117,8 @@ class Chain:
         self._counts = counts
         #: What goes to side outputs, by the ids of their tags: values and timestamps.
         self.side: SideOutputs = {}
+        #: Whether an :class:`Aside` takes the place of each among the results, for a reader that bounds both.
+        self.has_asides = False
         #: What the source, or the stage before, says of the record that was taken last.
         self.source_time = TaskTime()
         #: The same at the end of the chain.
@@ -286,7 +297,10 @@ def _run_map(operator: ChainedOperator, records: Records, link: _Link) -> Iterat
 
 
 def _run_check(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:
-    return _run_function(operator, operator.function, records)
+    check = operator.function
+    if link.chain.has_asides:
+        return _run_function(operator, lambda value: value if type(value) is Aside else check(value), records)
+    return _run_function(operator, check, records)
 
 
 def _run_function(
@@ -378,6 +392,8 @@ def _without_side_outputs(
             values, timestamps = link.chain.side.setdefault(result[0].tag_id, ([], []))
             values.append(result[1])
             timestamps.append(link.time.timestamp)
+            if link.chain.has_asides:
+                yield Aside(result[1])
 
 
 def _run_watermarks(operator: ChainedOperator, records: Records, link: _Link) -> Iterator[Record]:

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
 
-from pyflinkstate.errors import PyFlinkStateError, SlotLostError
+from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SlotLostError
 from pyflinkstate.runtime.slots import SlotBootstrap
 from pyflinkstate.runtime.wire import (
     DRIVER,
@@ -38,6 +39,12 @@ SLOT_MODULE = "pyflinkstate.runtime.slots.slot_process"
 _POLL_S = 0.2
 #: How long to wait for the driver's answer after the process that it is about has ended.
 _GRACE_S = 5
+#: How long a task that has found its slot busy waits before it asks again.
+ASK_AGAIN_S = 1.0
+#: How often such a task still asks after the other one has ended the epoch in the slot. The other one has yet
+#: to hand its last results to Spark, and Spark then takes some seconds to end this one. If the other one is
+#: lost in this time, the restart comes so much later: that is why there are no more.
+ASKS_AFTER_THE_END = 10
 
 
 @attrs.frozen
@@ -101,13 +108,54 @@ def _reap_in_background(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=process.wait, daemon=True).start()
 
 
+class Admission:
+    """Decides whether a task that a slot refuses asks again.
+
+    If Spark runs two copies of a task (``spark.speculation``), the second one finds the slot busy. It must
+    not fail: Spark would count that towards ``spark.task.maxFailures``, start one more copy, and soon give up
+    the job, although the first copy is well. So it asks again until the slot is free. By then the first copy
+    has ended the epoch, or was lost. If it has ended the epoch, Spark is about to end the second copy.
+
+    A task that has not found the slot busy never asks again, so that a restart that is needed comes at once.
+    """
+
+    def __init__(self) -> None:
+        self._was_busy = False
+        self._asks_left = ASKS_AFTER_THE_END
+
+    def asks_again(self, refused: EpochRefused) -> bool:
+        """Return whether the task asks again after a refusal; if not, it raises the error of the refusal."""
+        if isinstance(refused.error, SlotBusyError):
+            self._was_busy = True
+            return True
+        if not (self._was_busy and refused.is_applied and self._asks_left):
+            return False
+        self._asks_left -= 1
+        return True
+
+
 def run_epoch(
-    address: Address, secret: bytes, slot: SlotId, begin: BeginEpoch, frames: Iterable[bytes]
+    address: Address,
+    secret: bytes,
+    slot: SlotId,
+    begin: BeginEpoch,
+    frames: Iterable[bytes],
+    wait: Callable[[float], object] = time.sleep,
 ) -> Iterator[bytes | EpochDone]:
     """Feed ``frames`` to a slot, yield its output frames as they come, and finally its ``EpochDone``.
 
+    While another task is feeding the slot, this one waits for its turn: see :class:`Admission`.
+
     A separate thread writes the frames: if one thread both wrote and read, both ends could block on full
     buffers, each waiting for the other to read.
+
+    Args:
+        address: the address of the slot.
+        secret: the secret of the job.
+        slot: the slot.
+        begin: the epoch.
+        frames: the frames of the epoch.
+        wait: waits for a number of seconds.
 
     Raises:
         SlotLostError: the slot died.
@@ -116,12 +164,7 @@ def run_epoch(
     writer: _FrameWriter | None = None
     connection: Channel | None = None
     try:
-        connection = connect(address, ServerName.of_slot(slot, begin.attempt), secret)
-        connection.send(begin)
-        answer = connection.recv()
-        if isinstance(answer, EpochRefused):
-            raise answer.error
-        assert isinstance(answer, EpochAccepted)
+        connection = _admitted(address, secret, slot, begin, wait)
         writer = _FrameWriter(connection, frames)
         writer.start()
         while data := connection.recv_bytes():
@@ -141,6 +184,26 @@ def run_epoch(
             _leave(connection, writer)
     assert isinstance(outcome, EpochDone)
     yield outcome
+
+
+def _admitted(
+    address: Address, secret: bytes, slot: SlotId, begin: BeginEpoch, wait: Callable[[float], object]
+) -> Channel:
+    """Return a connection on which the slot has accepted the epoch."""
+    admission = Admission()
+    while True:
+        with contextlib.ExitStack() as refused:
+            connection = connect(address, ServerName.of_slot(slot, begin.attempt), secret)
+            refused.callback(_leave, connection, None)
+            connection.send(begin)
+            answer = connection.recv()
+            if isinstance(answer, EpochAccepted):
+                refused.pop_all()
+                return connection
+        assert isinstance(answer, EpochRefused)
+        if not admission.asks_again(answer):
+            raise answer.error
+        wait(ASK_AGAIN_S)
 
 
 def _leave(connection: Channel, writer: _FrameWriter | None) -> None:

@@ -19,12 +19,12 @@ import attrs
 
 from pyflinkstate.api.values import Record, Reported, Split
 from pyflinkstate.backends.values import RecordCounter
-from pyflinkstate.errors import PyFlinkStateError, SlotBusyError, SourceError
+from pyflinkstate.errors import PyFlinkStateError, SourceError
 from pyflinkstate.runtime.plan import ASYNC, WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.sinks import SinkWriter
 from pyflinkstate.runtime.sources import ReadBatches, Reject, RejectedRecord
 from pyflinkstate.runtime.tasks.batched_records import BatchedRecords
-from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
+from pyflinkstate.runtime.tasks.chain import Aside, Chain, TaskInfo
 from pyflinkstate.runtime.tasks.key_selectors import opened_selector
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
 from pyflinkstate.runtime.tasks.samples import sample_batches, sample_frames, sample_records
@@ -92,8 +92,6 @@ class TaskLink:
         counts: Counter[str] = Counter()
         try:
             yield counts
-        except SlotBusyError:
-            raise  # Spark decides: the task that feeds the slot may well succeed
         except PyFlinkStateError as error:
             self.report(task, error=error)
             raise
@@ -336,6 +334,7 @@ class StageTask:
         task, content = f"{self.stage_id}[{partition}]", self.chain.content()
         with self.chain.link.reporting(task, content) as counts:
             running = self.chain.start(partition, stream, counts)
+            running.chain.has_asides = any(one.has_side_outputs for one in self.chain.operators)
             yield from self.chain.link.frames(self._frames(running), self.stream, content)
 
     def _frames(self, running: RunningChain) -> Iterator[bytes]:
@@ -346,8 +345,14 @@ class StageTask:
 
 def _untimed(records: Iterator[Record], chain: Chain, place: str) -> Iterator[bytes]:
     cutter = FrameCutter(frames.RECORDS_PER_FRAME)
-    while (values := cutter.take(records)) or chain.side:
-        yield from _cut(ValuesFrame(values, side=chain.take_side()), place, cutter)
+    while values := cutter.take(records):
+        main = _main_only(values, values) if chain.side else values
+        yield from _cut(ValuesFrame(main, side=chain.take_side()), place, cutter)
+
+
+def _main_only(values: Sequence[Record], column: Sequence[Any]) -> list[Any]:
+    """Return the entries of a column of results without those of side outputs."""
+    return [entry for value, entry in zip(values, column, strict=True) if type(value) is not Aside]
 
 
 def _cut(frame: ValuesFrame, place: str, cutter: FrameCutter) -> Iterator[bytes]:
@@ -367,6 +372,8 @@ def _timed(records: TimedRecords, running: RunningChain, place: str) -> Iterator
     silent, began = settings is not None and settings.is_idle, time.watermark
     while True:
         values, timestamps = records.take(cutter)
+        if made.side:
+            values, timestamps = _main_only(values, values), _main_only(values, timestamps)
         silent = silent and not values and time.watermark == began
         is_over = not values and not made.side
         watermark = running.end() if is_over else time.watermark

@@ -148,9 +148,13 @@ class OutputSteps:
             yield slice(start, end)
             start = end
 
-    def is_full(self, results: Sequence[Record]) -> bool:
-        """Return whether these results are enough for a frame, and learn from their size."""
-        size = 0 if not results else rough_size(results[-1]) * len(results)
+    def is_full(self, *outputs: Sequence[Record]) -> bool:
+        """Return whether these results are enough for a frame, and learn from their size.
+
+        Args:
+            outputs: the results of the main output and of each side output.
+        """
+        size = sum(rough_size(results[-1]) * len(results) for results in outputs if results)
         self._step = max(1, self._step // 2) if size > FRAME_BYTES else min(2 * self._step, _MAX_STEP)
         return size >= FRAME_BYTES
 

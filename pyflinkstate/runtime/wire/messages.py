@@ -292,9 +292,15 @@ class EpochAccepted:
 
 @attrs.frozen
 class EpochRefused:
-    """The slot refuses the epoch, for the reason in ``error``."""
+    """The slot refuses the epoch.
+
+    Attributes:
+        error: the reason; a ``SlotBusyError`` if another task is feeding the slot.
+        is_applied: whether the slot has applied this very epoch, because another task has fed it.
+    """
 
     error: PyFlinkStateError
+    is_applied: bool = False
 
 
 @attrs.frozen
