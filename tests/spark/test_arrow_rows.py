@@ -199,6 +199,7 @@ class TestFallBack:
         assert list(map(told, rows)) == list(map(told, df.rdd.collect()))
 
 
+@pytest.mark.usefixtures("spark")  # Spark parses the schemas
 class TestRowsThatDoNotFit:
     @pytest.mark.parametrize(
         ("schema", "row", "message"),
