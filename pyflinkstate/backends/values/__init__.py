@@ -9,6 +9,7 @@ from pyflinkstate.backends.values.isolation import (
     isolated,
     isolated_elements,
     isolated_from,
+    own_copy,
     take_isolated,
 )
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
@@ -25,6 +26,7 @@ __all__ = [
     "isolated",
     "isolated_elements",
     "isolated_from",
+    "own_copy",
     "take_isolated",
     "told_function",
 ]
