@@ -13,6 +13,7 @@ from pyflinkstate.backends.format.operator_file import (
     float_type_of,
 )
 from pyflinkstate.backends.format.paths import SHARED_PREFIX, is_file_name, is_job_id, is_state_path
+from pyflinkstate.backends.format.section_checks import SectionChecks
 from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
 from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
@@ -56,6 +57,7 @@ __all__ = [
     "OperatorSubtaskState",
     "RawOperatorStateHandle",
     "Section",
+    "SectionChecks",
     "SectionWriter",
     "StateAssignment",
     "StateCodec",
