@@ -79,6 +79,8 @@ def _kept(array: pa.Array, alive: Mask) -> tuple[Offsets, pa.Array, Mask]:
 
 def offsets_of(array: pa.Array) -> Offsets:
     """Return where each list or map begins among :func:`elements_of` or :func:`entries_of`, and the end."""
+    if not len(array):  # Arrow may have no offsets then
+        return np.zeros(1, np.int64)
     offsets = array.offsets.to_numpy().astype(np.int64)
     begins: Offsets = offsets - offsets[0]
     return begins
@@ -86,11 +88,15 @@ def offsets_of(array: pa.Array) -> Offsets:
 
 def elements_of(array: pa.LargeListArray) -> pa.Array:
     """Return the elements of all lists, one after another."""
-    offsets = array.offsets
-    return array.values[offsets[0].as_py() : offsets[-1].as_py()]
+    begin, end = _bounds(array)
+    return array.values[begin:end]
 
 
 def entries_of(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
     """Return the keys and the values of all maps, one after another."""
-    begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    begin, end = _bounds(array)
     return array.keys[begin:end], array.items[begin:end]
+
+
+def _bounds(array: pa.Array) -> tuple[int, int]:
+    return (array.offsets[0].as_py(), array.offsets[-1].as_py()) if len(array) else (0, 0)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 import pyarrow as pa
 
 from pyflinkstate.api.values import Key
-from pyflinkstate.errors import CheckpointNotFoundError, StateTableError, UnknownOperatorError
+from pyflinkstate.backends.format import CheckpointMetadata
+from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.errors import (
+    CheckpointNotFoundError,
+    StateTableError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
 from pyflinkstate.runtime.storage import open_checkpoint as open_folder
 from pyflinkstate.state_access.checkpoint import Checkpoint, CountingReader
+from pyflinkstate.state_access.facts import nearest
 from pyflinkstate.state_access.locations import jobs_at, retained
 from pyflinkstate.state_access.tables import StateTable
 
@@ -24,7 +32,7 @@ class Moment:
         epoch: the last epoch whose records are in the state.
         timestamp_ms: when it was triggered, in ms since 1970; what had expired then is left out.
         table: the key's row, as :meth:`Checkpoint.keyed` gives it; no row if the key had no state, and None
-            if the operator was not there.
+            if the operator, or all of the states, were not there.
     """
 
     checkpoint_id: int
@@ -78,7 +86,8 @@ def history(
 ) -> KeyHistory:
     """Return the values of a key in each checkpoint that a job has kept.
 
-    Checkpoints that do not belong to the history of the newest one are left out, as in a restore.
+    Checkpoints that do not belong to the history of the newest one are left out, as in a restore. A
+    checkpoint that does not have a state yet, or no longer, is shown without it.
 
     Args:
         path: the job's folder, or a checkpoint directory with one job in it.
@@ -90,6 +99,7 @@ def history(
     Raises:
         CheckpointNotFoundError: the folder has no completed checkpoint.
         UnknownOperatorError: no checkpoint has the operator.
+        UnknownStateError: no checkpoint has a state of that name, or the operator never had keyed state.
     """
     storage, job_ids = jobs_at(str(path))
     kept = list(retained(storage, job_ids[0])) if len(job_ids) == 1 else []
@@ -98,19 +108,49 @@ def history(
             f"{path} is not the folder of a job with completed checkpoints: it has {len(job_ids)} jobs",
             path=path,
         )
-    names = None if states is None else list(states)
-    found = []
-    for metadata, uri in reversed(kept):
-        reader, at_ms = CountingReader(open_folder(uri)), metadata.timestamp_ms
-        checkpoint = Checkpoint(metadata, uri, reader, _standing(at_ms))
-        has_it = metadata.operator(uid) is not None
-        table = checkpoint.keyed(uid, [key], names, allow_pickle=allow_pickle) if has_it else None
-        found.append(Moment(metadata.checkpoint_id, metadata.epoch, at_ms, table))
-    if all(moment.table is None for moment in found):
+    opened = [_opened(metadata, uri) for metadata, uri in reversed(kept)]
+    if not any(_has_operator(checkpoint, uid) for checkpoint in opened):
         raise UnknownOperatorError(f"no checkpoint in {path} has an operator {uid!r}", uid=uid)
-    return KeyHistory(tuple(found))
+    wanted = None if states is None else list(states)
+    _check_names(path, uid, wanted, [name for checkpoint in opened for name in _state_names(checkpoint, uid)])
+    return KeyHistory(tuple(_moment(checkpoint, uid, key, wanted, allow_pickle) for checkpoint in opened))
 
 
-def _standing(now_ms: int) -> Callable[[], int]:
-    """Return a clock that stands still."""
-    return lambda: now_ms
+def _opened(metadata: CheckpointMetadata, uri: str) -> Checkpoint:
+    """Return a checkpoint with a clock that stands still at the moment when it was triggered."""
+    return Checkpoint(metadata, uri, CountingReader(open_folder(uri)), lambda: metadata.timestamp_ms)
+
+
+def _has_operator(checkpoint: Checkpoint, uid: str) -> bool:
+    return checkpoint.metadata.operator(uid) is not None
+
+
+def _state_names(checkpoint: Checkpoint, uid: str) -> list[str]:
+    """Return the names of an operator's keyed states in a checkpoint."""
+    metas = checkpoint.keyed_state(uid).metas.values() if _has_operator(checkpoint, uid) else ()
+    return [meta.name for meta in metas if isinstance(meta, RegisteredStateMeta)]
+
+
+def _check_names(path: str, uid: str, wanted: list[str] | None, known: list[str]) -> None:
+    known = list(dict.fromkeys(known))
+    if wanted is None and not known:
+        raise UnknownStateError(f"operator {uid!r} has no keyed state in any checkpoint in {path}", uid=uid)
+    for name in wanted or ():
+        if name not in known:
+            raise UnknownStateError(
+                f"operator {uid!r} has no keyed state {name!r} in any checkpoint in {path}; it has "
+                f"{nearest(name, known)}",
+                uid=uid,
+                state=name,
+            )
+
+
+def _moment(
+    checkpoint: Checkpoint, uid: str, key: Key, wanted: list[str] | None, allow_pickle: bool
+) -> Moment:
+    known = _state_names(checkpoint, uid)
+    names = None if wanted is None else [name for name in wanted if name in known]
+    is_there = bool(known) and bool(names or not wanted)
+    table = checkpoint.keyed(uid, [key], names, allow_pickle=allow_pickle) if is_there else None
+    of = checkpoint.metadata
+    return Moment(of.checkpoint_id, of.epoch, of.timestamp_ms, table)

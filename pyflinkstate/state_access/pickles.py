@@ -11,12 +11,14 @@ import io
 import pickle
 from collections.abc import Callable, Hashable, Iterable
 
+import numpy as np
 import pyarrow as pa
 
 from pyflinkstate.api.types import ListTypeInfo, MapTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.backends.types import load_pickle, sealed
 from pyflinkstate.errors import PickledStateError, StateTableError
+from pyflinkstate.state_access.expiry import elements_of, entries_of, offsets_of
 
 #: Returns the value of a pickle.
 Load = Callable[[bytes], TypedValue]
@@ -79,13 +81,23 @@ def loaded(type_info: TypeInformation, array: pa.Array) -> pa.Array:
         return array
     parts = type_info.parts()
     if isinstance(type_info, MapTypeInfo):
-        keys, items = loaded(parts[0], array.keys), loaded(parts[1], array.items)
-        return pa.MapArray.from_arrays(array.offsets, keys, items)
+        keys, items = map(loaded, parts, entries_of(array))
+        offsets = pa.array(offsets_of(array), pa.int32())
+        return _with_nulls_of(array, pa.MapArray.from_arrays(offsets, keys, items))
     if pa.types.is_large_list(array.type) or isinstance(type_info, ListTypeInfo):
-        return pa.LargeListArray.from_arrays(array.offsets, loaded(parts[0], array.values))
+        elements = loaded(parts[0], elements_of(array))
+        offsets = pa.array(offsets_of(array))
+        return _with_nulls_of(array, pa.LargeListArray.from_arrays(offsets, elements))
     if pa.types.is_struct(array.type):
         return _loaded_struct(parts, array)
     return loaded(parts[0], array)  # the wrapper of another type
+
+
+def _with_nulls_of(array: pa.Array, made: pa.Array) -> pa.Array:
+    """Return what was made of the lists or maps of a column, with null where the column has none."""
+    if not array.null_count:
+        return made
+    return made.take(pa.array(np.arange(len(array)), mask=array.is_null().to_numpy(zero_copy_only=False)))
 
 
 def _loaded_struct(parts: tuple[TypeInformation, ...], array: pa.StructArray) -> pa.Array:

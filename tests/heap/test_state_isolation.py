@@ -1,6 +1,7 @@
 """Each key owns its state: no object that can change is that of two keys, or of a key and the caller."""
 
 import copy
+import threading
 from typing import Any
 
 import pytest
@@ -266,6 +267,61 @@ def test_an_object_that_a_snapshot_has_is_copied_when_it_is_stored_again():
     restored = restore([write(backend, resources)])
     restored.set_current_key("a")
     assert restored.get_partitioned_state(ValueStateDescriptor("s", PICKLED)).value() == [1]
+
+
+#: Tuples so deep that ``deepcopy`` reaches no end, and a pickle does.
+DEEP = 700
+
+
+def nested(levels: int) -> Any:
+    """Return a list in tuples, so many levels deep."""
+    value: Any = [1]
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+def innermost_list(value: Any) -> list[Any]:
+    while isinstance(value[0], (list, tuple)):
+        value = value[0]
+    return value
+
+
+@pytest.mark.parametrize("type_info", [PICKLED, Types.LIST(PICKLED), Types.TUPLE([PICKLED])], ids=str)
+@pytest.mark.parametrize("kind", ["value", "list, added", "map", "reducing"])
+def test_a_deep_value_is_copied_while_a_snapshot_is_open(with_ttl, kind, type_info):
+    make, store, read = KINDS[kind]
+    backend = make_backend()
+    state = backend.get_partitioned_state(with_ttl(make(type_info)))
+    backend.set_current_key("a")
+    store(state, (nested(DEEP),) if type_info == Types.TUPLE([PICKLED]) else nested(DEEP))
+    resources = prepare(backend)
+    innermost_list(read(state)).append(2)
+    assert innermost_list(read(state)) == [1, 2]
+    again = restore([write(backend, resources)])
+    again.set_current_key("a")
+    assert innermost_list(read(again.get_partitioned_state(with_ttl(make(type_info))))) == [1]
+
+
+def test_what_nothing_can_copy_is_not_shared_with_a_snapshot():
+    backend = make_backend()
+    state = backend.get_partitioned_state(ValueStateDescriptor("s", PICKLED))
+    backend.set_current_key("a")
+    state.update([threading.Lock()])
+    resources = prepare(backend)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        state.value()
+    resources.release()
+    assert len(state.value()) == 1
+
+
+def test_a_deep_default_value_is_copied():
+    backend = make_backend()
+    deep = nested(DEEP)
+    state = backend.get_partitioned_state(ValueStateDescriptor("s", PICKLED, default_value=deep))
+    backend.set_current_key("a")
+    innermost_list(state.value()).append(2)
+    assert innermost_list(state.value()) == innermost_list(deep) == [1]
 
 
 # --- operator state --------------------------------------------------------------------------------

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from backend_support import make_backend, state_of
 
-from pyflinkstate.api.descriptors import ListStateDescriptor, ValueStateDescriptor
+from pyflinkstate.api.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.types import Types
 from pyflinkstate.api.windows import TimeWindow, TimeWindowSerializer
 from pyflinkstate.backends.heap import HeapKeyedStateBackend
-from pyflinkstate.errors import StateQueryError
+from pyflinkstate.errors import StateQueryError, StateValueError
 from pyflinkstate.runtime.slots import frozen_state
 from pyflinkstate.runtime.slots.frozen_state import FrozenState, freeze
 from pyflinkstate.runtime.wire import AskState
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
 LISTED = ListStateDescriptor("listed", Types.LONG())
+MAPPED = MapStateDescriptor("mapped", Types.STRING(), Types.LONG())
 BY_WINDOW = ValueStateDescriptor("by window", Types.LONG())
 WINDOWS = [TimeWindow(start, start + 10) for start in (0, 10)]
 
@@ -148,3 +149,61 @@ def test_batches_are_small_whether_rows_are_or_not(monkeypatch: pytest.MonkeyPat
         assert all(batch.nbytes < 6_000 for batch in batches)
     assert max(batch.num_rows for batch in batches) == 4
     assert max(batch.num_rows for batch in freeze(narrow, AskState(1, "text")).batches()) > 30
+
+
+IN_PLACE = {
+    "list": (LISTED, lambda state, number: state.add(number), lambda number: [number]),
+    "map": (MAPPED, lambda state, number: state.put(f"at {number}", number), lambda n: [(f"at {n}", n)]),
+}
+
+
+@pytest.mark.parametrize("are_named", [False, True], ids=["all keys", "some keys"])
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_values_stay_as_they_were_until_their_batch_is_made(
+    monkeypatch: pytest.MonkeyPatch, kind: str, are_named: bool
+) -> None:
+    """The owner changes them in place at the very moment in which their batch is made."""
+    descriptor, change, expected = IN_PLACE[kind]
+    backend = make_backend(Types.LONG())
+    for key in range(100):
+        change(state_of(backend, descriptor, key), key)
+    frozen = freeze(backend, AskState(1, descriptor.name, named(backend, *range(100)) if are_named else None))
+    make_batch = frozen_state.to_batch
+
+    def beside(*arguments: Any) -> Any:
+        for key in range(100):
+            change(state_of(backend, descriptor, key), 1_000)
+        return make_batch(*arguments)
+
+    monkeypatch.setattr(frozen_state, "to_batch", beside)
+    assert contents(frozen) == [(key, expected(key)) for key in range(100)]
+    assert open_snapshots(backend, descriptor.name) == 0
+
+
+def test_key_groups_are_released_one_after_another_with_their_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frozen_state, "FIRST_ROWS", 10)
+    monkeypatch.setattr(frozen_state, "MOST_ROWS", 10)
+    backend = counting()
+    held = [open_snapshots(backend, "count") for _ in freeze(backend, AskState(1, "count")).batches()]
+    assert len(held) == 10
+    assert held == sorted(held, reverse=True)
+    assert held[0] > 100
+    assert held[-1] < 20
+    assert open_snapshots(backend, "count") == 0
+
+
+def test_an_answer_that_ends_early_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StateValueError("it does not fit")
+
+    backend = counting()
+    left = freeze(backend, AskState(1, "count")).batches()
+    next(left)
+    left.close()
+    assert open_snapshots(backend, "count") == 0
+    monkeypatch.setattr(frozen_state, "to_batch", refuse)
+    with pytest.raises(StateValueError, match="it does not fit"):
+        contents(freeze(backend, AskState(1, "count")))
+    assert open_snapshots(backend, "count") == 0

@@ -6,7 +6,7 @@ import pytest
 from backend_support import make_backend, state_of, take_snapshot
 from read_support import COUNT, JOB_ID, UID, operator_of, state_file, write, write_checkpoint
 
-from pyflinkstate import Types
+from pyflinkstate import Types, ValueStateDescriptor
 from pyflinkstate.backends.format import OperatorSubtaskState, framing
 from pyflinkstate.errors import (
     CheckpointNotFoundError,
@@ -14,6 +14,7 @@ from pyflinkstate.errors import (
     IncompatibleCheckpointError,
     StateTableError,
     UnknownOperatorError,
+    UnknownStateError,
 )
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory
 from pyflinkstate.state_access import diff, history, open_checkpoint, verify
@@ -170,6 +171,36 @@ class TestHistory:
             history(str(tmp_path), "other", "a")
         with pytest.raises(CheckpointNotFoundError, match="not the folder of a job"):
             history(str(tmp_path / "nothing"), UID, "a")
+
+    @pytest.fixture
+    def growing(self, tmp_path):
+        """A job whose operator has no state, then one, then two, then the second alone."""
+        other = ValueStateDescriptor("other", Types.LONG())
+        for number, descriptors in enumerate(([], [COUNT], [COUNT, other], [other]), start=1):
+            backend = make_backend(Types.STRING())
+            for descriptor in descriptors:
+                state_of(backend, descriptor, "a").update(number)
+            state = OperatorSubtaskState(take_snapshot(backend))
+            write_checkpoint(tmp_path, [operator_of([state])], number)
+        return str(tmp_path / JOB_ID)
+
+    def test_a_state_that_an_older_checkpoint_does_not_have(self, growing):
+        found = history(growing, UID, "a", states=["other"])
+        assert [moment.table is None for moment in found] == [True, True, False, False]
+        assert [(row["epoch"], row["other"]) for row in found.to_arrow().to_pylist()] == [(3, 3), (4, 4)]
+        both = history(growing, UID, "a", states=["count", "other"]).to_arrow().to_pylist()
+        assert [(row["count"], row["other"]) for row in both] == [(2, None), (3, 3), (None, 4)]
+
+    def test_without_states_each_checkpoint_shows_what_it_has(self, growing):
+        found = history(growing, UID, "a").to_arrow().to_pylist()
+        assert [(row["count"], row["other"]) for row in found] == [(2, None), (3, 3), (None, 4)]
+
+    def test_a_state_that_no_checkpoint_has(self, growing, tmp_path):
+        with pytest.raises(UnknownStateError, match=r"'cuont' in any .*; it has 'count', 'other'"):
+            history(growing, UID, "a", states=["other", "cuont"])
+        write_checkpoint(tmp_path / "none", [operator_of([OperatorSubtaskState()])])
+        with pytest.raises(UnknownStateError, match=f"operator '{UID}' has no keyed state in any checkpoint"):
+            history(str(tmp_path / "none"), UID, "a")
 
 
 class TestVerify:

@@ -21,6 +21,7 @@ from pyflinkstate import (
 from pyflinkstate.backends.heap.timer_queue import Timer
 from pyflinkstate.backends.keys import key_group_range
 from pyflinkstate.backends.snapshots import ChangeHistory
+from pyflinkstate.backends.types import encode_column
 from pyflinkstate.errors import (
     ConfigurationError,
     InvalidKeyError,
@@ -29,6 +30,8 @@ from pyflinkstate.errors import (
     UnknownOperatorError,
     UnknownStateError,
 )
+from pyflinkstate.state_access import diff
+from pyflinkstate.state_access.pickles import loaded
 
 UID = "op"
 PICKLED = Types.PICKLED_BYTE_ARRAY()
@@ -329,3 +332,63 @@ def test_a_single_text_is_no_list_of_keys():
     for read in (checkpoint.keyed, checkpoint.timers):
         with pytest.raises(ConfigurationError, match=r"give \['ab'\]"):
             read(UID, keys="ab")
+
+
+# --- loaded pickles ----------------------------------------------------------------------------------------
+
+NESTED = {
+    "list": (Types.LIST(PICKLED), [None, [1, 2], [], None, [3]]),
+    "array": (Types.OBJECT_ARRAY(PICKLED), [None, [1, None], [], None, [3]]),
+    "map": (Types.MAP(Types.STRING(), PICKLED), [None, {"a": 1}, {}, None, {"b": 2}]),
+    "map of lists": (Types.MAP(PICKLED, Types.LIST(PICKLED)), [None, {1: [1, 2]}, {}, None, {2: []}]),
+    "list of lists": (Types.LIST(Types.LIST(PICKLED)), [None, [[1], []], [], None, [[2]]]),
+    "tuple": (Types.TUPLE([Types.LIST(PICKLED), Types.LONG()]), [None, (None, 1), ([], 2), None, ([3], 4)]),
+}
+
+
+@pytest.mark.parametrize("begin", [0, 1, 3])
+@pytest.mark.parametrize("name", NESTED)
+def test_what_is_missing_stays_missing_when_pickles_are_loaded(name, begin):
+    type_info, values = NESTED[name]
+    column = encode_column(type_info, values)
+    plain = pa.array(*as_arrow(name, values))
+    for end in (begin, begin + 2):
+        found = loaded(type_info, column[begin:end])
+        found.validate(full=True)
+        assert found.to_pylist() == plain[begin:end].to_pylist()
+        assert found.null_count == plain[begin:end].null_count
+
+
+def as_arrow(name, values):
+    """Return the values as Arrow takes them, and their Arrow type."""
+    long_list = pa.large_list(pa.int64())
+    arrow = {
+        "list": long_list,
+        "array": long_list,
+        "map": pa.map_(pa.string(), pa.int64()),
+        "map of lists": pa.map_(pa.int64(), long_list),
+        "list of lists": pa.large_list(long_list),
+        "tuple": pa.struct([("f0", long_list), ("f1", pa.int64())]),
+    }[name]
+    return [list(value.items()) if isinstance(value, dict) else value for value in values], arrow
+
+
+def test_a_key_without_a_list_or_map_has_none_when_pickles_are_loaded():
+    listed, mapped = ListStateDescriptor("l", PICKLED), MapStateDescriptor("m", Types.STRING(), PICKLED)
+    backend = make_backend(Types.STRING(), key_group_range(1, 1, 0), 1)
+    state_of(backend, listed, "a").add(1)
+    state_of(backend, mapped, "b").put("x", 2)
+    state_of(backend, COUNT, "c").update(3)
+    checkpoint = checkpoint_of(take_snapshot(backend), max_parallelism=1)
+    found = {row.pop("key"): row for row in checkpoint.keyed(UID, allow_pickle=True).to_arrow().to_pylist()}
+    assert found == {
+        "a": {"l": [1], "m": None, "count": None},
+        "b": {"l": None, "m": [("x", 2)], "count": None},
+        "c": {"l": None, "m": None, "count": 3},
+    }
+    empty = make_backend(Types.STRING(), key_group_range(1, 1, 0), 1)
+    state_of(empty, COUNT, "c").update(3)
+    there = diff(checkpoint, checkpoint_of(take_snapshot(empty), max_parallelism=1), allow_pickle=True)
+    differences = {one.state: one.table.to_arrow() for one in there}
+    for name in ("l", "m"):
+        assert differences[name].column("new").to_pylist() == [None]

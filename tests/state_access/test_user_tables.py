@@ -145,6 +145,34 @@ def test_cells_that_stand_for_nothing_are_refused(state, table, message):
         edit(filled([1])).put(UID, state, table)
 
 
+PLACED = Types.TUPLE([Types.STRING(), Types.LONG()])
+
+
+def with_tuple():
+    backend = make_backend(Types.STRING())
+    state_of(backend, ValueStateDescriptor("pair", PLACED), "a").update(("x", 1))
+    return checkpoint_with(backend)
+
+
+@pytest.mark.parametrize("form", ["dict", "struct"])
+def test_the_fields_of_a_tuple_are_taken_by_their_names(tmp_path, form):
+    given = [{"f1": 2, "f0": "y"}]
+    if form == "struct":
+        given = pa.array(given, pa.struct([("f1", pa.int64()), ("f0", pa.string())]))
+    written = edit(with_tuple()).put(UID, "pair", {"key": ["a"], "value": given}).write(tmp_path / "s")
+    assert [row["pair"] for row in written.keyed(UID).rows()] == [("y", 2)]
+
+
+@pytest.mark.parametrize("form", ["dict", "struct"])
+@pytest.mark.parametrize(
+    "given", [{"name": "y", "count": 2}, {"f0": "y", "f2": 2}, {"f0": "y"}, {"f0": "y", "f1": 2, "f2": 3}]
+)
+def test_a_struct_with_other_names_is_no_tuple(form, given):
+    cells = [given] if form == "dict" else pa.array([given])
+    with pytest.raises(StateTableError, match=r"does not fit TUPLE\(STRING, LONG\)"):
+        edit(with_tuple()).put(UID, "pair", {"key": ["a"], "value": cells})
+
+
 def test_bytes_are_no_keys_where_keys_are_pickled():
     backend = make_backend()
     state_of(backend, COUNT, b"raw").update(1)

@@ -28,6 +28,7 @@ from pyflinkstate.backends.values.isolation import (
     isolated,
     isolated_elements,
     isolated_from,
+    own_copy,
     take_isolated,
 )
 
@@ -112,6 +113,7 @@ IMMUTABLE = [
 @pytest.mark.parametrize("value", IMMUTABLE, ids=lambda value: f"{type(value).__name__}")
 def test_what_cannot_change_is_passed_on_as_it_is(value):
     assert isolated(value) is value
+    assert own_copy(value) is value
     taken = []
     take_isolated(taken, (value,))
     assert taken[0] is value
@@ -140,8 +142,9 @@ MUTABLE = [
 
 
 @pytest.mark.parametrize("value", MUTABLE, ids=lambda value: type(value).__name__)
-def test_what_can_change_is_copied_with_all_that_can_change_in_it(value):
-    copied = isolated(value)
+@pytest.mark.parametrize("copier", [isolated, own_copy])
+def test_what_can_change_is_copied_with_all_that_can_change_in_it(value, copier):
+    copied = copier(value)
     assert copied is not value
     assert type(copied) is type(value)
     assert pickle.dumps(copied) == pickle.dumps(copy.deepcopy(value))
@@ -202,12 +205,13 @@ def test_a_value_that_holds_itself():
 
 @pytest.mark.parametrize("wrap", [lambda part: [part], lambda part: (part,), lambda part: {"next": part}])
 @pytest.mark.parametrize("depth", [50, 150, 450])
-def test_a_deep_value_is_copied(wrap, depth):
+@pytest.mark.parametrize("copier", [isolated, own_copy])
+def test_a_deep_value_is_copied(wrap, depth, copier):
     innermost: list[int] = [1]
     value: Any = innermost
     for _ in range(depth):
         value = wrap(value)
-    copied = isolated(value)
+    copied = copier(value)
     for _ in range(depth):
         (copied,) = copied.values() if isinstance(copied, dict) else copied
     assert copied == innermost
@@ -233,14 +237,17 @@ def test_what_cannot_be_copied_is_passed_on(make):
     assert isolated(value) is value
     parts = [value, [1]]
     assert isolated(parts) is parts
+    for one in (value, parts):
+        with pytest.raises(TypeError, match="cannot pickle"):
+            own_copy(one)
 
 
 def test_a_class_that_says_how_it_is_copied_is_asked():
     value = Counted([1])
-    copied = isolated(value)
-    assert copied.part == [1]
-    assert copied.part is not value.part
-    assert not hasattr(copied, "cache")
+    for copied in (isolated(value), own_copy(value)):
+        assert copied.part == [1]
+        assert copied.part is not value.part
+        assert not hasattr(copied, "cache")
 
 
 def test_a_copy_that_fails_half_way_leaves_nothing_half_made():
@@ -318,8 +325,9 @@ def values_that_share(draw):
 
 @given(values_that_share())
 def test_a_copy_is_shaped_as_deepcopy_shapes_it(value):
-    assert shape_of(isolated(value)) == shape_of(copy.deepcopy(value))
-    assert not set(changeable_walk(isolated(value))) & set(changeable_walk(value))
+    for copied in (isolated(value), own_copy(value)):
+        assert shape_of(copied) == shape_of(copy.deepcopy(value))
+        assert not set(changeable_walk(copied)) & set(changeable_walk(value))
 
 
 def changeable_walk(value: Any) -> dict[int, Any]:

@@ -19,6 +19,7 @@ from pyflinkstate.backends.format.paths import (
     is_state_path,
     written_at,
 )
+from pyflinkstate.backends.format.section_checks import SectionChecks
 from pyflinkstate.backends.format.section_reader import read_head, read_section, read_sections
 from pyflinkstate.backends.format.section_writer import SectionWriter, write_file
 from pyflinkstate.backends.format.state_entries import KeyedStateSnapshot, KeyGroupEntries
@@ -62,6 +63,7 @@ __all__ = [
     "OperatorSubtaskState",
     "RawOperatorStateHandle",
     "Section",
+    "SectionChecks",
     "SectionWriter",
     "StateAssignment",
     "StateCodec",

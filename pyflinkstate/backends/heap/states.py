@@ -7,7 +7,6 @@ of :class:`~pyflinkstate.backends.internal_state.InternalState`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,13 @@ from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.map_state import HeapMapState
 from pyflinkstate.backends.keys.key_context import KeyContext
 from pyflinkstate.backends.types import rebuilds, rechecker
-from pyflinkstate.backends.values.isolation import is_immutable, isolated, isolated_elements, isolated_from
+from pyflinkstate.backends.values.isolation import (
+    is_immutable,
+    isolated,
+    isolated_elements,
+    isolated_from,
+    own_copy,
+)
 from pyflinkstate.backends.values.state_list import StateList
 
 if TYPE_CHECKING:
@@ -65,7 +70,7 @@ class HeapValueState(HeapState):
         key = context.key if namespace is None else (context.key, namespace)
         value = self._maps[context.map_index].get(key)
         if value is None and self._default is not None:
-            return copy.deepcopy(self._default)
+            return own_copy(self._default)
         return value
 
     def update(self, value: StateValue) -> None:

@@ -7,7 +7,6 @@ results for each part, and :func:`walk` is the only place that goes from a type 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import TypedValue
+from pyflinkstate.backends.values import own_copy
 
 R = TypeVar("R")
 
@@ -110,7 +110,7 @@ class Codec:
     arrow: Callable[[TypedValue, Sequence[pa.DataType]], pa.DataType]
     to_arrow: Callable[[TypedValue, Sequence[ToArrow]], ToArrow] = lambda _, parts: None
     from_arrow: Callable[[TypedValue, Sequence[FromArrow]], FromArrow] = lambda _, parts: column_values
-    copier: Callable[[Sequence[Copy]], Copy] = lambda parts: copy.deepcopy
+    copier: Callable[[Sequence[Copy]], Copy] = lambda parts: own_copy
     makes_new: bool = True
     recheck: Callable[[TypedValue, Sequence[Recheck | None], bool], Recheck | None] = lambda _, parts, flat: (
         None

@@ -37,7 +37,7 @@ from pyflinkstate.backends.types.hashes import cannot_be_key, java_hash_of_row, 
 from pyflinkstate.backends.types.pickles import dump_pickle
 from pyflinkstate.backends.types.texts import show_row
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo
-from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList
+from pyflinkstate.backends.values import NOTED_FROM, CheckedDict, CheckedList, own_copy
 
 
 def _optional(convert: ToArrow) -> Convert:
@@ -90,7 +90,7 @@ def _lists_from_arrow(_: TypeInformation, parts: Sequence[FromArrow]) -> FromArr
 
 
 def _list_copier(parts: Sequence[Copy]) -> Copy:
-    return list if parts[0] is None else copy.deepcopy
+    return list if parts[0] is None else own_copy
 
 
 def _list_text(_: TypeInformation, parts: Sequence[Show]) -> Show:
@@ -412,7 +412,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         arrow=lambda _, parts: pa.map_(*parts),
         to_arrow=_map_to_arrow,
         from_arrow=_maps_from_arrow,
-        copier=lambda parts: dict if parts[1] is None else copy.deepcopy,
+        copier=lambda parts: dict if parts[1] is None else own_copy,
         recheck=_map_recheck,
         text=_map_text,
         is_composite=True,
@@ -425,7 +425,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         arrow=lambda _, parts: pa.struct([pa.field(f"f{n}", part) for n, part in enumerate(parts)]),
         to_arrow=_tuple_to_arrow,
         from_arrow=lambda _, parts: lambda array: _structs(parts, array),
-        copier=lambda parts: copy.deepcopy if any(parts) else None,
+        copier=lambda parts: own_copy if any(parts) else None,
         recheck=_tuple_recheck,
         java_hash=_tuple_hash,
         hash_version=2,
@@ -439,7 +439,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         arrow=_row_arrow,
         to_arrow=_row_to_arrow,
         from_arrow=_rows_from_arrow,
-        copier=lambda parts: copy.deepcopy if any(parts) else copy.copy,
+        copier=lambda parts: own_copy if any(parts) else copy.copy,
         java_hash=_row_hash,
         text=lambda _, parts: show_row,
         is_composite=True,
@@ -468,7 +468,7 @@ COMPOSITES: dict[type[TypeInformation], Codec] = {
         ),
         to_arrow=_ttl_to_arrow,
         from_arrow=lambda _, parts: lambda array: _structs([column_values, *parts], array),
-        copier=lambda parts: copy.deepcopy if any(parts) else None,
+        copier=lambda parts: own_copy if any(parts) else None,
         recheck=_ttl_recheck,
         is_composite=True,
         make=TtlTypeInfo,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.backends.types.codec import Copy, Recheck, walk
 from pyflinkstate.backends.types.table import codec_of, find_codec, has_own_codec
+from pyflinkstate.backends.values import own_copy
 
 
 def value_copier(type_info: TypeInformation) -> Copy:
@@ -19,7 +18,7 @@ def value_copier(type_info: TypeInformation) -> Copy:
 
 def _copier(type_info: TypeInformation, parts: list[Copy]) -> Copy:
     codec = find_codec(type_info)
-    return copy.deepcopy if codec is None else codec.copier(parts)
+    return own_copy if codec is None else codec.copier(parts)
 
 
 def rebuilds(type_info: TypeInformation) -> bool:

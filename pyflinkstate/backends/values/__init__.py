@@ -9,6 +9,7 @@ from pyflinkstate.backends.values.isolation import (
     isolated,
     isolated_elements,
     isolated_from,
+    own_copy,
     take_isolated,
 )
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
@@ -27,6 +28,7 @@ __all__ = [
     "isolated_elements",
     "isolated_from",
     "may_hold_nan",
+    "own_copy",
     "refuse_nan",
     "take_isolated",
     "told_function",

@@ -212,6 +212,30 @@ class RecordCounter:
         return value
 
 
+def own_copy(value: StateValue) -> StateValue:
+    """Return ``value`` if it is immutable, else a copy as :func:`isolated` makes it, or raise.
+
+    A snapshot must not share what its owner changes, so what cannot be copied is not passed on as it is.
+
+    Raises:
+        Exception: what ``deepcopy`` raised for a value that a pickle cannot copy either.
+
+    >>> pair, record = ("a", 1), ("a", [1])
+    >>> own_copy(pair) is pair, own_copy(record) is record, own_copy(record)
+    (True, False, ('a', [1]))
+    """
+    own = _flat_copy(value)
+    if own is not None:
+        return own
+    try:
+        return _copied(value, {}, MAX_DEPTH)
+    except Exception:
+        own = _through_pickle(value)
+        if own is value:
+            raise
+        return own
+
+
 def isolated_from(value: StateValue, stored: StateValue) -> StateValue:
     """Return ``value`` as :func:`isolated` does, but keep the parts that are already stored.
 

@@ -2,7 +2,8 @@
 
 To freeze a state is to take the snapshot of its maps, or of those of the wanted keys: the owner of the state
 waits for that and for nothing else. It goes on with its records and copies the buckets that it changes, while
-another thread reads what was frozen, batch by batch, and releases each key group when it has read it.
+another thread reads what was frozen, batch by batch, and releases each key group when all of it is in
+batches.
 
 If snapshots are synchronous, the state cannot be frozen. Its batches are then made at once, as a checkpoint's
 are.
@@ -10,6 +11,7 @@ are.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
 import pyarrow as pa
@@ -68,7 +70,7 @@ class FrozenState:
         self._copied = list(self._batches()) if is_copied else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the entries once; each key group is released when it has been read.
+        """Yield the entries once; each key group is released when all of it is in batches.
 
         Raises:
             StateValueError: a value does not fit its declared type.
@@ -83,11 +85,15 @@ class FrozenState:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._codec is None:
             return
-        portions = _Portions()
-        for keys, values in portions.of(self._columns()):
-            batch = to_batch(self._codec, self._entries(keys, values))
-            yield batch
-            portions.adapt(len(keys), batch.nbytes)
+        portions, collected = _Portions(), _Collected()
+        try:
+            for keys, values in portions.of(self._columns(collected)):
+                batch = to_batch(self._codec, self._entries(keys, values))
+                collected.note_written(len(keys))
+                yield batch
+                portions.adapt(len(keys), batch.nbytes)
+        finally:
+            self.release()
 
     def _entries(self, entry_keys: list[Hashable], values: list[Stored]) -> KeyGroupEntries:
         if not self._is_namespaced:
@@ -95,10 +101,12 @@ class FrozenState:
         pairs: list[tuple[Key, Namespace]] = entry_keys  # type: ignore[assignment]
         return KeyGroupEntries(0, [key for key, _ in pairs], [space for _, space in pairs], values)
 
-    def _columns(self) -> Iterator[Columns]:
+    def _columns(self, collected: _Collected) -> Iterator[Columns]:
         for snapshot, keys in self._groups:
-            with snapshot:
-                yield from self._of_group(snapshot, keys)
+            for columns in self._of_group(snapshot, keys):
+                collected.note_read(len(columns[0]))
+                yield columns
+            collected.note_end(snapshot)
 
     def _of_group(self, snapshot: StateMapSnapshot, keys: tuple[Key, ...] | None) -> Iterator[Columns]:
         has_entry_keys = not self._is_namespaced or bool(self._namespace)
@@ -206,3 +214,33 @@ class _Portions:
         """Let the next portion be as large as it should be, as one of ``rows`` had this size."""
         fitting = BATCH_BYTES * rows // max(size_bytes, 1)
         self._rows = max(1, min(fitting, _GROWTH * self._rows, MOST_ROWS))
+
+
+class _Collected:
+    """Key groups that have been read, each held until all of its entries are in batches.
+
+    What is read are the values themselves: once a snapshot is released, its owner changes them in place.
+    """
+
+    def __init__(self) -> None:
+        self._read = self._written = 0
+        #: How many rows had been read at the end of each key group, in order.
+        self._held: deque[tuple[int, StateMapSnapshot]] = deque()
+
+    def note_read(self, rows: int) -> None:
+        """Record that rows of the current key group have been read."""
+        self._read += rows
+
+    def note_end(self, snapshot: StateMapSnapshot) -> None:
+        """Record that the current key group, of which this is the snapshot, has been read to its end."""
+        self._held.append((self._read, snapshot))
+        self._release()
+
+    def note_written(self, rows: int) -> None:
+        """Record that the next rows are in a batch."""
+        self._written += rows
+        self._release()
+
+    def _release(self) -> None:
+        while self._held and self._held[0][0] <= self._written:
+            self._held.popleft()[1].release()

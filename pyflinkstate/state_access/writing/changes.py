@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import attrs
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import MapTypeInfo, TypeInformation
-from pyflinkstate.api.values import ArrowObject, StateValue, Stored
+from pyflinkstate.api.values import ArrowObject, Stored
 from pyflinkstate.backends.types import (
     RegisteredStateMeta,
     StateMeta,
@@ -24,18 +23,16 @@ from pyflinkstate.backends.types import (
     unsealed,
 )
 from pyflinkstate.errors import StateTableError, UserFunctionError
-from pyflinkstate.state_access.expiry import Mask, expires, offsets_of
+from pyflinkstate.state_access.expiry import Mask, offsets_of
 from pyflinkstate.state_access.identity import last_of_each
 from pyflinkstate.state_access.key_space import Group, KeySpace
 from pyflinkstate.state_access.keyed_state import state_schema
 from pyflinkstate.state_access.views import element_type, expiries_of, exploded, exploded_rows, namespace_name
 from pyflinkstate.state_access.writing.drafts import DraftState
-from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered, stamped
+from pyflinkstate.state_access.writing.fitted_tables import FittedRows, gathered
 
 #: Returns a mask of the rows of a batch of entries that are deleted.
 Predicate = Callable[[RegisteredStateMeta, pa.RecordBatch], Mask]
-#: The value of an entry, as a program knows it, before and after a migration.
-Convert = Callable[[StateValue], StateValue]
 
 
 def with_rows(state: DraftState, fitted: FittedRows, keys: KeySpace) -> DraftState:
@@ -210,37 +207,6 @@ def _converted(
             f"{where}: the migration function raised {type(error).__name__}: {error}", state=now.name, key=key
         ) from error
     return made
-
-
-def by_function(
-    was: RegisteredStateMeta, now: RegisteredStateMeta, function: Convert, now_ms: int
-) -> Convert:
-    """Return what turns stored values into stored values by a function that knows nothing of timestamps.
-
-    A value with time to live keeps its timestamp; the new elements of a list or a map get the latest one of
-    the old elements.
-    """
-
-    def convert(stored: Stored) -> Stored:
-        value, at_ms = _bare(was.stored_type, stored, now_ms)
-        made = function(value)
-        return None if made is None else now.stored_type.check(stamped(now.stored_type, made, at_ms))
-
-    return convert
-
-
-def _bare(stored_type: TypeInformation, stored: Any, now_ms: int) -> tuple[StateValue, int]:
-    """Return a stored value as its program knows it, and its timestamp."""
-    if not expires(stored_type) or stored is None:
-        return stored, now_ms
-    if isinstance(stored_type, TtlTypeInfo):
-        at_ms, value = stored
-        return value, at_ms
-    pairs = stored.values() if isinstance(stored, dict) else stored
-    latest = max((at_ms for at_ms, _ in pairs), default=now_ms)
-    if isinstance(stored, dict):
-        return {key: value for key, (_, value) in stored.items()}, latest
-    return [value for _, value in stored], latest
 
 
 # --- key groups --------------------------------------------------------------------------------------------

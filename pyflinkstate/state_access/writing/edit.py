@@ -31,7 +31,6 @@ from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.writing.bootstrapping import Bootstrap, KeyOf, TimestampOf, bootstrap_of
 from pyflinkstate.state_access.writing.changes import (
-    by_function,
     converted,
     open_pickles,
     spread_anew,
@@ -43,6 +42,7 @@ from pyflinkstate.state_access.writing.descriptors import meta_of
 from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft, draft_of
 from pyflinkstate.state_access.writing.dry_run import DryRun, Operator, tried
 from pyflinkstate.state_access.writing.fitted_tables import fitted
+from pyflinkstate.state_access.writing.migration_functions import by_function
 from pyflinkstate.state_access.writing.predicates import UserPredicate, predicate_of
 from pyflinkstate.state_access.writing.saving import DraftWriter, new_folder, publish
 
@@ -205,8 +205,11 @@ class CheckpointEdit:
             state: the name of the state.
             to: the descriptor that the program will use; it may have another name.
             function: gets the value that one key has (of a list all elements, of a map a dict, of aggregating
-                state the accumulator) and returns the new one; None removes it. Without a function, values
-                are converted as a restore converts them. Timestamps of time to live are kept.
+                state the accumulator) and returns the new one; None removes it. It never sees what has
+                expired, which is left out. Timestamps of time to live are kept: those of the entries of a
+                map by their keys, those of the elements of a list by their places if there are as many as
+                before; what is new gets the latest one. Without a function, values are converted as a
+                restore converts them.
 
         Raises:
             UnknownOperatorError, UnknownStateError: there is no such operator or keyed state.

@@ -43,6 +43,7 @@ from pyflinkstate.state_access.expiry import expires, user_type
 from pyflinkstate.state_access.key_space import KeySpace
 from pyflinkstate.state_access.pickles import has_pickles
 from pyflinkstate.state_access.views import namespace_name
+from pyflinkstate.state_access.writing.user_keys import Check, key_check, map_check
 from pyflinkstate.state_access.writing.user_tables import Cells, UserTable, python_cells, shaped, user_table
 
 #: Arrow types whose columns need no look at single values, if the state's type is written in the same way.
@@ -159,10 +160,14 @@ class _Form:
 
     def _namespaces(self, cells: Cells) -> pa.Array:
         namespace_type, name = self.meta.namespace_type, namespace_name(self.meta)
-        if _is(cells, arrow_type(namespace_type)):
-            found: pa.Array = cells
+        check = key_check(namespace_type)
+        if not _is(cells, arrow_type(namespace_type)):
+            given = map(_window(namespace_type), python_cells(cells))
+            found = self._encoded(namespace_type, given, name, check)
+        elif check is None or has_pickles(namespace_type):
+            found = cells
         else:
-            found = self._encoded(namespace_type, map(_window(namespace_type), python_cells(cells)), name)
+            found = self._encoded(namespace_type, decode_column(namespace_type, cells), name, check)
         if found.null_count:
             raise StateTableError(f"{self.what}: {name!r} must not be null")
         return found
@@ -178,10 +183,11 @@ class _Form:
     def _values(self, cells: Cells, stamps: list[int]) -> pa.Array:
         """Return whole values."""
         stored = self.meta.stored_type
+        check = map_check(stored) if self.meta.kind is StateKind.MAP else None
         if not expires(stored):
-            return self._checked(stored, cells)
+            return self._checked(stored, cells, check=check)
         values = shaped(user_type(stored), cells, _pickled)
-        return self._encoded(stored, map(stamped, repeat(stored), values, stamps), "value")
+        return self._encoded(stored, map(stamped, repeat(stored), values, stamps), "value", check)
 
     def _lists(
         self, columns: Mapping[str, Cells], heads: list[pa.Array], stamps: list[int]
@@ -201,7 +207,8 @@ class _Form:
     def _map_entries(self, columns: Mapping[str, Cells], stamps: list[int]) -> pa.Array:
         assert isinstance(self.meta.stored_type, MapTypeInfo)
         map_type = self.meta.stored_type
-        keys = self._checked(map_type.key_type_info, columns["map_key"], "map_key")
+        key_type = map_type.key_type_info
+        keys = self._checked(key_type, columns["map_key"], "map_key", key_check(key_type))
         if keys.null_count:
             raise StateTableError(f"{self.what}: 'map_key' must not be null")
         items = self._elements(map_type.value_type_info, columns["value"], stamps)
@@ -216,20 +223,25 @@ class _Form:
 
     # --- values ------------------------------------------------------------------------------------------
 
-    def _checked(self, type_info: TypeInformation, cells: Cells, name: str = "value") -> pa.Array:
+    def _checked(
+        self, type_info: TypeInformation, cells: Cells, name: str = "value", check: Check | None = None
+    ) -> pa.Array:
         arrow = arrow_type(type_info)
         if not _is(cells, arrow) or has_pickles(unsealed(type_info)):
-            return self._encoded(type_info, shaped(type_info, cells, _pickled), name)
-        if arrow in _PLAIN and type_info.kind not in ("CHAR", "BIG_DEC", "BIG_INT"):
+            return self._encoded(type_info, shaped(type_info, cells, _pickled), name, check)
+        if check is None and arrow in _PLAIN and type_info.kind not in ("CHAR", "BIG_DEC", "BIG_INT"):
             return cells
-        return self._encoded(type_info, decode_column(type_info, cells), name)
+        return self._encoded(type_info, decode_column(type_info, cells), name, check)
 
-    def _encoded(self, type_info: TypeInformation, values: Iterable[TypedValue], name: str) -> pa.Array:
+    def _encoded(
+        self, type_info: TypeInformation, values: Iterable[TypedValue], name: str, check: Check | None = None
+    ) -> pa.Array:
+        """Return values as a column, after the check of their type or another one."""
         checked: list[TypedValue] = []
-        value = None
+        check_value, value = check or type_info.check, None
         try:
             for value in values:
-                checked.append(None if value is None else type_info.check(value))
+                checked.append(None if value is None else check_value(value))
             return encode_column(type_info, checked)
         except StateTableError as error:
             raise StateTableError(f"{self.what}, column {name!r}: {error.message}") from error

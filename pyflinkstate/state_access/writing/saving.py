@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import attrs
@@ -12,19 +13,26 @@ from pyarrow import fs
 
 from pyflinkstate.backends.format import (
     END_OF_STREAM,
+    OPERATOR_FILE_MAGIC,
+    STATE_FILE_MAGIC,
     CheckpointMetadata,
     FileStateHandle,
     KeyGroupsStateHandle,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
+    RawOperatorStateHandle,
     Section,
+    SectionChecks,
     SectionWriter,
     StateCodec,
     StateFileHead,
     StateReader,
     StreamStateHandle,
+    decode_metas,
     is_file_name,
+    read_head,
+    read_section,
     write_file,
 )
 from pyflinkstate.backends.keys import KeyGroupRange
@@ -38,6 +46,9 @@ from pyflinkstate.runtime.storage import (
 )
 from pyflinkstate.state_access.writing.changes import in_columns_of
 from pyflinkstate.state_access.writing.drafts import DraftState, OperatorDraft
+
+#: A section of a file, and its name for messages.
+Checked = tuple[Section, str]
 
 #: The bytes of a file that are copied at once.
 COPY_BYTES = 8 << 20
@@ -115,7 +126,11 @@ class DraftWriter:
     _copies: dict[StreamStateHandle, StreamStateHandle] = attrs.field(factory=dict, init=False)
 
     def write(self, draft: OperatorDraft) -> OperatorState:
-        """Write the state of an operator and return its handles."""
+        """Write the state of an operator and return its handles.
+
+        Raises:
+            CorruptCheckpointError: a file of the checkpoint is missing, truncated or altered.
+        """
         written = draft.origin.subtasks or (OperatorSubtaskState(),)
         subtasks = [self._copied(subtask, draft) for subtask in written]
         if draft.is_rewritten:
@@ -124,32 +139,76 @@ class DraftWriter:
 
     def _copied(self, subtask: OperatorSubtaskState, draft: OperatorDraft) -> OperatorSubtaskState:
         """Return a subtask's state with its files copied, without keyed state if that is written anew."""
-        keyed, raw_keyed, raw = subtask.managed_keyed, subtask.raw_keyed, subtask.raw_operator
+        keyed, raw_keyed = subtask.managed_keyed, subtask.raw_keyed
         return OperatorSubtaskState(
             None if keyed is None or draft.is_rewritten else self._keyed_copy(keyed),
-            None if raw_keyed is None else self._keyed_copy(raw_keyed),
+            None if raw_keyed is None else self._raw_keyed_copy(raw_keyed),
             self._operator_copy(kept_states(subtask.managed_operator, draft)),
-            None if raw is None else attrs.evolve(raw, stream=self._copy(raw.stream)),
+            self._raw_operator_copy(subtask.raw_operator),
         )
 
     def _keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
-        return attrs.evolve(handle, stream=self._copy(handle.stream), checkpoint_id=None)
+        def checked(what: str) -> Iterator[Checked]:
+            head = read_head(self.source, handle.stream, STATE_FILE_MAGIC)
+            StateFileHead.decode(head, what)
+            yield _whole(head, what)
+            for name, sections in handle.sections.items():
+                for key_group, section in sections.items():
+                    yield section, f"{what}, state {name!r}, key group {key_group}"
+
+        return attrs.evolve(handle, stream=self._copy(handle.stream, checked), checkpoint_id=None)
 
     def _operator_copy(self, handle: OperatorStateHandle | None) -> OperatorStateHandle | None:
-        return None if handle is None else attrs.evolve(handle, stream=self._copy(handle.stream))
+        if handle is None:
+            return None
 
-    def _copy(self, handle: StreamStateHandle) -> StreamStateHandle:
+        def checked(what: str) -> Iterator[Checked]:
+            head = read_head(self.source, handle.stream, OPERATOR_FILE_MAGIC)
+            decode_metas(head, what)
+            yield _whole(head, what)
+            for name, entry in handle.states.items():
+                yield entry.section, f"{what}, operator state {name!r}"
+
+        return attrs.evolve(handle, stream=self._copy(handle.stream, checked))
+
+    def _raw_keyed_copy(self, handle: KeyGroupsStateHandle) -> KeyGroupsStateHandle:
+        def checked(what: str) -> Iterator[Checked]:
+            for sections in handle.sections.values():
+                for section in sections.values():
+                    yield section, f"{what}, raw state,"
+
+        return attrs.evolve(handle, stream=self._copy(handle.stream, checked), checkpoint_id=None)
+
+    def _raw_operator_copy(self, handle: RawOperatorStateHandle | None) -> RawOperatorStateHandle | None:
+        if handle is None:
+            return None
+
+        def checked(what: str) -> Iterator[Checked]:
+            return ((section, f"{what}, raw state,") for section in handle.partitions)
+
+        return attrs.evolve(handle, stream=self._copy(handle.stream, checked))
+
+    def _copy(
+        self, handle: StreamStateHandle, checked: Callable[[str], Iterator[Checked]]
+    ) -> StreamStateHandle:
+        """Return the copy of a file, of which all that ``checked`` names by its content is checked."""
+        if not isinstance(handle, FileStateHandle):
+            return handle  # its bytes are in ``_metadata``, which has been checked as a whole
+        sections = checked(self.source.describe(handle))
         if handle not in self._copies:
-            self._copies[handle] = (
-                self._copy_of_file(handle) if isinstance(handle, FileStateHandle) else handle
-            )
+            self._copies[handle] = self._copy_of_file(handle, SectionChecks(sections))
+        else:
+            for section, what in sections:
+                read_section(self.source, handle, section, what)
         return self._copies[handle]
 
-    def _copy_of_file(self, handle: FileStateHandle) -> StreamStateHandle:
+    def _copy_of_file(self, handle: FileStateHandle, checks: SectionChecks) -> StreamStateHandle:
         def write(writer: SectionWriter) -> StreamStateHandle:
             for offset in range(0, handle.size_bytes, COPY_BYTES):
-                length = min(COPY_BYTES, handle.size_bytes - offset)
-                writer.append(self.source.read(handle, offset, length))
+                data = self.source.read(handle, offset, min(COPY_BYTES, handle.size_bytes - offset))
+                checks.take(data)
+                writer.append(data)
+            checks.finish()
             return writer.close()
 
         return write_file(self.target, threading.Event(), write)
@@ -159,6 +218,11 @@ class DraftWriter:
         if not draft.states:
             return None
         return write_file(self.target, threading.Event(), lambda writer: _write_states(writer, draft))
+
+
+def _whole(head: bytes, what: str) -> Checked:
+    """Return the head of a file, which has been checked, as a section."""
+    return Section(0, len(head), zlib.crc32(head)), what
 
 
 def kept_states(handle: OperatorStateHandle | None, draft: OperatorDraft) -> OperatorStateHandle | None:

@@ -241,9 +241,12 @@ def _map(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
     return shape
 
 
-def _tuple(_: TypeInformation, parts: Sequence[Shape]) -> Shape:
+def _tuple(type_info: TypeInformation, parts: Sequence[Shape]) -> Shape:
+    names = [field.name for field in arrow_type(type_info)]
+
     def shape(value: Any) -> TypedValue:
-        fields = list(value.values()) if isinstance(value, Mapping) else value
+        is_struct = isinstance(value, Mapping) and set(value) == set(names)
+        fields = [value[name] for name in names] if is_struct else value
         if not isinstance(fields, (list, tuple)) or len(fields) != len(parts):
             return value
         return tuple(part(field) for part, field in zip(parts, fields, strict=True))

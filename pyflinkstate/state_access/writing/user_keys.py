@@ -1,0 +1,75 @@
+"""What has to be found again: the keys of ``MapState`` and namespaces, checked as a backend checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pyflinkstate.api.descriptors import StateKind
+from pyflinkstate.api.row import Row
+from pyflinkstate.api.types import MapTypeInfo, PickledBytesTypeInfo, TypeInformation
+from pyflinkstate.api.values import TypedValue
+from pyflinkstate.api.windows import WindowSerializer
+from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.state_access.pickles import comparable, has_pickles
+
+#: Returns a value in the form that state keeps, or raises ``ValueError``.
+Check: TypeAlias = Callable[[TypedValue], TypedValue]
+
+#: The kinds of types without parts whose values may be NaN, or are rounded.
+_NUMBERS = ("FLOAT", "DOUBLE", "BIG_DEC")
+
+
+def key_check(type_info: TypeInformation) -> Check | None:
+    """Return the check of map keys and namespaces of a type; None if that of its values is as good.
+
+    As in a backend, ``FLOAT`` numbers are rounded to 32 bits, and NaN is refused.
+
+    >>> from pyflinkstate.api.types import Types
+    >>> key_check(Types.FLOAT())(0.1), key_check(Types.STRING())
+    (0.10000000149011612, None)
+    """
+    is_plain = bool(type_info.kind) and type_info.kind not in _NUMBERS
+    if is_plain or isinstance(type_info, WindowSerializer):
+        return None
+    check_key = type_info.check_key
+    is_sealed = isinstance(type_info, PickledBytesTypeInfo) and not has_pickles(type_info)
+
+    def check(key: TypedValue) -> TypedValue:
+        checked = check_key(key)
+        _check_findable(comparable(checked) if is_sealed else checked)
+        return checked
+
+    return check
+
+
+def map_check(map_type: TypeInformation) -> Check | None:
+    """Return the check of all that a ``MapState`` has under a key; None if that of its type is as good."""
+    assert isinstance(map_type, MapTypeInfo)
+    check_key = key_check(map_type.key_type_info)
+    if check_key is None:
+        return None
+    return lambda value: {check_key(key): item for key, item in map_type.check(value).items()}
+
+
+def stored_check(meta: RegisteredStateMeta) -> Check:
+    """Return the check of what a state stores under a key."""
+    found = map_check(meta.stored_type) if meta.kind is StateKind.MAP else None
+    return meta.stored_type.check if found is None else found
+
+
+def _check_findable(key: TypedValue) -> None:
+    try:
+        hash(key)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    _refuse_nan(key)
+
+
+def _refuse_nan(key: TypedValue) -> None:
+    """Refuse NaN in any part of a key: a tuple that holds NaN equals itself only until it is restored."""
+    if key != key:
+        raise ValueError("NaN does not equal itself, so it would never be found again")
+    if isinstance(key, (tuple, Row)):
+        for part in key:
+            _refuse_nan(part)
