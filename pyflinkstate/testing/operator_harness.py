@@ -225,11 +225,14 @@ class OperatorHarness(WithOutput):
 
     def _router(self, one: Input, number: int) -> Router:
         part = self._part
-        info = TaskInfo(part.subtask, part.parallelism, 0, OperatorMetrics(self.clock))
-        select_key = self._selectors.enter_context(opened_selector(one.select_key, self._name, info))
+        opened = opened_selector(
+            one.select_key,
+            self._name,
+            lambda: TaskInfo(part.subtask, part.parallelism, 0, OperatorMetrics(self.clock)),
+        )
         return Router(
             self._name,
-            select_key,
+            self._selectors.enter_context(opened),
             one.key_type,
             part.parallelism,
             part.max_parallelism,

@@ -54,6 +54,6 @@ def refuse_nan(value: TypedValue) -> None:
         return
     if value != value:
         raise ValueError("NaN does not equal itself, so what is kept under it would never be found again")
-    if isinstance(value, (tuple, frozenset, Row)):
+    if kind is not float and isinstance(value, (tuple, frozenset, Row)):
         for part in value:
             refuse_nan(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyflinkstate.api.functions import KeySelector
@@ -14,14 +14,14 @@ from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
 @contextmanager
 def opened_selector(
-    select_key: SelectKey | KeySelector, operator: str, info: TaskInfo
+    select_key: SelectKey | KeySelector, operator: str, info_of: Callable[[], TaskInfo]
 ) -> Iterator[SelectKey]:
     """Lend what selects the keys of records; a ``KeySelector`` is open meanwhile.
 
     Args:
         select_key: a ``KeySelector``, or a function of the record, which has nothing to open.
         operator: the name of the operator that the records are for.
-        info: as what the selector runs.
+        info_of: returns as what a selector runs.
 
     Raises:
         PyFlinkStateError: the selector could not be opened or closed; the error is ready to be reported.
@@ -29,6 +29,7 @@ def opened_selector(
     if not isinstance(select_key, KeySelector):
         yield select_key
         return
+    info = info_of()
     # A chain knows how functions are opened and closed. No record goes through this one.
     alone = Chain([ChainedOperator("key_by", f"key_by before {operator}", select_key)], info, Counter())
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -317,7 +318,8 @@ class RouteTask:
     def _opened_router(self, partition: int) -> Iterator[Router]:
         """Lend the router, whose key selector is open meanwhile."""
         router, select_key = self.router, unshipped(self.router.select_key)
-        with opened_selector(select_key, router.operator, self.chain.info(partition)) as selected:
+        info_of = partial(self.chain.info, partition)
+        with opened_selector(select_key, router.operator, info_of) as selected:
             yield attrs.evolve(router, select_key=selected)
 
 
