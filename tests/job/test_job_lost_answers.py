@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from support_job import JobRun, latest, numbers
 
@@ -25,7 +24,6 @@ from pyflinkstate.errors import (
     PyFlinkStateError,
 )
 from pyflinkstate.runtime.engine.epochs import EpochRequest
-from pyflinkstate.runtime.job.observe import JobListener
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
@@ -74,14 +72,16 @@ class LosesAnswer(CheckpointStorage):
             raise CheckpointStorageError(f"checkpoint storage: {operation} is refused")
 
 
-@attrs.define
-class GoesBack(JobListener):
-    """Does something when the job has gone back."""
+class GoesBack(DriverSink):
+    """Does something when the job goes back behind its output."""
 
-    do: Callable[[], object]
+    def __init__(self, out: list[Any], do: Callable[[], object]) -> None:
+        super().__init__(lambda _, values: out.extend(values))
+        self._do = do
 
-    def on_restart(self, attempt: int, error: PyFlinkStateError) -> None:
-        self.do()
+    def rewind(self, epoch: int) -> None:
+        self._do()
+        super().rewind(epoch)
 
 
 @pytest.fixture
@@ -103,15 +103,14 @@ def test_the_job_goes_back_when_it_could_be_deleted(
 ) -> None:
     run = run_with(LosesAnswer(directory, **refused), out)
     there: list[list[int]] = []
-    run.listeners = (GoesBack(lambda: there.append(CheckpointStorage(directory).completed(job.job_id))),)
+    run.sink = GoesBack(out, lambda: there.append(CheckpointStorage(directory).completed(job.job_id)))
     job = run.job()
     with caplog.at_level(logging.WARNING, "pyflinkstate"):
         list(job.run())
     assert there == [[1]]
     assert out == list(range(10))
-    ((attempt, error),) = run.heard.restarts
-    assert attempt == 2, "the attempt before could not even begin"
-    assert isinstance(error, CheckpointFailuresExceededError)
+    told = [type(error) for _, error in run.heard.restarts]
+    assert told == [CheckpointFailuresExceededError, CheckpointStorageError]
     assert "the attempt cannot begin: " in caplog.text
 
 

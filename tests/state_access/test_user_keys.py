@@ -71,7 +71,10 @@ def test_nan_is_no_key_of_a_map(form, is_lasting, key_type, good, bad):
     if form == "entries of Arrow" and not isinstance(bad, float):
         pytest.skip("Arrow has no such values")
     checkpoint, _ = mapped(key_type, good, is_lasting)
-    with pytest.raises(StateTableError, match="NaN does not equal itself, so it would never be found again"):
+    with pytest.raises(
+        StateTableError,
+        match="NaN does not equal itself, so what is kept under it would never be found again",
+    ):
         edit(checkpoint).put(UID, "map", {"key": ["a"], **FORMS[form](bad)})
 
 

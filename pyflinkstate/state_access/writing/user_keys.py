@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from pyflinkstate.api.descriptors import StateKind
-from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import MapTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.api.windows import WindowSerializer
 from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.state_access.pickles import comparable, has_pickles
 
 #: Returns a value in the form that state keeps, or raises ``ValueError``.
@@ -63,13 +63,4 @@ def _check_findable(key: TypedValue) -> None:
         hash(key)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    _refuse_nan(key)
-
-
-def _refuse_nan(key: TypedValue) -> None:
-    """Refuse NaN in any part of a key: a tuple that holds NaN equals itself only until it is restored."""
-    if key != key:
-        raise ValueError("NaN does not equal itself, so it would never be found again")
-    if isinstance(key, (tuple, Row)):
-        for part in key:
-            _refuse_nan(part)
+    refuse_nan(key)
