@@ -70,9 +70,9 @@ MUTATIONS = (
     Mutation(
         "sinks are not rewound on a restart",
         "runtime/job/job.py",
-        """                sink.sink.rewind(instruction.epoch)
-                sink.sink.commit(instruction.epoch)  # again""",
-        "                sink.sink.commit(instruction.epoch)  # again",
+        """            sink.sink.rewind(instruction.epoch)
+            sink.sink.commit(instruction.epoch)  # again""",
+        "            sink.sink.commit(instruction.epoch)  # again",
     ),
     Mutation(
         "slots restore after the take-over",
