@@ -466,8 +466,8 @@ class Witness(JobListener):
         """Of the job that has finished nothing is left that no completed checkpoint needs.
 
         Excused are files made by processes that were cut off by then, what lies where something failed, what
-        a damaged checkpoint may share, what a power cut brought back after it had been deleted, and all of it
-        if the job could not see what there was when it ended.
+        a checkpoint may share that is damaged or cannot be read, what a power cut brought back after it had
+        been deleted, and all of it if the job could not see what there was when it ended.
         """
         found = [p for p in self.published.values() if self.is_of_this_job(p) and self.is_there(p)]
         needed = {published.folder for published in found}.union(*(published.files() for published in found))
@@ -481,13 +481,28 @@ class Witness(JobListener):
             if path in needed or path in self._came_back:
                 continue
             maker, was_cut_off = self._disk.makers.get(path, (None, False))
-            may_be_needed = place[0].endswith("/shared") and any(map(self._is_damaged_aside, found))
+            may_be_needed = place[0].endswith("/shared") and (
+                any(map(self._is_damaged_aside, found)) or self._has_unreadable(own)
+            )
             may_be_needed = may_be_needed or self._is_of_a_damaged_one(path)
             excused = was_cut_off or place[0] in self._cluster.disturbed or may_be_needed
             assert excused, f"{path} (made by {maker}) is left, and nobody needs it"
 
     def _is_damaged_aside(self, published: Published) -> bool:
         return published.is_superseded and published.folder in self.damaged
+
+    def _has_unreadable(self, own: str) -> bool:
+        """Return whether a power cut has left a checkpoint of the job that nobody can read."""
+        found = [path for path in self._disk.below(own) if path.endswith(_METADATA)]
+        return not all(self._is_readable(path.removesuffix(_METADATA)) for path in found)
+
+    def _is_readable(self, folder: str) -> bool:
+        with self._disk.used_by(self._cluster.user):
+            try:
+                self._storage.load(folder)
+            except CorruptCheckpointError:
+                return False
+        return True
 
     def _is_of_a_damaged_one(self, path: str) -> bool:
         """Return whether a damaged checkpoint that is still there has the file."""

@@ -202,6 +202,27 @@ def test_a_file_that_was_renamed_is_under_one_of_its_names() -> None:
 # --- real files ---------------------------------------------------------------------------------------
 
 
+def test_a_folder_that_could_not_be_flushed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the next attempt would find it, and nobody would flush the folder above it any more."""
+    flushed: list[str] = []
+
+    def flush(path: str) -> None:
+        flushed.append(path)
+        if len(flushed) == 1:
+            raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(durable, "fsync_folder", flush)
+    folder, local = tmp_path / "jobs" / "a", fs.LocalFileSystem()
+    with pytest.raises(OSError, match="input/output error"):
+        durable.make_folder(local, str(folder))
+    assert list(tmp_path.iterdir()) == []
+    durable.make_folder(local, str(folder))
+    assert flushed == [str(tmp_path), str(tmp_path), str(tmp_path / "jobs")]
+    assert folder.is_dir()
+
+
 def test_nothing_is_renamed_before_its_bytes_are_flushed(
     storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,11 +79,28 @@ def _handler_of(file_system: fs.FileSystem) -> ArrowObject:
 
 
 def make_folder(file_system: fs.FileSystem, path: str) -> None:
-    """Create a folder and those above it durably; raise ``OSError`` if that fails."""
-    missing = _missing(file_system, path.rstrip("/"))
+    """Create a folder and those above it durably; raise ``OSError`` if that fails.
+
+    One that could not be flushed is removed again. Otherwise the next attempt would find it, and take it for
+    durable.
+    """
+    for folder in reversed(_missing(file_system, path.rstrip("/"))):
+        file_system.create_dir(folder, recursive=False)
+        try:
+            flush_folder(file_system, posixpath.dirname(folder))
+        except OSError:
+            _remove_empty(file_system, folder)
+            raise
     file_system.create_dir(path, recursive=True)
-    for folder in missing:
-        flush_folder(file_system, posixpath.dirname(folder))
+
+
+def _remove_empty(file_system: fs.FileSystem, folder: str) -> None:
+    """Remove a folder if nobody has put anything into it."""
+    with suppress(OSError):
+        if isinstance(file_system, fs.LocalFileSystem):
+            os.rmdir(folder)
+        elif not file_system.get_file_info(fs.FileSelector(folder)):
+            file_system.delete_dir(folder)
 
 
 def _missing(file_system: fs.FileSystem, path: str) -> list[str]:
