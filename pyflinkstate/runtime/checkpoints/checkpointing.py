@@ -277,12 +277,15 @@ class Checkpointing:
         self._registry.register_restored(metadata)
         return self.line.holds(history_of(metadata), metadata.epoch)
 
-    def take_over(self) -> None:
+    def take_over(self, restore: RestorePoint | None) -> None:
         """Set aside later checkpoints than the restored one, now that all slots have restored their state.
 
         The sinks will go back as well. If later checkpoints stayed where they are, "latest" could be one of
-        them, whose output is gone.
+        them, whose output is gone. The sinks will also commit what the restored one covers, so that must not
+        be lost any more.
         """
+        if restore is not None:
+            self._storage.make_durable(restore.uri)
         found = self._storage.checkpoint_ids(self._job_id)
         completed = set(self._storage.completed(self._job_id))
         self.check_run()

@@ -504,7 +504,7 @@ class Job(JobView):
         """
         line = RunHistory().continued(0, run_id_after([], secrets.token_hex(4)))
         if self._checkpointing is not None:
-            self._checkpointing.take_over()
+            self._checkpointing.take_over(self._restore)
             line = self._checkpointing.line
         self._open_sinks(line)
         if self._logs_epochs and self._restore is not None and self._checkpointing is not None:

@@ -156,6 +156,16 @@ class CheckpointStorage:
             write_whole(file_system, f"{folder}/{METADATA}", metadata.encode())
             flush_folder(file_system, folder)
 
+    def make_durable(self, uri: str) -> None:
+        """Make sure that a checkpoint which exists does so after a power cut too.
+
+        Who published it may have been killed in between.
+        """
+        file_system, folder = self._locate(uri)
+        with storage_errors(f"flush {folder}"):
+            flush_folder(file_system, folder)
+            flush_folder(file_system, posixpath.dirname(folder))
+
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that a half-deleted one does not count as complete."""
         file_system, folder = self._locate(uri)
