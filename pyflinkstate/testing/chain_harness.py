@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 
 from pyflinkstate.api.functions import FilterFunction, FlatMapFunction, MapFunction, ProcessFunction
 from pyflinkstate.api.types import TypeInformation
@@ -17,9 +16,10 @@ from pyflinkstate.runtime.plan import WATERMARKS, ChainedOperator
 from pyflinkstate.runtime.tasks import Chain, TaskInfo
 from pyflinkstate.runtime.wire import NO_WATERMARK, OperatorMetrics
 from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.harness import Harness
 from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
-from pyflinkstate.testing.output import Watermark, WithOutput
+from pyflinkstate.testing.output import Watermark
 
 _KINDS: tuple[tuple[type, str], ...] = (
     (MapFunction, "map"),
@@ -30,7 +30,7 @@ _KINDS: tuple[tuple[type, str], ...] = (
 )
 
 
-class OneInputOperatorHarness(WithOutput):
+class OneInputOperatorHarness(Harness):
     """A chain of operators without keys (Flink: ``OneInputStreamOperatorTestHarness``).
 
     Args:
@@ -117,17 +117,6 @@ class OneInputOperatorHarness(WithOutput):
     def close(self) -> None:
         """Close the functions."""
         self._chain.close()
-
-    def __enter__(self) -> OneInputOperatorHarness:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            close_after_error(self.close)
 
 
 def _operator(function: UserFunction, number: int) -> ChainedOperator:

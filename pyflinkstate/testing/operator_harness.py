@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TypeVar
 
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Record, UserFunction
@@ -24,7 +22,7 @@ from pyflinkstate.runtime.operators import (
     Output,
     StatefulOperator,
     StreamOperatorState,
-    close_after_error,
+    close_all,
 )
 from pyflinkstate.runtime.plan import Input
 from pyflinkstate.runtime.tasks import Router, TaskInfo, opened_selector
@@ -38,16 +36,15 @@ from pyflinkstate.runtime.wire import (
     WatermarkMerger,
 )
 from pyflinkstate.testing.checked_output import CheckedOutput
+from pyflinkstate.testing.harness import Harness
 from pyflinkstate.testing.jumping_event_loop import JumpingEventLoop
 from pyflinkstate.testing.manual_clock import ManualClock
 from pyflinkstate.testing.memory_checkpoints import MemoryCheckpoint
-from pyflinkstate.testing.output import Watermark, WithOutput
+from pyflinkstate.testing.output import Watermark
 from pyflinkstate.testing.snapshots import OperatorSnapshot, SnapshotPart, part_to_restore
 
-H = TypeVar("H", bound="OperatorHarness")
 
-
-class OperatorHarness(WithOutput):
+class OperatorHarness(Harness):
     """One subtask, open and ready for records; its subclasses are for the different kinds of operators.
 
     Args:
@@ -209,19 +206,7 @@ class OperatorHarness(WithOutput):
 
     def close(self) -> None:
         """Close the function and the key selectors."""
-        with self._selectors:
-            self.subtask.close()
-
-    def __enter__(self: H) -> H:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            close_after_error(self.close)
+        close_all(self.subtask.close, self._selectors.close)
 
     def _router(self, one: Input, number: int) -> Router:
         part = self._part

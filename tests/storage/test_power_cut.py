@@ -279,3 +279,33 @@ def test_a_folder_that_cannot_be_made_certain_is_not_left(
     with pytest.raises(CheckpointStorageError, match=r"cannot create .*chk-2"):
         storage.begin(JOB, 2)
     assert storage.checkpoint_ids(JOB) == [1]
+
+
+def test_a_checkpoint_in_folders_of_somebody_else_is_restored_as_it_is(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may read a savepoint need not be allowed to list the folder above it."""
+    take_checkpoint(storage, 1, False)
+    folder = Path(storage.uri_of(JOB, 1))
+    refused: list[Path] = []
+
+    def refuse(path: str) -> None:
+        refused.append(Path(path))
+        raise PermissionError(13, "permission denied", path)
+
+    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    storage.make_durable(str(folder))
+    assert refused == [folder, folder.parent]
+
+
+def test_a_checkpoint_that_cannot_be_made_durable_is_not_restored(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_checkpoint(storage, 1, False)
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "input/output error", path)
+
+    monkeypatch.setattr(durable, "fsync_folder", refuse)
+    with pytest.raises(CheckpointStorageError, match=r"cannot flush .*chk-1"):
+        storage.make_durable(storage.uri_of(JOB, 1))

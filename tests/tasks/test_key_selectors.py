@@ -9,7 +9,7 @@ from support_runtime import PICKLED
 from support_slots import Driver
 
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeySelector
+from pyflinkstate.api.functions import KeySelector, ReduceFunction
 from pyflinkstate.errors import UserFunctionError
 from pyflinkstate.runtime.plan.chained import ChainedOperator
 from pyflinkstate.runtime.tasks.router import EventTimeSettings, Router
@@ -22,13 +22,13 @@ from pyflinkstate.testing import harness_of
 class Tens(KeySelector):
     """The tens of a number; notes what happens to it, and may fail at some of it."""
 
-    def __init__(self, fails_at: str = "") -> None:
+    def __init__(self, *fails_at: str) -> None:
         self.fails_at = fails_at
         self.events: list[Any] = []
 
     def note(self, event: str, told: Any) -> None:
         self.events.append(told)
-        if event == self.fails_at:
+        if event in self.fails_at:
             raise LookupError(f"no {event}")
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -90,7 +90,7 @@ def test_a_selector_has_a_context_without_an_open_of_its_own(link: TaskLink) -> 
 
 
 def test_a_selector_is_closed_if_a_key_fails(link: TaskLink) -> None:
-    selector = Tens(fails_at="get_key")
+    selector = Tens("get_key")
     with pytest.raises(UserFunctionError, match=r"no get_key[\s\S]*operator 'count', record 25"):
         list(route_task(link, selector)(1, [25]))
     assert selector.events == [OPENED, 25, "close"]
@@ -110,8 +110,18 @@ def test_a_selector_that_cannot_be_opened_or_closed_is_reported(
 ) -> None:
     problem = rf"no {place}[\s\S]*'key_by before count'.*in {place}\(\)"
     with pytest.raises(UserFunctionError, match=problem):
-        list(route_task(link, Tens(fails_at=place))(1, [25]))
+        list(route_task(link, Tens(place))(1, [25]))
     assert isinstance(reports(driver)[-1].error, UserFunctionError)
+
+
+def test_the_first_error_is_reported_if_a_selector_cannot_be_closed_either(
+    driver: Driver, link: TaskLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UserFunctionError, match="no get_key"):
+        list(route_task(link, Tens("get_key", "close"))(1, [25]))
+    assert "no get_key" in str(reports(driver)[-1].error)
+    assert "close() failed after another error" in caplog.text
+    assert "no close" in caplog.text
 
 
 def test_the_metrics_of_a_selector_are_reported(driver: Driver, link: TaskLink) -> None:
@@ -127,3 +137,21 @@ def test_a_harness_opens_and_closes_the_selectors_of_its_inputs() -> None:
     assert harness.process_element(25) == [25]
     harness.close()
     assert selector.events[1:] == [25, "close"]
+
+
+def test_a_harness_closes_the_selectors_after_a_function_that_cannot_be_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Greatest(ReduceFunction):
+        def reduce(self, value1: int, value2: int) -> int:
+            return max(value1, value2)
+
+        def close(self) -> None:
+            raise LookupError("no end of the function")
+
+    selector = Tens("close")
+    harness = harness_of(lambda stream: stream.key_by(selector).reduce(Greatest()))
+    with pytest.raises(UserFunctionError, match="no end of the function"):
+        harness.close()
+    assert selector.events[-1] == "close"
+    assert "no close" in caplog.text

@@ -10,7 +10,8 @@ import pytest
 from pyflinkstate.api.row import Row
 from pyflinkstate.api.types import ExternalTypeInfo, TypeInformation, Types
 from pyflinkstate.api.windows import CountWindowSerializer, TimeWindow, TimeWindowSerializer
-from pyflinkstate.backends.values import may_hold_nan, refuse_nan
+from pyflinkstate.backends.types import may_hold_nan
+from pyflinkstate.backends.values import refuse_nan
 
 LONG, STRING, DOUBLE = Types.LONG(), Types.STRING(), Types.DOUBLE()
 NAN = float("nan")

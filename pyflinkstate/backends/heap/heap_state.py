@@ -10,8 +10,8 @@ from pyflinkstate.api.values import Stored
 from pyflinkstate.backends.bound_state import BoundState
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
-from pyflinkstate.backends.types import VOID_NAMESPACE
-from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
+from pyflinkstate.backends.types import VOID_NAMESPACE, may_hold_nan
+from pyflinkstate.backends.values.nan import refuse_nan
 from pyflinkstate.errors import NoCurrentKeyError, StateAccessError, StateValueError
 
 if TYPE_CHECKING:

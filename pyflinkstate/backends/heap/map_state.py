@@ -11,9 +11,9 @@ from pyflinkstate.api.values import StateValue
 from pyflinkstate.backends.heap.heap_state import HeapState
 from pyflinkstate.backends.heap.state_map import StateMap
 from pyflinkstate.backends.keys.key_context import KeyContext
-from pyflinkstate.backends.types import rebuilds, rechecker
+from pyflinkstate.backends.types import may_hold_nan, rebuilds, rechecker
 from pyflinkstate.backends.values.isolation import is_immutable, isolated_from
-from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
+from pyflinkstate.backends.values.nan import refuse_nan
 from pyflinkstate.errors import ConcurrentModificationError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from pyflinkstate.api.values import Reduced, StateValue
 from pyflinkstate.backends.types import (
     OperatorStateMode,
     RegisteredOperatorStateMeta,
+    may_hold_nan,
     rebuilds,
     rechecker,
     value_copier,
@@ -20,7 +21,6 @@ from pyflinkstate.backends.values import (
     isolated,
     isolated_elements,
     isolated_from,
-    may_hold_nan,
     refuse_nan,
 )
 from pyflinkstate.errors import StateValueError

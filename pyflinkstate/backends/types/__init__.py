@@ -26,7 +26,7 @@ from pyflinkstate.backends.types.state_meta import (
     RegisteredStateMeta,
     StateMeta,
 )
-from pyflinkstate.backends.types.table import hash_version, java_hash_of_type, text_of_type
+from pyflinkstate.backends.types.table import hash_version, java_hash_of_type, may_hold_nan, text_of_type
 from pyflinkstate.backends.types.ttl_type import TtlTypeInfo, TtlValue
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "java_hashes_of_strings",
     "keys_may_become",
     "load_pickle",
+    "may_hold_nan",
     "rebuilds",
     "rechecker",
     "sealed",

@@ -34,6 +34,7 @@ def _atom(
     to_arrow: Convert | None = None,
     from_arrow: Convert | None = None,
     may_become: frozenset[str] = frozenset(),
+    may_be_nan: bool = False,
 ) -> Codec:
     """Return the codec of a type whose values cannot change.
 
@@ -45,6 +46,7 @@ def _atom(
         to_arrow: converts a value to one that Arrow takes, if Arrow has no such type.
         from_arrow: converts it back.
         may_become: the kinds of the types that all of its values fit as they are.
+        may_be_nan: whether a value may be NaN.
     """
     return Codec(
         name=name,
@@ -56,6 +58,7 @@ def _atom(
         text=lambda _, parts: text,
         make=lambda: _made(name),
         may_become=may_become,
+        may_be_nan=may_be_nan,
     )
 
 
@@ -101,8 +104,9 @@ ATOMS: tuple[Codec, ...] = (
         hashes.java_hash_of_float,
         texts.show_float,
         may_become=frozenset({"DOUBLE"}),
+        may_be_nan=True,
     ),
-    _atom("DOUBLE", pa.float64(), hashes.java_hash_of_double, texts.show_double),
+    _atom("DOUBLE", pa.float64(), hashes.java_hash_of_double, texts.show_double, may_be_nan=True),
     _atom("CHAR", _TEXT, ord),
     _atom("STRING", _TEXT, hashes.java_hash_of_string),
     _atom(
@@ -119,6 +123,7 @@ ATOMS: tuple[Codec, ...] = (
         texts.show_big_decimal,
         to_arrow=str,
         from_arrow=decimal.Decimal,
+        may_be_nan=True,
     ),
     _atom("BYTES", pa.large_binary(), hashes.java_hash_of_bytes, texts.show_bytes),
     _atom("SQL_DATE", pa.date32(), hashes.java_hash_of_date),

@@ -104,6 +104,7 @@ class Codec:
             places and the functions that convert the parts; ``unchanged`` if values stay as they are. None if
             the parts cannot change.
         key_parts: how many of the first parts are keys, by which values are looked up.
+        may_be_nan: whether a value, apart from its parts, may be NaN.
     """
 
     name: str
@@ -128,3 +129,4 @@ class Codec:
         None
     )
     key_parts: int = 0
+    may_be_nan: bool = False

@@ -90,6 +90,7 @@ PICKLED = Codec(
     makes_new=False,
     java_hash=lambda _, parts: java_hash,
     make=Types.PICKLED_BYTE_ARRAY,
+    may_be_nan=True,
 )
 
 #: The bytes are written as they are, and loaded only when they become what the program asks for.

@@ -46,6 +46,16 @@ def has_own_codec(type_info: TypeInformation) -> bool:
     return type_info.kind in _OF_KIND or type(type_info) in _OF_CLASS
 
 
+def may_hold_nan(type_info: TypeInformation) -> bool:
+    """Return whether a value of a type may be NaN or have it as a part; True for a user-defined type."""
+    return walk(type_info, _may_hold_nan)
+
+
+def _may_hold_nan(type_info: TypeInformation, parts: list[bool]) -> bool:
+    codec = find_codec(type_info)
+    return codec is None or codec.may_be_nan or any(parts)
+
+
 def java_hash_of_type(key_type: TypeInformation) -> JavaHash:
     """Return the function that hashes keys of a type; ``ConfigurationError`` if values cannot be keys."""
     found = walk(key_type, _java_hash)

@@ -13,7 +13,7 @@ from pyflinkstate.backends.values.isolation import (
     take_isolated,
 )
 from pyflinkstate.backends.values.list_iterator import ListIterator, changed_meanwhile
-from pyflinkstate.backends.values.nan import may_hold_nan, refuse_nan
+from pyflinkstate.backends.values.nan import refuse_nan
 from pyflinkstate.backends.values.results import check_results, told_function
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "isolated",
     "isolated_elements",
     "isolated_from",
-    "may_hold_nan",
     "own_copy",
     "refuse_nan",
     "take_isolated",

@@ -7,44 +7,8 @@ is compiled.
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyflinkstate.api.row import Row
-from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import TypedValue
-
-#: The names of the types without parts that have no NaN.
-_WITHOUT_NAN: Final = frozenset(
-    {
-        "BIG_INT",
-        "BOOLEAN",
-        "BYTE",
-        "BYTES",
-        "CHAR",
-        "COUNT_WINDOW",
-        "GLOBAL_WINDOW",
-        "INSTANT",
-        "INT",
-        "LOCAL_DATE",
-        "LOCAL_DATE_TIME",
-        "LOCAL_TIME",
-        "LONG",
-        "SHORT",
-        "SQL_DATE",
-        "SQL_TIME",
-        "SQL_TIMESTAMP",
-        "STRING",
-        "TIME_WINDOW",
-    }
-)
-
-
-def may_hold_nan(type_info: TypeInformation) -> bool:
-    """Return whether a value of a type may be NaN or have it as a part; True if that is not known."""
-    if type_info.name in _WITHOUT_NAN:
-        return False
-    parts = type_info.parts()
-    return not parts or any(may_hold_nan(part) for part in parts)
 
 
 def refuse_nan(value: TypedValue) -> None:

@@ -40,7 +40,6 @@ from pyflinkstate.runtime.storage.durable import (
     write_whole,
 )
 from pyflinkstate.runtime.storage.links import check_no_links
-from pyflinkstate.runtime.storage.refusals import reason_of
 from pyflinkstate.runtime.storage.runs import RunHistory, is_run_id, sorted_runs
 from pyflinkstate.runtime.storage.settings import FileSystemCheckpointStorage
 from pyflinkstate.runtime.storage.streams import METADATA, CheckpointFolder, storage_errors
@@ -159,12 +158,13 @@ class CheckpointStorage:
     def make_durable(self, uri: str) -> None:
         """Make sure that a checkpoint which exists does so after a power cut too.
 
-        Who published it may have been killed in between.
+        Who published it may have been killed in between. A folder that this program may not open belongs to
+        somebody else, who has to answer for it.
         """
         file_system, folder = self._locate(uri)
-        with storage_errors(f"flush {folder}"):
-            flush_folder(file_system, folder)
-            flush_folder(file_system, posixpath.dirname(folder))
+        for path in (folder, posixpath.dirname(folder)):
+            with storage_errors(f"flush {path}"), suppress(PermissionError):
+                flush_folder(file_system, path)
 
     def discard(self, uri: str) -> None:
         """Delete a checkpoint, ``_metadata`` first, so that a half-deleted one does not count as complete."""
@@ -362,16 +362,7 @@ class CheckpointStorage:
         file_system, folder = self._locate(_folder_of(uri))
         path = f"{folder}/{METADATA}"
         check_no_links(file_system, folder, path)
-        try:
-            with file_system.open_input_stream(path) as stream:
-                data = bytes(stream.read())
-        except FileNotFoundError:
-            raise CheckpointNotFoundError(
-                f"{path} does not exist, so there is no completed checkpoint in that folder", file=path
-            ) from None
-        except OSError as error:
-            reason = reason_of(error)
-            raise CheckpointStorageError(f"checkpoint storage: cannot read {path}: {reason}") from error
+        data = _bytes_of(file_system, path, ", so there is no completed checkpoint in that folder")
         metadata = CheckpointMetadata.decode(data, path)
         if not all(is_run_id(run) for run, _ in metadata.runs):
             raise CorruptCheckpointError(
@@ -561,13 +552,14 @@ def _look_again(what: str, look: Callable[[], _T]) -> _T:
     )
 
 
-def _bytes_of(file_system: fs.FileSystem, path: str) -> bytes:
+def _bytes_of(file_system: fs.FileSystem, path: str, conclusion: str = "") -> bytes:
+    """Return the content of a file; ``conclusion`` is what it means if there is no such file."""
     with storage_errors(f"read {path}"):
         try:
             with file_system.open_input_stream(path) as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
-            raise CheckpointNotFoundError(f"{path} does not exist", file=path) from None
+            raise CheckpointNotFoundError(f"{path} does not exist{conclusion}", file=path) from None
 
 
 def _exists(file_system: fs.FileSystem, path: str) -> bool:

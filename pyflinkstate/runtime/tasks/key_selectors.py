@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from pyflinkstate.api.functions import KeySelector
 from pyflinkstate.api.values import SelectKey
+from pyflinkstate.runtime.operators import closed_at_end
 from pyflinkstate.runtime.plan import ChainedOperator
 from pyflinkstate.runtime.tasks.chain import Chain, TaskInfo
 
@@ -32,9 +33,7 @@ def opened_selector(
     info = info_of()
     # A chain knows how functions are opened and closed. No record goes through this one.
     alone = Chain([ChainedOperator("key_by", f"key_by before {operator}", select_key)], info, Counter())
-    try:
+    with closed_at_end(alone.close):
         alone.open()
         yield select_key.get_key
         info.report_metrics()
-    finally:
-        alone.close()

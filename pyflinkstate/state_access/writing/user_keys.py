@@ -9,15 +9,12 @@ from pyflinkstate.api.descriptors import StateKind
 from pyflinkstate.api.types import MapTypeInfo, PickledBytesTypeInfo, TypeInformation
 from pyflinkstate.api.values import TypedValue
 from pyflinkstate.api.windows import WindowSerializer
-from pyflinkstate.backends.types import RegisteredStateMeta
+from pyflinkstate.backends.types import RegisteredStateMeta, may_hold_nan
 from pyflinkstate.backends.values import refuse_nan
 from pyflinkstate.state_access.pickles import comparable, has_pickles
 
 #: Returns a value in the form that state keeps, or raises ``ValueError``.
 Check: TypeAlias = Callable[[TypedValue], TypedValue]
-
-#: The kinds of types without parts whose values may be NaN, or are rounded.
-_NUMBERS = ("FLOAT", "DOUBLE", "BIG_DEC")
 
 
 def key_check(type_info: TypeInformation) -> Check | None:
@@ -29,7 +26,7 @@ def key_check(type_info: TypeInformation) -> Check | None:
     >>> key_check(Types.FLOAT())(0.1), key_check(Types.STRING())
     (0.10000000149011612, None)
     """
-    is_plain = bool(type_info.kind) and type_info.kind not in _NUMBERS
+    is_plain = bool(type_info.kind) and not may_hold_nan(type_info)
     if is_plain or isinstance(type_info, WindowSerializer):
         return None
     check_key = type_info.check_key
