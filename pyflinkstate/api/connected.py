@@ -36,7 +36,7 @@ class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
-    """Any number of results for each record of two streams without keys."""
+    """Any number of results for each record of two streams; if these have keys, they share keyed state."""
 
     class Context(ProcessFunction.Context, ABC):
         """What the function can learn about a record besides its value."""

@@ -33,7 +33,7 @@ class Function(ABC):  # noqa: B024 - the base of all functions, abstract by inte
         """Called once after the last record."""
 
     def get_runtime_context(self) -> RuntimeContext:
-        """Return the runtime context, which is available from ``open`` on.
+        """Return the runtime context, which is available from ``open`` on, and in ``initialize_state``.
 
         Raises:
             StateAccessError: the function is not running.
@@ -43,7 +43,7 @@ class Function(ABC):  # noqa: B024 - the base of all functions, abstract by inte
         return self._runtime_context
 
     def set_runtime_context(self, runtime_context: RuntimeContext) -> None:
-        """Called by the runtime before ``open`` (Flink: ``RichFunction.setRuntimeContext``)."""
+        """Called by the runtime before everything else (Flink: ``RichFunction.setRuntimeContext``)."""
         self.__dict__["_runtime_context"] = runtime_context
 
 

@@ -120,7 +120,8 @@ class KeyedTwoInputOperatorHarness(_TwoInputs):
     """An operator on two keyed streams (Flink: ``KeyedTwoInputStreamOperatorTestHarness``).
 
     Args:
-        function: a ``KeyedCoProcessFunction``, ``CoMapFunction`` or ``CoFlatMapFunction``.
+        function: a ``KeyedCoProcessFunction``, ``CoProcessFunction``, ``CoMapFunction`` or
+            ``CoFlatMapFunction``.
         key_selector1: returns the key of each record of the first input.
         key_selector2: returns the key of each record of the second input; equal keys meet.
         key_type: the type of keys. Default: any key.
@@ -135,7 +136,7 @@ class KeyedTwoInputOperatorHarness(_TwoInputs):
         key_type: TypeInformation | None = None,
         **options: Any,
     ) -> None:
-        _check(function, KeyedCoProcessFunction, *_TWO_INPUTS)
+        _check(function, KeyedCoProcessFunction, CoProcessFunction, *_TWO_INPUTS)
         inputs = keyed_input(key_selector1, key_type), keyed_input(key_selector2, key_type)
         super().__init__(function, inputs, **options)
 

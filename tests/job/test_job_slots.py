@@ -121,6 +121,18 @@ def test_a_restored_slot_gets_the_handles_that_hold_its_key_groups(storage: Chec
     assert (first.restored_checkpoint_id, second.restored_checkpoint_id) == (1, 1)
 
 
+def test_a_slot_of_an_operator_that_is_new_in_the_program_is_not_restored(
+    storage: CheckpointStorage,
+) -> None:
+    """Flink: a task without any state in the checkpoint gets no ``JobManagerTaskRestore``."""
+    made = metadata(source_position={"index": 3, "length": 10}, operators=[])
+    run = acted(storage, restore=RestorePoint(made, storage.begin(made.job_id, made.checkpoint_id)))
+    run.run()
+    first, second = run.runner.deployed()
+    assert (first.epoch, first.restore_uri) == (1, None)
+    assert (first.restored_checkpoint_id, second.restored_checkpoint_id) == (None, None)
+
+
 def test_a_restored_slot_gets_its_share_of_operator_state(storage: CheckpointStorage) -> None:
     section = Section(0, 5, 0)
     entry = OperatorStateEntry(OperatorStateMode.SPLIT_DISTRIBUTE, section, 3)

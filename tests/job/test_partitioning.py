@@ -24,7 +24,8 @@ from support_job import JobRun, LocalRunner
 from support_runtime import PICKLED
 from test_job_event_time import ONE, TWO, WINDOWS, Program, crashing, expected_of_union, result_of
 
-from pyflinkstate.api.functions import KeySelector
+from pyflinkstate.api.functions import KeyedProcessFunction, KeySelector
+from pyflinkstate.api.types import Types
 from pyflinkstate.errors import BadRecordError, ConfigurationError, ParallelismError
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.plan.nodes import SourceNode
@@ -203,6 +204,26 @@ def _sources(node: Any) -> list[SourceNode]:
     if isinstance(node, SourceNode):
         return [node]
     return [one for parent in getattr(node, "parents", None) or (node.parent,) for one in _sources(parent)]
+
+
+class OfOneSubtask(KeyedProcessFunction):
+    """Gives each record with the index of the subtask that it is in."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        yield self.get_runtime_context().get_index_of_this_subtask(), value
+
+
+def test_records_from_one_subtask_to_another_stay_in_order_whatever_their_keys() -> None:
+    """As those of one of Flink's channels. The key groups of "hello" and "user-42" are 35 and 20."""
+    records = ["hello", "user-42", "a", "user-42", "b", "hello", "c"]
+    stream = source(records).key_by(same, Types.STRING()).process(OfOneSubtask())
+    out: list[Any] = []
+    JobRun(stream.node, DriverSink(lambda _, values: out.extend(values)), None, parallelism=2).run()
+    found = [[value for place, value in out if place == subtask] for subtask in range(2)]
+    assert {"hello", "user-42"} <= set(found[0])
+    assert sum(map(len, found)) == len(records)
+    for values in found:
+        assert values == [record for record in records if record in values]
 
 
 def test_global_sends_all_to_the_first_subtask() -> None:

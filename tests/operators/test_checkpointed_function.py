@@ -665,3 +665,39 @@ def test_what_combines_the_elements_of_windows_cannot_be_one(use: Callable[[Any]
     windows = stream().key_by(str).window(TumblingEventTimeWindows.of(10))
     with pytest.raises(UnsupportedFeatureError, match=r"Checkpointed.* is a .* make the window function one"):
         use(windows)
+
+
+def subtask_of(function: Any) -> int:
+    index: int = function.get_runtime_context().get_index_of_this_subtask()
+    return index
+
+
+class KnowsItsPlace(ReduceFunction, MapFunction, CheckpointedFunction):
+    """Asks where it runs before it is opened, as it needs that to pick its part of a union list."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.place = subtask_of(self)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        pass
+
+    def map(self, value: Any) -> Any:
+        return value, self.place
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        return value2[0], self.place
+
+
+def test_a_function_has_its_runtime_context_when_its_state_is_initialized() -> None:
+    """Flink: ``AbstractUdfStreamOperator.setup`` comes before ``initializeState``."""
+    function = Noting()
+    function.at_initialize = lambda context: subtask_of(function)
+    opened(function, parallelism=2, subtask=1)
+    assert function.found == [1]
+
+
+def test_so_has_one_without_keys_and_one_inside_another() -> None:
+    assert harness_of(lambda made: made.map(KnowsItsPlace())).process_element("a") == [("a", 0)]
+    harness = harness_of(lambda made: made.key_by(itemgetter(0)).reduce(KnowsItsPlace()))
+    harness.process_element(("a", 1))
+    assert harness.process_element(("a", 2)) == [("a", 0)]

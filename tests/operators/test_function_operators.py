@@ -14,6 +14,7 @@ from pyflinkstate.api.connected import (
     CoProcessFunction,
     KeyedCoProcessFunction,
 )
+from pyflinkstate.api.context import RuntimeContext
 from pyflinkstate.api.descriptors import MapStateDescriptor, ValueStateDescriptor
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import Types
@@ -255,3 +256,24 @@ class TestWithoutKeys:
         seen = ValueStateDescriptor("seen")
         with pytest.raises(NotKeyedStreamError, match="keyed state 'seen'"):
             harness.process_broadcast_element(lambda ctx: ctx.apply_to_keyed_state(seen, print))
+
+
+class SumsOfBoth(CoProcessFunction):
+    """Adds up the records of both inputs, by key; it knows nothing of keys itself."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any]:
+        self.total.update((self.total.value() or 0) + value)
+        yield self.total.value()
+
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any]:
+        return self.process_element1(-value, ctx)
+
+
+def test_a_function_that_knows_nothing_of_keys_shares_keyed_state_if_both_streams_have_keys() -> None:
+    """As in PyFlink, whose ``process`` of connected streams takes it either way."""
+    harness = harness_of(lambda a, b: a.connect(b).key_by(abs, abs, Types.LONG()).process(SumsOfBoth()))
+    results = [harness.process_element1(3), harness.process_element1(4), harness.process_element2(3)]
+    assert results == [[3], [4], [0]]

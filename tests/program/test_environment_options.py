@@ -111,6 +111,35 @@ def test_checkpoints() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_allowed"),
+    [
+        ({}, False),
+        ({"execution.state-recovery.ignore-unclaimed-state": True}, True),
+        ({"execution.savepoint.ignore-unclaimed-state": True}, True),
+        (
+            {
+                "execution.state-recovery.ignore-unclaimed-state": False,
+                "execution.savepoint.ignore-unclaimed-state": True,
+            },
+            False,
+        ),
+    ],
+)
+def test_state_that_nobody_claims_may_be_given_up(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, Any], is_allowed: bool
+) -> None:
+    env = told({"execution.state-recovery.path": "/s/1", **settings})
+    assert (env.restore_path, env.allows_non_restored_state) == ("/s/1", is_allowed)
+    assert "changes nothing" not in caplog.text
+
+
+def test_that_changes_nothing_if_nothing_is_restored(caplog: pytest.LogCaptureFixture) -> None:
+    env = told({"execution.state-recovery.ignore-unclaimed-state": True})
+    assert (env.restore_path, env.allows_non_restored_state) == (None, False)
+    assert "'execution.state-recovery.path' is not set" in caplog.text
+
+
 def test_older_names_of_settings() -> None:
     env = told({"state.backend": "hashmap", "state.savepoints.dir": "/s", "execution.savepoint.path": "/s/1"})
     assert (env.savepoint_directory, env.restore_path) == ("/s", "/s/1")

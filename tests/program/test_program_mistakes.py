@@ -13,7 +13,7 @@ import pytest
 from mistakes import Mistake, check, of_each
 
 from pyflinkstate.api.broadcast import KeyedBroadcastProcessFunction
-from pyflinkstate.api.connected import CoMapFunction
+from pyflinkstate.api.connected import CoMapFunction, KeyedCoProcessFunction
 from pyflinkstate.api.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -106,6 +106,14 @@ class WithoutContext(KeyedProcessFunction):
 class TimerWithoutContext(Keyed):
     def on_timer(self, timestamp: int) -> Iterable[Any]:  # type: ignore[override]
         yield timestamp
+
+
+class WithKeys(KeyedCoProcessFunction):
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        return ()
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        return ()
 
 
 class Both(CoMapFunction):
@@ -303,6 +311,12 @@ BUILDING = [
         lambda: harness_of(lambda a, b: a.key_by(first).connect(b).map(Both())),
         ConfigurationError,
         ("must both have keys, or neither", r"call key_by\(\) on both"),
+    ),
+    Mistake(
+        "a function for keys on connected streams without keys",
+        lambda: harness_of(lambda a, b: a.connect(b).process(WithKeys())),
+        ConfigurationError,
+        (r"process\(\) on these streams takes a CoProcessFunction, not <.*WithKeys",),
     ),
     Mistake(
         "keys of two types on connected streams",

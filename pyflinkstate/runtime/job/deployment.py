@@ -73,7 +73,9 @@ class Deployments:
                 epoch=epoch,
                 storage=self._storage,
                 state_backend=self._state_backend,
-                restored_checkpoint_id=None if restore is None else restore.metadata.checkpoint_id,
+                restored_checkpoint_id=None
+                if restore is None or state is None
+                else restore.metadata.checkpoint_id,
                 restore_uri=None if restore is None or state is None else restore.uri,
                 state=assignment,
                 incremental=self._incremental,

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from pyflinkstate.api.checkpointed import CheckpointedFunction, CheckpointListener
+from pyflinkstate.api.functions import Function
 from pyflinkstate.api.timers import TimeDomain
 from pyflinkstate.api.values import Key, Record, UserFunction
 from pyflinkstate.backends.format import CheckpointStreamFactory, KeyGroupsStateHandle
@@ -100,6 +101,8 @@ class KeyedSubtask:
 
     def open(self) -> None:
         """Initialize the function's state and open it. An error that it raises is ready to be reported."""
+        if isinstance(self._function, Function):
+            self._function.set_runtime_context(self._runtime_context)
         if isinstance(self._function, CheckpointedFunction):
             try:
                 self._function.initialize_state(InitializationContext(self.state, self._runtime_context))

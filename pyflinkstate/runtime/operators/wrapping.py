@@ -9,7 +9,7 @@ from pyflinkstate.api.checkpointed import (
     FunctionSnapshotContext,
 )
 from pyflinkstate.api.context import RuntimeContext
-from pyflinkstate.api.functions import KeyedProcessFunction
+from pyflinkstate.api.functions import Function, KeyedProcessFunction
 from pyflinkstate.api.values import UserFunction
 from pyflinkstate.runtime.operators.context import close_function, open_function
 
@@ -23,6 +23,11 @@ class WrappingFunction(KeyedProcessFunction, CheckpointedFunction, CheckpointLis
 
     def __init__(self, func: UserFunction) -> None:
         self._func = func
+
+    def set_runtime_context(self, runtime_context: RuntimeContext) -> None:
+        super().set_runtime_context(runtime_context)
+        if isinstance(self._func, Function):
+            self._func.set_runtime_context(runtime_context)
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
         if isinstance(self._func, CheckpointedFunction):

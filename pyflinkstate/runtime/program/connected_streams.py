@@ -69,9 +69,12 @@ class ConnectedStreams(Generic[L, R]):
         func: CoProcessFunction[L, R, T] | KeyedCoProcessFunction[Any, L, R, T],
         output_type: TypeInformation[T] | None = None,
     ) -> DataStream[T]:
-        """Run ``process_element1`` on records of the first stream, ``process_element2`` on the second's."""
-        expected = KeyedCoProcessFunction if self._is_keyed() else CoProcessFunction
-        _check(func, expected, "process")
+        """Run ``process_element1`` on records of the first stream, ``process_element2`` on the second's.
+
+        A ``KeyedCoProcessFunction`` needs keys; a ``CoProcessFunction`` may have them. Only the first has an
+        ``on_timer``.
+        """
+        _check(func, CoProcessFunction, "process", *([KeyedCoProcessFunction] if self._is_keyed() else []))
         return self._append(func, output_type)
 
     def _is_keyed(self) -> bool:
@@ -122,5 +125,5 @@ class BroadcastConnectedStream(Generic[L, R]):
         return stream.stateful(stream.as_input(), (second,), operator, type(func).__name__, output_type)
 
 
-def _check(func: object, expected: type, method: str) -> None:
-    check_function(f"{method}() on these streams", func, (expected,))
+def _check(func: object, expected: type, method: str, *others: type) -> None:
+    check_function(f"{method}() on these streams", func, (expected, *others))

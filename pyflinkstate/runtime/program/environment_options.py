@@ -120,6 +120,18 @@ class _Reader:
         return choices[self.word()]
 
 
+#: Whether state that no operator of the program claims is given up: the setting, and its older name.
+_IGNORE_UNCLAIMED_STATE = (
+    "execution.state-recovery.ignore-unclaimed-state",
+    "execution.savepoint.ignore-unclaimed-state",
+)
+
+
+def _set_restore_path(settings: EnvironmentSettings, setting: _Reader) -> None:
+    name, older = _IGNORE_UNCLAIMED_STATE
+    settings.set_restore_path(setting.text(), setting.switch(name, setting.switch(older)))
+
+
 def _restart_strategy(setting: _Reader) -> RestartStrategy:
     kind: str = setting.one_of(
         {
@@ -309,7 +321,7 @@ _OPTIONS: dict[str, _Apply] = {
     ),
     "heartbeat.interval": _set_heartbeat,
     "heartbeat.timeout": _set_heartbeat,
-    "execution.state-recovery.path": lambda settings, setting: settings.set_restore_path(setting.text()),
+    "execution.state-recovery.path": _set_restore_path,
     "state.backend.type": _check_backend,
     "pyflinkstate.epochs-ahead": lambda settings, setting: settings.set_epochs_ahead(setting.number()),
     "rest.port": _set_web_page,
@@ -339,6 +351,7 @@ _INSTEAD = {"rest.bind-port": "rest.port"}
 _READ_WITH: dict[str, tuple[str, str | None]] = {
     "execution.checkpointing.data-inline-threshold": ("execution.checkpointing.dir", None),
     "execution.checkpointing.write-buffer-size": ("execution.checkpointing.dir", None),
+    **dict.fromkeys(_IGNORE_UNCLAIMED_STATE, ("execution.state-recovery.path", None)),
     "rest.address": ("rest.port", None),
     "rest.bind-address": ("rest.port", None),
     "web.cancel.enable": ("rest.port", None),

@@ -223,14 +223,16 @@ class Router:
         if self.parallelism == 1:
             yield 0, InputFrame(groups.tobytes(), keys, batch, self.input, timestamps)
             return
-        order = np.argsort(groups, kind="stable")
+        subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism).astype(np.uint16)
+        order = np.argsort(
+            subtasks, kind="stable"
+        )  # records for one subtask stay in their order, as in Flink
         groups = groups[order]
         pick = _picker(order.tolist())
         keys = pick(keys)
         values = batch.take(order) if isinstance(batch, ColumnBatch) else pick(batch)
         times = None if timestamps is None else pick(timestamps)
-        subtasks = operator_index_of(groups, self.max_parallelism, self.parallelism)
-        starts = np.searchsorted(subtasks, np.arange(self.parallelism + 1)).tolist()
+        starts = np.searchsorted(subtasks[order], np.arange(self.parallelism + 1)).tolist()
         for subtask, (start, end) in enumerate(pairwise(starts)):
             if start < end:
                 part = slice(start, end)
