@@ -191,7 +191,7 @@ class SinkError(PyFlinkStateError, OSError):
 
 
 class SinkStorageError(SinkError):
-    """The storage of a sink failed: it is full, not writable or unreachable."""
+    """The storage of a sink failed: it is full, not writable or unreachable. Or a sink of your own failed."""
 
     recoverable = True
 

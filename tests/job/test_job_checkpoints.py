@@ -29,13 +29,13 @@ from support_runtime import PICKLED, wait_for_exit
 
 from pyflinkstate.errors import (
     BadRecordError,
-    CheckpointError,
     CheckpointFailuresExceededError,
     CheckpointNotFoundError,
     CorruptCheckpointError,
     JobCancelledError,
     PyFlinkStateError,
     SinkError,
+    SinkStorageError,
     SparkJobError,
     UserFunctionError,
 )
@@ -142,11 +142,11 @@ def test_a_commit_that_fails_leaves_the_completed_checkpoint_in_place(
     assert storage.completed(job.job_id) == [1], "a restore goes on with the commit"
 
 
+@pytest.mark.parametrize("error", [SinkStorageError("try again"), LookupError("the table is gone")], ids=repr)
 def test_a_job_restarts_from_the_checkpoint_whose_commit_failed(
-    run: JobRun, storage: CheckpointStorage
+    run: JobRun, storage: CheckpointStorage, error: Any
 ) -> None:
-    run.sink = sink = StubbornSink(CheckpointError("try again"))
-    sink.error.recoverable = True
+    run.sink = sink = StubbornSink(error)
     run.restart = FixedDelayRestart(1, 0)
     kept: list[list[int]] = []
     job = run.job()

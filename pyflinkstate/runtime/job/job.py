@@ -103,10 +103,10 @@ from pyflinkstate.runtime.job.observe import (
 )
 from pyflinkstate.runtime.job.planner import EpochPlanner, NextTimers, track_event_time
 from pyflinkstate.runtime.job.timeline import EpochTimeline
-from pyflinkstate.runtime.plan import JobPlan
+from pyflinkstate.runtime.plan import JobPlan, SinkNode
 from pyflinkstate.runtime.queries import LiveSlots, StateQueries
 from pyflinkstate.runtime.settings import JobStatus, deletes_checkpoints
-from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, open_sink
+from pyflinkstate.runtime.sinks import ReplacingSink, RunAwareSink, errors_of_sink, open_sink
 from pyflinkstate.runtime.slots import Control, SlotLost, SlotRegistry
 from pyflinkstate.runtime.sources import Epoch, GuardedSource
 from pyflinkstate.runtime.storage import CheckpointStorage, RunHistory, run_id_after
@@ -465,9 +465,14 @@ class Job(JobView):
     def _go_back(self, instruction: GoBack) -> WentBack:
         self._check_run()
         for sink in self._plan.sinks:
-            sink.sink.rewind(instruction.epoch)
-            sink.sink.commit(instruction.epoch)  # again, in case the commit itself failed
+            self._go_back_to(sink, instruction.epoch)
         return WentBack()
+
+    def _go_back_to(self, sink: SinkNode, epoch: int) -> None:
+        with errors_of_sink(sink.name, "rewind"):
+            sink.sink.rewind(epoch)
+        with errors_of_sink(sink.name, "commit"):
+            sink.sink.commit(epoch)  # again, in case the commit itself failed
 
     # --- the beginning of a run --------------------------------------------------------------------
 
@@ -517,10 +522,10 @@ class Job(JobView):
         for sink in self._plan.sinks:
             self._check_run()
             if not self._are_sinks_open or isinstance(sink.sink, RunAwareSink):
-                open_sink(sink.sink, self.job_id, line, restored)
+                with errors_of_sink(sink.name, "open"):
+                    open_sink(sink.sink, self.job_id, line, restored)
             else:
-                sink.sink.rewind(self._machine.epoch)
-                sink.sink.commit(self._machine.epoch)
+                self._go_back_to(sink, self._machine.epoch)
         self._are_sinks_open = True
 
     def _check_run(self) -> None:
@@ -633,7 +638,8 @@ class Job(JobView):
         if self._logs_epochs:  # at its target, the output of an older driver looks like that of a newer one
             self._check_run()
         for sink, results in zip(self._plan.sinks, instruction.results, strict=True):
-            sink.sink.prepare(number, results)
+            with errors_of_sink(sink.name, "prepare"):
+                sink.sink.prepare(number, results)
         self._planner.ended(number)
         self._event_time.ended(number)
         self._last_duration_ms = self._clock.monotonic_ms() - self._epoch_started_ms
@@ -668,7 +674,8 @@ class Job(JobView):
         began_ms = self._clock.monotonic_ms() if self._observers else 0
         self._check_run()
         for sink in self._plan.sinks:
-            sink.sink.commit(epoch)
+            with errors_of_sink(sink.name, "commit"):
+                sink.sink.commit(epoch)
         self._planner.commit(epoch)
         self._event_time.commit(epoch)
         self._accumulators.fold(epoch)

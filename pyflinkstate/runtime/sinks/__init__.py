@@ -2,6 +2,7 @@
 
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.printing import PrintSink, RecordText
+from pyflinkstate.runtime.sinks.sink_errors import errors_of_sink
 from pyflinkstate.runtime.sinks.sinks import (
     DriverSink,
     ForeachEpochSink,
@@ -38,5 +39,6 @@ __all__ = [
     "Sink",
     "SinkWriter",
     "check_sinks",
+    "errors_of_sink",
     "open_sink",
 ]

@@ -1,4 +1,4 @@
-"""The errors of a file sink: its own, or that of a record that cannot be written."""
+"""The errors of sinks: of a file sink, of a record that cannot be written, and of a user's sink."""
 
 from __future__ import annotations
 
@@ -30,3 +30,21 @@ def sink_errors(what: str, culprit: Callable[[], Record] | None = None) -> Itera
             raise SinkError(f"file sink: cannot {what}: {error}", what=what) from error
         record = safe_repr(culprit())
         raise BadRecordError(f"file sink: cannot {what}: {error}; record {record}", record=record) from error
+
+
+@contextmanager
+def errors_of_sink(name: str, method: str) -> Iterator[None]:
+    """Turn what a method of a sink raises into a ``SinkStorageError``, after which a job may restart.
+
+    Args:
+        name: the name of the sink in the plan.
+        method: the method that is called.
+    """
+    try:
+        yield
+    except PyFlinkStateError:
+        raise
+    except Exception as error:
+        raise SinkStorageError(
+            f"sink {name!r}: {method} raised {type(error).__name__}: {error}", sink=name
+        ) from error
