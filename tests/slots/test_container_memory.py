@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import attrs
@@ -125,3 +126,17 @@ def test_who_has_least_to_spare_counts(kernel: Kernel, monkeypatch: pytest.Monke
     assert available_room() == Room(400 * MIB, 1000 * MIB, container)
     monkeypatch.setattr(memory, "_of_host", lambda: Room(500 * MIB, 100_000 * MIB))
     assert available_room() == Room(500 * MIB, 100_000 * MIB)
+
+
+def test_a_limit_of_the_address_space_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark sets one for its workers if ``spark.executor.pyspark.memory`` is set, and slots inherit it."""
+    monkeypatch.setattr(memory, "control_groups", list)
+    monkeypatch.setattr(memory, "_of_host", lambda: Room(10**12, 10**12))
+    assert available_room() == Room(10**12, 10**12)
+    limit = 2**33
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    found = available_room()
+    assert found is not None
+    assert found.total_bytes == limit
+    assert 0 < found.left_bytes < limit
+    assert "spark.executor.pyspark.memory" in found.of

@@ -99,3 +99,10 @@ def test_hosts_share_the_slots_evenly_whatever_executors_they_have() -> None:
     assert [(executor.host, executor.executor_id) for _, executor in given] == [
         *(("a", "0"), ("b", "3"), ("a", "1"), ("b", "3"), ("a", "2"), ("b", "3"))
     ]
+
+
+def test_what_is_read_twice_is_computed_once_whatever_executors_there_are(tmp_path: Path) -> None:
+    """There is room for all tasks at once, so those that read a partition may be in different executors."""
+    told = run("local-cluster[2,3,1024]", tmp_path, [], "--parallelism", "3", "--executors", "2", "--twice")
+    assert "equal" in told
+    assert not [line for line in told if line.startswith("restart")], told

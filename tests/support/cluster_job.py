@@ -1,7 +1,8 @@
 """A small job for clusters: it says whether its state was right to the end, and where its slots were.
 
     spark-submit [...] cluster_job.py DIRECTORY [--ship] [--parallelism N] [--executors N] [--until-none]
-        [--decommission] [--who] [--files] [--encrypted] [--conf NAME=VALUE ...]
+        [--decommission] [--who] [--files] [--encrypted] [--twice]
+        [--conf NAME=VALUE ...]
 
 It imports nothing but the package, so that it runs from a zip file of it. A place is the folder in which the
 executor that started a slot runs, with the address of its host.
@@ -110,6 +111,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--who", action="store_true", help="say as which user and in which Python slots run")
     parser.add_argument("--files", action="store_true", help="keep state in files, however little it is")
     parser.add_argument("--encrypted", action="store_true", help="the connections of the job")
+    parser.add_argument("--twice", action="store_true", help="read the results of the operator twice")
     parser.add_argument("--conf", action="append", default=[])
     return parser.parse_args()
 
@@ -148,6 +150,8 @@ def main() -> None:
     env.add_listener(Teller(lambda: after_first_epoch(args, session.sparkContext)))
     records = env.from_collection(RECORDS, records_per_epoch=RECORDS_PER_EPOCH)
     keyed = records.key_by(lambda record: record[0], ps.Types.LONG()).process(Sums(args.who)).uid("sums")
+    if args.twice:
+        keyed = keyed.filter(lambda row: row[0] % 2 == 0).union(keyed.filter(lambda row: row[0] % 2 == 1))
     with keyed.execute_and_collect("cluster job") as results:
         rows = list(results)
     print("equal" if sorted(row[:3] for row in rows) == expected() else "different")

@@ -18,6 +18,7 @@ from pyflinkstate.runtime.plan import (
     Branch,
     ChainNode,
     Exchange,
+    Head,
     SettledOperator,
     SinkNode,
     SourceNode,
@@ -109,6 +110,21 @@ class EpochGraph(ABC, Generic[D]):
             parts.append(self.transform(data, task, sink.name))
             first += self.partitions(data)
         return self._all(parts)
+
+    def read_again(self, sink: SinkNode) -> list[D]:
+        """Return the results of stages that several branches of a sink's job read, in order; no sources."""
+        read: Counter[Stage] = Counter()
+        ahead: list[Head] = [sink]
+        while ahead:
+            for branch in self._plan.branches(ahead.pop()):
+                read[branch.stage] += 1
+                if read[branch.stage] == 1 and not isinstance(branch.stage, SourceNode):
+                    ahead.append(branch.stage)
+        return [
+            self._stages[stage]
+            for stage in self._plan.stages
+            if read[stage] > 1 and stage in self._stages and not isinstance(stage, SourceNode)
+        ]
 
     def _all(self, parts: list[D]) -> D:
         return parts[0] if len(parts) == 1 else self.concatenate(parts)

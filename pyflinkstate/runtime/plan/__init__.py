@@ -12,6 +12,7 @@ from pyflinkstate.runtime.plan.chained import (
 from pyflinkstate.runtime.plan.exchanges import Exchange
 from pyflinkstate.runtime.plan.job_plan import (
     Branch,
+    Head,
     JobPlan,
     SettledOperator,
     Stage,
@@ -43,6 +44,7 @@ __all__ = [
     "ChainNode",
     "ChainedOperator",
     "Exchange",
+    "Head",
     "Input",
     "JobPlan",
     "KeptTimestamp",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ RESERVE_BYTES = 64 * 1024 * 1024
 
 @attrs.frozen
 class Room:
-    """The memory of a host or a container, in bytes: what is left, and all of it."""
+    """The memory of a host or a container, or the address space, in bytes: what is left, and all of it."""
 
     left_bytes: int
     total_bytes: int
@@ -37,17 +38,24 @@ class Room:
 
 def resident_bytes() -> int:
     """Return the memory of this process in bytes, or 0 if the system does not tell."""
+    return _memory_of_process()[1]
+
+
+def _memory_of_process() -> tuple[int, int]:
+    """Return the address space of this process and its memory, in bytes; zeros if they are not told."""
     try:
         with open("/proc/self/statm", "rb") as statm:
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            space, memory = map(int, statm.read().split()[:2])
     except OSError:
-        return 0
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return space * page, memory * page
 
 
 def available_room() -> Room | None:
-    """Return the room of the host, or of the container that has less to spare; None if it is unknown."""
-    host = _of_host()
-    found = [*_of_containers(), *([] if host is None else [host])]
+    """Return the room of the host, or of a container or limit with less to spare; None if it is unknown."""
+    alone = [room for room in (_of_host(), _of_address_space()) if room is not None]
+    found = [*_of_containers(), *alone]
     return min(found, key=Room.spare_bytes, default=None)
 
 
@@ -58,6 +66,15 @@ def _of_host() -> Room | None:
         return Room(sizes["MemAvailable"], sizes["MemTotal"])
     except (OSError, KeyError, ValueError, IndexError):
         return None
+
+
+def _of_address_space() -> Room | None:
+    """Return what is left below the limit that a slot inherits from its Spark worker; None without one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    limited = "address space (limited by spark.executor.pyspark.memory, or by ulimit -v)"
+    return Room(limit - _memory_of_process()[0], limit, limited)
 
 
 def _of_containers() -> list[Room]:

@@ -527,6 +527,8 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         self._codes = codes
         self._files = files
         self._persisted: list[RDD[Record]] = []
+        #: What was computed before the job that reads it more than once.
+        self._computed: set[RDD[Record]] = set()
         #: How many partitions an RDD has, where that is known without asking the JVM.
         self._sizes: dict[RDD[Record], int] = {}
         #: What the stages that end with an RDD are called.
@@ -535,6 +537,7 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
     def run(self, sink: SinkNode, is_built: threading.Event) -> list[Reported]:
         """Run a sink's job and return the results of its writers."""
         written = self.written(sink).setName(sink.name)
+        self._compute_shared(sink)
         self._view.stage_name = self._names.get(written, sink.name)
         is_built.set()
         if isinstance(sink.sink, KeptRddSink):
@@ -546,6 +549,20 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
             written.ctx = self._context
             return [written]
         return written.collect()
+
+    def _compute_shared(self, sink: SinkNode) -> None:
+        """Compute what several tasks of a sink's job read before they do.
+
+        If two executors look for a partition that neither has kept yet, both compute it, and so feed the same
+        records to a slot.
+        """
+        shared = [rdd for rdd in self.read_again(sink) if rdd not in self._computed]
+        if not shared or len(executors_of(self._context)) < 2:
+            return
+        for rdd in shared:
+            self._view.stage_name = self._names.get(rdd)
+            rdd._jrdd.count()
+            self._computed.add(rdd)
 
     def close(self) -> None:
         for rdd in self._persisted:
