@@ -246,3 +246,14 @@ def test_a_streaming_query_without_a_place_for_its_checkpoints_is_refused(
     env.enable_checkpointing(0).from_streaming(frame).print()
     with pytest.raises(ConfigurationError, match=r"pass a directory to enable_checkpointing\(\), or a check"):
         env.execute()
+
+
+@pytest.mark.parametrize("has_interval", [True, False], ids=["an interval", "no interval"])
+def test_a_directory_without_an_interval_is_worth_a_word(
+    env: StreamExecutionEnvironment, tmp_path: Path, has_interval: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.get_checkpoint_config().set_checkpoint_storage(str(tmp_path))
+    if has_interval:
+        env.enable_checkpointing(0)
+    assert executed(built(env), "sums") == SUMS
+    assert ("no interval: no checkpoints are taken" in caplog.text) == (not has_interval)

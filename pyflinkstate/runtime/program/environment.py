@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import uuid
 from collections import deque
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
 DEFAULT_JOB_NAME = "pyflinkstate job"
 #: The word for the newest completed checkpoint in the checkpoint directory.
 LATEST = "latest"
+
+_log = logging.getLogger("pyflinkstate.configuration")
 
 
 class StreamExecutionEnvironment(EnvironmentSources):
@@ -739,8 +742,13 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def _storage(self) -> CheckpointStorage | None:
         where = self._settings.checkpoints.checkpoint_directory()
-        if where is None and not self._settings.checkpoints.is_checkpointing_enabled():
-            return None
+        if not self._settings.checkpoints.is_checkpointing_enabled():
+            if where is None:
+                return None
+            _log.warning(
+                "a directory for checkpoints is set, but no interval: no checkpoints are taken until the input "
+                "ends, and output becomes visible only then, or with a savepoint. Call enable_checkpointing()"
+            )
         storage = CheckpointStorage(where or self._storage_of_this_run())
         storage.check_writable()
         return storage
