@@ -746,8 +746,9 @@ class StreamExecutionEnvironment(EnvironmentSources):
             if where is None:
                 return None
             _log.warning(
-                "a directory for checkpoints is set, but no interval: no checkpoints are taken until the input "
-                "ends, and output becomes visible only then, or with a savepoint. Call enable_checkpointing()"
+                "a directory for checkpoints is set, but no interval: no checkpoints are taken until the "
+                "input ends, and output becomes visible only then, or with a savepoint. Call "
+                "enable_checkpointing()"
             )
         storage = CheckpointStorage(where or self._storage_of_this_run())
         storage.check_writable()
