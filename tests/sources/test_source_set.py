@@ -230,6 +230,12 @@ def test_an_epoch_that_was_planned_without_a_source_has_nothing_of_it() -> None:
     assert sources.planned(7) == start
 
 
+def test_epochs_of_a_job_that_begins_with_a_seeded_savepoint_end_where_they_were_planned_to() -> None:
+    sources = named(a="files-0", b="files-1")
+    sources.initial_offset()
+    assert sources.planned({"a": "A", "b": "B"}) == {"a": "A", "b": "B"}
+
+
 def test_all_are_opened_closed_and_told_of_commits(both: SourceSet, growing: GrowingSource) -> None:
     def wake_up() -> None:
         """Somebody has something."""

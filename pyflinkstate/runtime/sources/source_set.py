@@ -29,8 +29,8 @@ class SourceSet(Source):
         #: Where sources begin that a checkpoint does not have; asked for once, as later attempts begin there
         #: too.
         self._firsts: dict[str, Offset] = {}
-        #: Where the job goes on from a checkpoint.
-        self._restored: dict[str, Offset] = {}
+        #: Where the job begins, or goes on from a checkpoint.
+        self._start: dict[str, Offset] = {}
         self.poll_s = min(source.poll_s for source in sources.values())
         #: The last offset of each source, as far as it is known.
         self._ends: dict[str, Offset] = {}
@@ -53,7 +53,8 @@ class SourceSet(Source):
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""
-        return {name: source.initial_offset() for name, source in self._sources.items()}
+        self._start = {name: source.initial_offset() for name, source in self._sources.items()}
+        return self._start
 
     def restored(self, position: Offset, may_drop: bool) -> Offset:
         """Return where these sources go on from a checkpoint; one that it does not know begins as a new one.
@@ -72,10 +73,10 @@ class SourceSet(Source):
         gone = set(known).difference(found.values())
         if gone and not may_drop:
             raise self._loss(gone, set(self._sources).difference(found))
-        self._restored = {
+        self._start = {
             name: known[found[name]] if name in found else self._first_of(name) for name in self._sources
         }
-        return self._restored
+        return self._start
 
     def planned(self, end: Offset) -> Offset:
         """Return where an epoch ends that an earlier run, maybe with other sources, has planned.
@@ -84,7 +85,7 @@ class SourceSet(Source):
         """
         known: JsonObject = end if isinstance(end, dict) else {}
         found = _found_in(known, self._places)
-        return {name: known[found[name]] if name in found else at for name, at in self._restored.items()}
+        return {name: known[found[name]] if name in found else at for name, at in self._start.items()}
 
     def _first_of(self, name: str) -> Offset:
         if name not in self._firsts:
