@@ -30,8 +30,8 @@ from pyflinkstate.runtime.sources.sources import CollectionSource
 from pyflinkstate.runtime.sources.spark_sources import StreamingSource
 
 
-def source(name: str = "collection") -> SourceNode:
-    return SourceNode(CollectionSource([1, 2, 3]), name)
+def source(name: str = "collection", uid: str | None = None) -> SourceNode:
+    return SourceNode(CollectionSource([1, 2, 3]), name, uid=uid)
 
 
 def keyed(parent: Node, name: str = "process", **settings: Any) -> StatefulNode:
@@ -91,6 +91,24 @@ def test_several_sources_are_read_as_one() -> None:
     made = plan(sink(source("left")), sink(source("right")))
     assert [node.name for node in made.sources] == ["left", "right"]
     assert set(made.source.source.initial_offset()) == {"left-0", "right-1"}
+
+
+def test_the_position_of_a_source_is_kept_under_its_uid() -> None:
+    left, right = source("files", uid="orders"), source("files")
+    made = plan(sink(left), sink(right))
+    assert set(made.source.source.initial_offset()) == {"orders", "files-1"}
+    assert [made.source_key(node) for node in (left, right)] == ["orders", "files-1"]
+
+
+@pytest.mark.parametrize("uids", [("orders", "orders"), ("files-1", None)], ids=["two uids", "uid and place"])
+def test_two_sources_of_one_id_are_refused(uids: tuple[str, str | None]) -> None:
+    with pytest.raises(ConfigurationError, match=f"two sources have the same uid: {uids[0]}"):
+        plan(sink(source("files", uids[0])), sink(source("files", uids[1])))
+
+
+def test_a_source_and_an_operator_may_have_the_same_uid() -> None:
+    made = plan(sink(keyed(source(uid="orders"), uid="orders")), sink(source(uid="refunds")))
+    assert set(made.source.source.initial_offset()) == {"orders", "refunds"}
 
 
 def test_a_streaming_query_is_the_only_source_of_its_job() -> None:

@@ -150,6 +150,16 @@ def settings_of(stream: DataStream) -> tuple[Any, ...]:
     return node.name, node.uid, node.parallelism, node.max_parallelism
 
 
+@pytest.mark.parametrize("method", ["uid", "set_uid_hash"])
+def test_a_source_has_a_uid_also_with_watermarks_of_its_own(method: str) -> None:
+    plain, timed = source(), source()
+    timed = timed.assign_timestamps_and_watermarks(STRATEGY)
+    assert isinstance(timed.node, ChainNode)
+    timed.node.is_of_source = True
+    nodes = [getattr(stream, method)("orders")._operator_node("uid") for stream in (plain, timed)]
+    assert [(type(node), node.uid) for node in nodes] == [(SourceNode, "orders")] * 2
+
+
 def test_the_operator_before_keeps_its_uid_and_its_parallelism() -> None:
     a = source().key_by(own).process(Keyed()).name("a").uid("a")
     a.set_parallelism(2).set_max_parallelism(8)

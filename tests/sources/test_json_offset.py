@@ -99,9 +99,16 @@ def test_any_other_offset_is_refused_with_the_part_that_is_wrong(offset: Any, fl
 
 
 def test_the_offset_of_each_of_several_sources_is_checked() -> None:
-    both = SourceSet({"good": Fixed(1), "odd": Fixed({0: 1})})
-    with pytest.raises(FunctionResultError, match=r"offset\['odd'\] has the key 0"):
+    both = SourceSet({"good-0": Fixed(1), "odd-1": Fixed({0: 1})})
+    with pytest.raises(FunctionResultError, match=r"offset\['odd-1'\] has the key 0"):
         GuardedSource(both, "sources").initial_offset()
+    with pytest.raises(FunctionResultError, match=r"offset\['odd-1'\] has the key 0"):
+        GuardedSource(both, "sources").restored({"good-0": 5}, may_drop=False)
+
+
+def test_the_position_of_a_single_source_is_restored_as_it_is() -> None:
+    source = GuardedSource(Fixed(1), "shelf")
+    assert source.restored({"any": 1}, may_drop=False) == source.planned({"any": 1}) == {"any": 1}
 
 
 def test_so_is_what_a_function_for_a_batch_reader_returns() -> None:

@@ -103,6 +103,139 @@ def test_a_position_of_other_sources_is_refused(both: SourceSet, position: Any) 
         both.commit(position)
 
 
+class Begun(CollectionSource):
+    """A source that begins somewhere else each time that it is asked."""
+
+    def initial_offset(self) -> Any:
+        self.records.append(len(self.records))  # type: ignore[attr-defined]
+        return f"beginning {len(self.records)}"
+
+
+def named(*places: str, **uids: str) -> SourceSet:
+    """Sources without a uid at these places, and sources with one, each at its place."""
+    all_places = {**{place: place for place in places}, **uids}
+    return SourceSet({name: Begun([]) for name in all_places}, all_places)
+
+
+NEW = "beginning 1"
+
+
+@pytest.mark.parametrize(
+    ("sources", "position", "restored"),
+    [
+        pytest.param(
+            named(b="files-0", a="files-1"), {"a": "A", "b": "B"}, {"b": "B", "a": "A"}, id="another order"
+        ),
+        pytest.param(
+            named(a="files-0", b="files-1"),
+            {"files-0": "A", "files-1": "B"},
+            {"a": "A", "b": "B"},
+            id="older",
+        ),
+        pytest.param(
+            named(a="files-0", b="files-1"),
+            {"a": "A", "files-1": "B"},
+            {"a": "A", "b": "B"},
+            id="a uid later",
+        ),
+        pytest.param(
+            named(c="files-0", a="files-1"), {"a": "A"}, {"c": NEW, "a": "A"}, id="a new one before another"
+        ),
+        pytest.param(
+            named("rate-1", "files-2", c="pages-0"),
+            {"rate-0": "R", "files-1": "F"},
+            {"rate-1": "R", "files-2": "F", "c": NEW},
+            id="a new one of another name",
+        ),
+        pytest.param(
+            named(*(f"files-{n}" for n in range(11))),
+            {f"files-{n}": n for n in range(11)},
+            {f"files-{n}": n for n in range(11)},
+            id="eleven",
+        ),
+    ],
+)
+def test_sources_are_found_by_uid_or_by_name_and_order(
+    sources: SourceSet, position: Any, restored: Any
+) -> None:
+    assert sources.restored(position, may_drop=False) == restored
+    sources.commit(restored)
+
+
+@pytest.mark.parametrize(
+    ("sources", "position", "gone", "kept"),
+    [
+        pytest.param(
+            named(a="files-0", b="files-1"), {"a": "A", "b": "B", "c": "C"}, "'c'", {"a": "A", "b": "B"}
+        ),
+        pytest.param(
+            named("files-1", "files-2", a="files-0"),
+            {"a": "A", "files-1": "B"},
+            "'files-1'",
+            {"a": "A", "files-1": NEW, "files-2": NEW},
+            id="which of two it was is not known",
+        ),
+        pytest.param(
+            named("files-0", "rate-4", a="files-1", b="files-2", c="files-3"),
+            {"files-0": "A", "files-1": "B", "rate-2": "R"},
+            "'files-0', 'files-1'",
+            {"files-0": NEW, "rate-4": "R", "a": NEW, "b": NEW, "c": NEW},
+            id="a new one beside those that an earlier version knew by their places",
+        ),
+    ],
+)
+def test_a_position_that_no_source_takes_is_given_up_only_on_demand(
+    sources: SourceSet, position: Any, gone: str, kept: Any
+) -> None:
+    with pytest.raises(
+        IncompatibleCheckpointError, match=f"positions of the sources {gone}, which the program"
+    ) as e:
+        sources.restored(position, may_drop=False)
+    assert "set uid() on each" in e.value.message
+    assert "allow_non_restored_state=True" in e.value.message
+    assert sources.restored(position, may_drop=True) == kept
+
+
+def test_who_begins_anew_is_told() -> None:
+    with pytest.raises(
+        IncompatibleCheckpointError, match="the positions and begin with 'c' anew with allow_non"
+    ):
+        named(a="files-0", c="files-1").restored({"a": "A", "b": "B"}, may_drop=False)
+
+
+@pytest.mark.parametrize(
+    "position", [7, None, [], {}, {"index": 3, "length": 10}, {"files-0": 0, "files-1": 0}]
+)
+def test_a_position_of_none_of_the_sources_is_refused_in_any_case(position: Any) -> None:
+    sources = named("files-0", "files-1", "files-2")
+    with pytest.raises(
+        IncompatibleCheckpointError, match="files-0, files-1, files-2: restore with the sources"
+    ):
+        sources.restored(position, may_drop=True)
+
+
+def test_a_new_source_begins_at_the_same_place_in_each_attempt() -> None:
+    sources = named(a="files-0", c="files-1")
+    assert [sources.restored({"a": at}, may_drop=False) for at in ("A", "B")] == [
+        {"a": "A", "c": NEW},
+        {"a": "B", "c": NEW},
+    ]
+
+
+def test_an_epoch_that_was_planned_without_a_source_has_nothing_of_it() -> None:
+    sources = named(a="files-0", b="files-1", c="files-2")
+    start = sources.restored({"a": "A", "b": "B"}, may_drop=False)
+    assert sources.planned({"a": "A2", "b": "B2"}) == {"a": "A2", "b": "B2", "c": NEW}
+    assert sources.planned({"a": "A2", "d": "D2"}) == {"a": "A2", "b": "B", "c": NEW}
+    assert sources.planned(7) == start
+
+
+def test_epochs_of_a_job_that_begins_with_a_seeded_savepoint_end_where_they_were_planned_to() -> None:
+    sources = named(a="files-0", b="files-1")
+    sources.initial_offset()
+    assert sources.planned({"a": "A", "b": "B"}) == {"a": "A", "b": "B"}
+
+
 def test_all_are_opened_closed_and_told_of_commits(both: SourceSet, growing: GrowingSource) -> None:
     def wake_up() -> None:
         """Somebody has something."""

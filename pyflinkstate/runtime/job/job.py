@@ -450,6 +450,7 @@ class Job(JobView):
         epoch = 0 if metadata is None else metadata.epoch
         position = None if metadata is None else metadata.source_position
         if position is not None:
+            position = self._source.restored(position, self._settings.allow_non_restored_state)
             self._source.commit(position)
         else:  # a savepoint that was seeded has read nothing
             if self._initial is None:
@@ -513,7 +514,8 @@ class Job(JobView):
             line = self._checkpointing.line
         self._open_sinks(line)
         if self._logs_epochs and self._restore is not None and self._checkpointing is not None:
-            self._planner.remember(self._checkpointing.planned(self._restore.metadata.epoch))
+            planned = self._checkpointing.planned(self._restore.metadata.epoch)
+            self._planner.remember({number: self._source.planned(end) for number, end in planned.items()})
         return JobTakenOver()
 
     def _open_sinks(self, line: RunHistory) -> None:

@@ -282,7 +282,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
 
     Raises:
         ConfigurationError: there is no sink, sinks would replace each other's output, a source that must be
-            the only one is not, or two operators have the same uid.
+            the only one is not, or two operators or two sources have the same uid.
         ParallelismError: a parallelism is out of bounds.
     """
     if not sinks:
@@ -294,7 +294,7 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
     operators = tuple(
         _settle(node, number, parallelism, max_parallelism) for number, node in enumerate(keyed, start=1)
     )
-    _check_unique([operator.operator_id for operator in operators])
+    _check_unique("operators", [operator.operator_id for operator in operators])
     keyed_parallelism: dict[Node, int] = {operator.node: operator.parallelism for operator in operators}
     exchanges = Exchanges(keyed_parallelism, edges, parallelism, max_parallelism)
     for node in nodes:
@@ -313,6 +313,11 @@ def make_plan(sinks: list[SinkNode], parallelism: int, max_parallelism: int | No
 
 def source_key(node: SourceNode, number: int) -> str:
     """Return the key of the ``number``-th source of a plan in the job's position."""
+    return node.uid or _source_place(node, number)
+
+
+def _source_place(node: SourceNode, number: int) -> str:
+    """Return the key of a source without a uid; earlier versions used it for every source."""
     return f"{node.name}-{number}"
 
 
@@ -320,6 +325,7 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
     if len(sources) == 1:
         return sources[0]
     keys = {node: source_key(node, n) for n, node in enumerate(sources)}
+    _check_unique("sources", list(keys.values()))
     if any(isinstance(node.source, InitialRows) for node in sources):
         return _seeded(keys)
     alone = [node.name for node in sources if node.source.commits_every_epoch]
@@ -328,7 +334,8 @@ def _all_sources(sources: tuple[SourceNode, ...]) -> SourceNode:
             f"source {alone[0]!r} reads a streaming query, so it must be the only source of its job: union "
             f"the DataFrames instead"
         )
-    return SourceNode(SourceSet({key: node.source for node, key in keys.items()}), "sources")
+    places = {keys[node]: _source_place(node, n) for n, node in enumerate(sources)}
+    return SourceNode(SourceSet({key: node.source for node, key in keys.items()}, places), "sources")
 
 
 def _seeded(keys: dict[SourceNode, str]) -> SourceNode:
@@ -375,7 +382,7 @@ def _settle(
     return SettledOperator(operator_id, node.name, node, own_parallelism, own_max, chosen_max is not None)
 
 
-def _check_unique(operator_ids: list[str]) -> None:
-    twice = {operator_id for operator_id in operator_ids if operator_ids.count(operator_id) > 1}
+def _check_unique(what: str, ids: list[str]) -> None:
+    twice = {one for one in ids if ids.count(one) > 1}
     if twice:
-        raise ConfigurationError(f"two operators have the same uid: {', '.join(sorted(twice))}")
+        raise ConfigurationError(f"two {what} have the same uid: {', '.join(sorted(twice))}")

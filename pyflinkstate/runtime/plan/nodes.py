@@ -25,6 +25,7 @@ class SourceNode:
     output_type: TypeInformation | None = None
     #: Whether its records are checked against the type; a source may be known to make records of its type.
     is_checked: bool = False
+    uid: str | None = None
 
     def operators(self) -> list[ChainedOperator]:
         """Return the operators that a chain runs right after this node."""

@@ -320,9 +320,12 @@ class DataStream(Generic[T_co]):
         return self
 
     def uid(self: S, uid: str) -> S:
-        """Set the id under which checkpoints keep the state of the operator; stateless ones ignore it."""
+        """Set the id under which checkpoints keep the state of the operator, or the position of the source.
+
+        Operators without state ignore it, and so does a source that is the only one of its job.
+        """
         node = self._operator_node("uid")
-        if isinstance(node, StatefulNode):
+        if isinstance(node, (StatefulNode, SourceNode)):
             node.uid = uid
         return self
 

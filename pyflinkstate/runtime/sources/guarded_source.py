@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pyflinkstate.api.values import Offset
 from pyflinkstate.errors import FunctionResultError, PyFlinkStateError, SourceError
 from pyflinkstate.runtime.sources.json_offset import part_that_is_no_json
+from pyflinkstate.runtime.sources.source_set import SourceSet
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source
 
 
@@ -41,6 +42,17 @@ class GuardedSource(Source):
         """See :class:`Source`."""
         with self._errors("initial_offset"):
             return self._checked(self._inner.initial_offset(), "initial_offset")
+
+    def restored(self, position: Offset, may_drop: bool) -> Offset:
+        """Return where the source goes on from a checkpoint; see :meth:`SourceSet.restored`."""
+        if not isinstance(self._inner, SourceSet):
+            return position
+        with self._errors("initial_offset"):
+            return self._checked(self._inner.restored(position, may_drop), "initial_offset")
+
+    def planned(self, end: Offset) -> Offset:
+        """Return where an epoch ends that an earlier run has planned; see :meth:`SourceSet.planned`."""
+        return self._inner.planned(end) if isinstance(self._inner, SourceSet) else end
 
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""

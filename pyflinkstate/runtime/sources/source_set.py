@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pyflinkstate.api.values import Offset
+from pyflinkstate.api.safe_repr import safe_repr
+from pyflinkstate.api.values import JsonObject, Offset
 from pyflinkstate.errors import IncompatibleCheckpointError
 from pyflinkstate.runtime.sources.sources import Available, Epoch, EpochSet, RddEpoch, Source, SplitEpoch
+
+_log = logging.getLogger("pyflinkstate.sources")
 
 
 class SourceSet(Source):
     """An epoch has the next epoch of each source; the offset is a JSON object of their offsets by name.
 
     Args:
-        sources: the sources by name; names must stay the same from one run of the program to the next.
+        sources: the sources by name, by which a checkpoint finds them again: see :meth:`restored`.
+        places: the names that the sources have if they have no uid. By default, no source has one.
     """
 
-    def __init__(self, sources: dict[str, Source]) -> None:
+    def __init__(self, sources: dict[str, Source], places: Mapping[str, str] | None = None) -> None:
         self._sources = sources
+        self._places = {name: name for name in sources} if places is None else places
+        #: Where sources begin that a checkpoint does not have; asked for once, as later attempts begin there
+        #: too.
+        self._firsts: dict[str, Offset] = {}
+        #: Where the job begins, or goes on from a checkpoint.
+        self._start: dict[str, Offset] = {}
         self.poll_s = min(source.poll_s for source in sources.values())
         #: The last offset of each source, as far as it is known.
         self._ends: dict[str, Offset] = {}
@@ -41,7 +53,54 @@ class SourceSet(Source):
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""
-        return {name: source.initial_offset() for name, source in self._sources.items()}
+        self._start = {name: source.initial_offset() for name, source in self._sources.items()}
+        return self._start
+
+    def restored(self, position: Offset, may_drop: bool) -> Offset:
+        """Return where these sources go on from a checkpoint; one that it does not know begins as a new one.
+
+        Args:
+            position: the position in the checkpoint.
+            may_drop: whether it may have positions of sources that are not there any more.
+
+        Raises:
+            IncompatibleCheckpointError: it has, or it has no position of any of the sources.
+        """
+        known = position if isinstance(position, dict) else {}
+        found = _found_in(known, self._places)
+        if not found:
+            raise self._misfit(position)
+        gone = set(known).difference(found.values())
+        if gone and not may_drop:
+            raise self._loss(gone, set(self._sources).difference(found))
+        self._start = {
+            name: known[found[name]] if name in found else self._first_of(name) for name in self._sources
+        }
+        return self._start
+
+    def planned(self, end: Offset) -> Offset:
+        """Return where an epoch ends that an earlier run, maybe with other sources, has planned.
+
+        It has nothing of a source that the earlier run did not have.
+        """
+        known: JsonObject = end if isinstance(end, dict) else {}
+        found = _found_in(known, self._places)
+        return {name: known[found[name]] if name in found else at for name, at in self._start.items()}
+
+    def _first_of(self, name: str) -> Offset:
+        if name not in self._firsts:
+            _log.info("source %r is not in the checkpoint, so it is read from its beginning", name)
+            self._firsts[name] = self._sources[name].initial_offset()
+        return self._firsts[name]
+
+    def _loss(self, gone: Iterable[str], new: Iterable[str]) -> IncompatibleCheckpointError:
+        begins = f" and begin with {_listed(new)} anew" if new else ""
+        return IncompatibleCheckpointError(
+            f"the checkpoint has positions of the sources {_listed(gone)}, which the program does not have "
+            f"(it has {_listed(self._sources)}): restore with the sources that the checkpoint was taken "
+            f"with, and set uid() on each before any is added or removed; or give up the positions{begins} "
+            f"with allow_non_restored_state=True"
+        )
 
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
@@ -58,10 +117,14 @@ class SourceSet(Source):
 
     def _check(self, position: Offset) -> None:
         if not isinstance(position, dict) or set(position) != set(self._sources):
-            raise IncompatibleCheckpointError(
-                f"the checkpoint's source position {position!r} does not fit the sources "
-                f"{', '.join(self._sources)}: restore with the sources that the checkpoint was taken with"
-            )
+            raise self._misfit(position)
+
+    def _misfit(self, position: Offset) -> IncompatibleCheckpointError:
+        return IncompatibleCheckpointError(
+            f"the checkpoint's source position {safe_repr(position)} does not fit the sources "
+            f"{', '.join(self._sources)}: restore with the sources that the checkpoint was taken with, and "
+            f"set uid() on each before any is added or removed"
+        )
 
     def plan(self, start: Offset, end: Offset) -> Epoch:
         """See :class:`Source`."""
@@ -81,3 +144,34 @@ class SourceSet(Source):
         self._check(end)
         for name, source in self._sources.items():
             source.commit(end[name])
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))
+
+
+def _found_in(position: Iterable[str], places: Mapping[str, str]) -> dict[str, str]:
+    """Return under which name a position has each source, if it has.
+
+    A source is found by its uid. The others are told apart by their order, and only if there are as many of
+    a base name as the position has: otherwise a source could go on where another one was. That also finds
+    sources that have got a uid since, and those of earlier versions, which ignored it.
+    """
+    kept = set(position)
+    found = {name: name for name, place in places.items() if name != place and name in kept}
+    before = _by_base_name((name, name) for name in kept.difference(found))
+    now = _by_base_name((place, name) for name, place in places.items() if name not in found)
+    for base, names in now.items():
+        if len(names) == len(before[base]):
+            found.update(zip(names, before[base], strict=True))
+    return found
+
+
+def _by_base_name(places: Iterable[tuple[str, str]]) -> defaultdict[str, list[str]]:
+    """Return the names of sources in their order, by what is before the number in their places."""
+    groups: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for place, name in places:
+        base, _, number = place.rpartition("-")
+        if number.isdecimal():
+            groups[base].append((int(number), name))
+    return defaultdict(list, {base: [name for _, name in sorted(group)] for base, group in groups.items()})
