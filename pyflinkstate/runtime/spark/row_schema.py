@@ -4,7 +4,8 @@ Spark checks them much later and tells neither the operator nor, of texts, the c
 files behind a streaming DataFrame, goes by other rules. Here both have one rule: a value has the Python type
 of its column, or is a number that the column holds without loss (an int in a ``DOUBLE``, a whole float in a
 ``BIGINT``, numpy's numbers). A field that a dict does not have is null, as in Spark; one that the schema does
-not have is refused.
+not have is refused. So it is with the attributes of other objects, of which private ones and cached
+properties do not count.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -295,10 +297,30 @@ def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
         return _named(value.as_dict(), names) if names_of(value) else tuple(value)
     if isinstance(value, Mapping):
         return _named(value, names)
+    if isinstance(value, sql.Row):
+        return _of_spark(value, names)
     if isinstance(value, (tuple, list)):
         return value
-    attributes = getattr(value, "__dict__", None)
-    return None if attributes is None else [attributes.get(name) for name in names]
+    attributes = _attributes(value, names)
+    return _named(attributes, names) if attributes else None
+
+
+def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
+    """Return the fields by name if they have all the names; otherwise by position, as Spark takes them."""
+    fields = getattr(row, "__fields__", None) or ()
+    is_by_name = len(fields) == len(row) == len(names) == len(set(names)) and set(fields) == set(names)
+    return [row[fields.index(name)] for name in names] if is_by_name else row
+
+
+def _attributes(value: Any, names: list[str]) -> dict[str, Any]:
+    """Return what an object says of its columns, and what looks as if it did."""
+    found = getattr(value, "__dict__", {})
+    return {name: found[name] for name in found if name in names or _is_public(value, name)}
+
+
+def _is_public(value: Any, name: str) -> bool:
+    is_cached = isinstance(getattr(type(value), name, None), cached_property)
+    return not (name.startswith("_") or is_cached)
 
 
 def _named(fields: Mapping[Any, Any], names: list[str]) -> Sequence[Any] | None:
