@@ -123,6 +123,30 @@ def test_verify(job, run):
     assert (code, len(found["problems"])) == (1, 1)
 
 
+def test_verify_prints_problems_to_their_end(job, capsys):
+    file = state_file(job / "chk-1")
+    file.unlink()
+    assert main(["verify", str(job)]) == 1
+    title, _, problem = capsys.readouterr().out.splitlines()[1:4]
+    assert title == "problems"
+    assert file.name in problem
+    assert "…" not in problem
+
+
+def test_verify_prints_paths_to_their_end(job, capsys):
+    stray = job / "chk-1" / ("stray" * 20)
+    stray.write_bytes(b"x")
+    assert main(["verify", str(job)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(stray.name)
+
+
+def test_export_prints_paths_to_their_end(job, tmp_path, capsys):
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    assert main(["export", str(job), "--format", "csv", "--to", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"  {folder / 'op.count.csv'}")
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 def test_export(job, run, tmp_path, kind):
     code, (found,), _ = run("export", job, "--format", kind, "--to", tmp_path)
