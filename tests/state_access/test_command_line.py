@@ -177,6 +177,13 @@ def test_sql(job, run):
     assert "the tables are op, op_count" in err
 
 
+def test_columns_of_one_name_are_refused(job, run):
+    pytest.importorskip("duckdb")
+    code, printed, err = run("sql", job, "select 1 as x, 2 as y, 3 as x")
+    assert (code, printed) == (3, [])
+    assert "two columns are called 'x': name them with AS" in err
+
+
 def test_a_query_that_fails_while_it_runs_ends_with_3(job, run):
     pytest.importorskip("duckdb")
     code, printed, err = run("sql", job, "select cast(key as integer) from op_count")
