@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,3 +114,28 @@ def test_a_series_is_no_row_in_columns_either() -> None:
     assert columns is not None
     with pytest.raises(RowError, match="totals"):
         columns.batch([NO_ROWS["a pandas Series"]])
+
+
+SINGLES = sql.StructType([sql.StructField("ratio", sql.FloatType())])
+LARGEST = float(2**128 - 2**104)
+
+
+@pytest.mark.parametrize("number", [1e300, -1e300, 3.41e38, float(2**128 - 2**103)])
+@pytest.mark.parametrize("kind", [sql.FloatType(), sql.ArrayType(sql.FloatType())], ids=repr)
+def test_a_number_too_large_for_a_float_is_refused(number: float, kind: sql.DataType) -> None:
+    schema = sql.StructType([sql.StructField("ratio", kind)])
+    row = ([number],) if isinstance(kind, sql.ArrayType) else (number,)
+    columns = RowColumns.of(schema, "ratios")
+    assert columns is not None
+    for take in (RowCheck(schema), lambda row: columns.batch([(None,), row])):
+        with pytest.raises(RowError, match=r"column 'ratio.* takes float, in Python float below 3\.5e38"):
+            take(row)
+
+
+def test_other_numbers_are_rounded_to_a_float() -> None:
+    columns = RowColumns.of(SINGLES, "ratios")
+    assert columns is not None
+    numbers = [LARGEST, -LARGEST, 0.5, inf, -inf, None]
+    assert columns.batch([(number,) for number in numbers]).column(0).to_pylist() == numbers
+    assert columns.batch([(0.1,), (nan,)]).column(0).to_pylist()[0] == pytest.approx(0.1, rel=1e-7)
+    assert [RowCheck(SINGLES)((number,)) for number in numbers] == [(number,) for number in numbers]

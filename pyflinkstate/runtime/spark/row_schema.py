@@ -14,6 +14,7 @@ import datetime
 import decimal
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -44,6 +45,8 @@ _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
     sql.TimestampNTZType: (datetime.datetime,),
     sql.DayTimeIntervalType: (datetime.timedelta,),
 }
+#: From here on a number is infinite when it is rounded to 32 bits.
+_TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
 #: So much of a schema is shown.
 _MAX_SCHEMA: Final = 300
 _INTEGER_BITS: Final[dict[type, int]] = {
@@ -166,6 +169,8 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
             raise _MisfitError(value, needed)
         return converted
 
+    if isinstance(kind, sql.FloatType):
+        return _fit_of_single(fit, needed)
     return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
 
 
@@ -206,6 +211,21 @@ _CONVERTED: Final[dict[type, _Fit]] = {
     sql.DoubleType: _as_double,
     sql.DecimalType: _as_decimal,
 }
+
+
+def is_too_large_for_single(number: float) -> bool:
+    """Return whether a finite number would be infinite in a ``FLOAT``; others are rounded."""
+    return _TOO_LARGE_FOR_SINGLE <= abs(number) < inf
+
+
+def _fit_of_single(fit: _Fit, needed: str) -> _Fit:
+    def fit_single(value: Any) -> Any:
+        number = fit(value)
+        if is_too_large_for_single(number):
+            raise _MisfitError(value, f"{needed} below 3.5e38")
+        return number
+
+    return fit_single
 
 
 def _fit_of_decimal(kind: sql.DecimalType, fit: _Fit) -> _Fit:
