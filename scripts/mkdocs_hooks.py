@@ -20,6 +20,9 @@ DOORS = [
     "pyflinkstate.datastream",
     "pyflinkstate.datastream.window",
     "pyflinkstate.datastream.connectors.file_system",
+    "pyflinkstate.common.serializer",
+    "pyflinkstate.datastream.async_retry_predicates",
+    "pyflinkstate.datastream.async_retry_strategies",
     "pyflinkstate.metrics.reporter",
     "pyflinkstate.metrics.otel",
 ]

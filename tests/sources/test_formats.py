@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pyflinkstate.runtime.sources.formats import (
     ParquetFormat,
     RecordFormat,
     RejectedRecord,
+    TextLines,
 )
 
 NO_REJECTS = raising(AssertionError("a record was rejected"))
@@ -89,6 +91,45 @@ def test_a_gzip_file_cut_short_is_an_error_of_reading_and_not_the_end(file: Make
     path = file(gzip.compress(text.encode())[:-1_000], "data.csv.gz")
     with pytest.raises(OSError, match=r"(?i)truncated|unexpected|end"):
         read(CsvFormat(), path)
+
+
+@pytest.mark.parametrize("record_format", [CsvFormat(), JsonFormat(), TextLines()], ids=lambda one: one.name)
+@pytest.mark.parametrize("ending", ["gz", "bz2", "zst"])
+def test_a_broken_compressed_file_is_named(file: Make, record_format: RecordFormat, ending: str) -> None:
+    path = file(b"this is not compressed", f"data.{ending}")
+    with pytest.raises(OSError, match=f"^{re.escape(path)}: .*(inflate|decompress) failed"):
+        read(record_format, path)
+
+
+def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.csv")
+    with pytest.raises(FileNotFoundError) as caught:
+        read(CsvFormat(), path)
+    assert str(caught.value).count(path) == 1
+
+
+def test_a_field_may_be_long(file: Make) -> None:
+    text = "x" * 1_000_000
+    assert read(CsvFormat(), file(f"a,b\n{text},2\n")) == ([{"a": text, "b": "2"}], [])
+
+
+BAD_HEADERS: dict[str, tuple[bytes, str]] = {
+    "a name twice": (b"id,name,name\n1,a,b\n", "has two columns 'name'"),
+    "no name twice": (b"id,,\n1,a,b\n", "has two columns ''"),
+    "not UTF-8": (b"id,caf\xe9\n1,a\n", "is not UTF-8"),
+    "a quote that is open": (b'id,"name\n', "cannot be parsed: unexpected end of data"),
+}
+
+
+@pytest.mark.parametrize("policy", OnMalformed)
+@pytest.mark.parametrize("case", BAD_HEADERS)
+def test_a_bad_header_is_an_error_whatever_the_policy(file: Make, case: str, policy: OnMalformed) -> None:
+    content, reason = BAD_HEADERS[case]
+    path = file(content)
+    with pytest.raises(MalformedRecordError) as caught:
+        list(CsvFormat(policy).read(path, NO_REJECTS))
+    assert f"{path}, line 1: the header {reason}" in str(caught.value)
+    assert caught.value.context == {"file": path}
 
 
 MALFORMED: dict[str, tuple[bytes, list[str], int, str, str]] = {

@@ -123,6 +123,30 @@ def test_verify(job, run):
     assert (code, len(found["problems"])) == (1, 1)
 
 
+def test_verify_prints_problems_to_their_end(job, capsys):
+    file = state_file(job / "chk-1")
+    file.unlink()
+    assert main(["verify", str(job)]) == 1
+    title, _, problem = capsys.readouterr().out.splitlines()[1:4]
+    assert title == "problems"
+    assert file.name in problem
+    assert "…" not in problem
+
+
+def test_verify_prints_paths_to_their_end(job, capsys):
+    stray = job / "chk-1" / ("stray" * 20)
+    stray.write_bytes(b"x")
+    assert main(["verify", str(job)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(stray.name)
+
+
+def test_export_prints_paths_to_their_end(job, tmp_path, capsys):
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    assert main(["export", str(job), "--format", "csv", "--to", str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"  {folder / 'op.count.csv'}")
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
 def test_export(job, run, tmp_path, kind):
     code, (found,), _ = run("export", job, "--format", kind, "--to", tmp_path)
@@ -151,6 +175,13 @@ def test_sql(job, run):
     code, _, err = run("sql", job, "select nothing from nowhere")
     assert code == 3
     assert "the tables are op, op_count" in err
+
+
+def test_columns_of_one_name_are_refused(job, run):
+    pytest.importorskip("duckdb")
+    code, printed, err = run("sql", job, "select 1 as x, 2 as y, 3 as x")
+    assert (code, printed) == (3, [])
+    assert "two columns are called 'x': name them with AS" in err
 
 
 def test_a_query_that_fails_while_it_runs_ends_with_3(job, run):

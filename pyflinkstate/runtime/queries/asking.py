@@ -232,7 +232,10 @@ class StateQueries:
         except BaseException as error:
             close_all(channels)
             if isinstance(error, (EOFError, OSError)):
-                raise _AskAgain("the job to restart, as a slot has died") from error
+                raise _AskAgain(
+                    f"a connection to the slots, which failed ({error}): a slot may have died, and the job "
+                    f"restarts, or the network may keep the driver from reaching executors"
+                ) from error
             raise
         return _Frozen(epoch, channels, heads)
 

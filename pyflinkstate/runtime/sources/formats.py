@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import codecs
 import csv
+import ctypes
 import enum
 import io
 import json
 from collections.abc import Iterator
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
@@ -21,6 +23,9 @@ import pyarrow.parquet as pq
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import MalformedRecordError
 from pyflinkstate.runtime.storage import open_file_system
+
+#: The largest number that ``csv`` takes for the length of a field: what a long of C's holds.
+_LONGEST_FIELD: Final = 2 ** (8 * ctypes.sizeof(ctypes.c_long) - 1) - 1
 
 
 class OnMalformed(enum.Enum):
@@ -63,10 +68,23 @@ class RecordFormat(Protocol):
         """Yield the records of a file in order; pass rejected ones to ``reject``."""
 
 
-def _open_text(path: str) -> io.TextIOWrapper:
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Have an error of reading name the file: those of a broken compressed file do not."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        if path in str(error):
+            raise
+        raise OSError(f"{path}: {error}") from error
+
+
+def _open_text(
+    path: str, charset: str = "utf-8-sig", errors: str = "surrogateescape", newline: str | None = ""
+) -> io.TextIOWrapper:
     file_system, name = open_file_system(path)
     stream = file_system.open_input_stream(name, compression="detect")
-    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    return io.TextIOWrapper(stream, encoding=charset, errors=errors, newline=newline)
 
 
 def _is_utf8(text: str) -> bool:
@@ -89,7 +107,8 @@ def _check_delimiter(_: object, __: object, delimiter: object) -> None:
 class CsvFormat:
     """CSV with a header line; a record is a dict of strings, as ``csv.DictReader`` makes it.
 
-    A row is malformed if the number of its fields differs from the header, or its quotes do not close.
+    A row is malformed if the number of its fields differs from the header, or its quotes do not close. A file
+    whose header is no valid text, or has a name twice, cannot be read at all.
     """
 
     on_malformed: OnMalformed = attrs.field(default=OnMalformed.FAIL, converter=OnMalformed)
@@ -102,7 +121,8 @@ class CsvFormat:
 
     def read(self, path: str, reject: Reject) -> Iterator[dict[str, str]]:
         """See :class:`RecordFormat`."""
-        with _open_text(path) as text:
+        with _naming(path), _open_text(path) as text:
+            csv.field_size_limit(_LONGEST_FIELD)  # of the whole process; otherwise a long text is malformed
             rows = csv.reader(text, delimiter=self.delimiter, strict=True)
             header = _header(rows, path)
             width = len(header)
@@ -126,11 +146,19 @@ class CsvFormat:
 def _header(rows: Iterator[list[str]], path: str) -> list[str]:
     """Return the first row. Without it no row can be read, whatever the policy."""
     try:
-        return next(rows, [])
+        header = next(rows, [])
     except csv.Error as error:
-        raise MalformedRecordError(
-            f"{path}, line 1: the header cannot be parsed: {error}", file=path
-        ) from error
+        raise _no_header(path, f"cannot be parsed: {error}") from error
+    if not all(map(_is_utf8, header)):
+        raise _no_header(path, "is not UTF-8")
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise _no_header(path, f"has two columns {twice!r}")
+    return header
+
+
+def _no_header(path: str, reason: str) -> MalformedRecordError:
+    return MalformedRecordError(f"{path}, line 1: the header {reason}", file=path)
 
 
 @attrs.frozen
@@ -146,7 +174,7 @@ class JsonFormat:
 
     def read(self, path: str, reject: Reject) -> Iterator[Record]:
         """See :class:`RecordFormat`."""
-        with _open_text(path) as lines:
+        with _naming(path), _open_text(path) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
@@ -181,9 +209,7 @@ class TextLines:
 
     def read(self, path: str, _: Reject) -> Iterator[str]:
         """See :class:`RecordFormat`."""
-        file_system, name = open_file_system(path)
-        stream = file_system.open_input_stream(name, compression="detect")
-        with io.TextIOWrapper(stream, encoding=self.charset_name, errors="replace") as lines:
+        with _naming(path), _open_text(path, self.charset_name, "replace", None) as lines:
             for line in lines:
                 yield line.removesuffix("\n")
 

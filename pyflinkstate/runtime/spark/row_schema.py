@@ -4,7 +4,8 @@ Spark checks them much later and tells neither the operator nor, of texts, the c
 files behind a streaming DataFrame, goes by other rules. Here both have one rule: a value has the Python type
 of its column, or is a number that the column holds without loss (an int in a ``DOUBLE``, a whole float in a
 ``BIGINT``, numpy's numbers). A field that a dict does not have is null, as in Spark; one that the schema does
-not have is refused.
+not have is refused. So it is with the attributes of other objects, of which private ones and cached
+properties do not count.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -42,6 +45,8 @@ _PYTHON_TYPES: Final[dict[type, tuple[type, ...]]] = {
     sql.TimestampNTZType: (datetime.datetime,),
     sql.DayTimeIntervalType: (datetime.timedelta,),
 }
+#: From here on a number is infinite when it is rounded to 32 bits.
+_TOO_LARGE_FOR_SINGLE: Final = float(2**128 - 2**103)
 #: So much of a schema is shown.
 _MAX_SCHEMA: Final = 300
 _INTEGER_BITS: Final[dict[type, int]] = {
@@ -164,6 +169,8 @@ def _fit_of_type(kind: sql.DataType) -> _Fit:
             raise _MisfitError(value, needed)
         return converted
 
+    if isinstance(kind, sql.FloatType):
+        return _fit_of_single(fit, needed)
     return _fit_of_decimal(kind, fit) if isinstance(kind, sql.DecimalType) else fit
 
 
@@ -204,6 +211,21 @@ _CONVERTED: Final[dict[type, _Fit]] = {
     sql.DoubleType: _as_double,
     sql.DecimalType: _as_decimal,
 }
+
+
+def is_too_large_for_single(number: float) -> bool:
+    """Return whether a finite number would be infinite in a ``FLOAT``; others are rounded."""
+    return _TOO_LARGE_FOR_SINGLE <= abs(number) < inf
+
+
+def _fit_of_single(fit: _Fit, needed: str) -> _Fit:
+    def fit_single(value: Any) -> Any:
+        number = fit(value)
+        if is_too_large_for_single(number):
+            raise _MisfitError(value, f"{needed} below 3.5e38")
+        return number
+
+    return fit_single
 
 
 def _fit_of_decimal(kind: sql.DecimalType, fit: _Fit) -> _Fit:
@@ -295,10 +317,30 @@ def _parts(value: Any, names: list[str]) -> Sequence[Any] | None:
         return _named(value.as_dict(), names) if names_of(value) else tuple(value)
     if isinstance(value, Mapping):
         return _named(value, names)
+    if isinstance(value, sql.Row):
+        return _of_spark(value, names)
     if isinstance(value, (tuple, list)):
         return value
-    attributes = getattr(value, "__dict__", None)
-    return None if attributes is None else [attributes.get(name) for name in names]
+    attributes = _attributes(value, names)
+    return _named(attributes, names) if attributes else None
+
+
+def _of_spark(row: sql.Row, names: list[str]) -> Sequence[Any]:
+    """Return the fields by name if they have all the names; otherwise by position, as Spark takes them."""
+    fields = getattr(row, "__fields__", None) or ()
+    is_by_name = len(fields) == len(row) == len(names) == len(set(names)) and set(fields) == set(names)
+    return [row[fields.index(name)] for name in names] if is_by_name else row
+
+
+def _attributes(value: Any, names: list[str]) -> dict[str, Any]:
+    """Return what an object says of its columns, and what looks as if it did."""
+    found = getattr(value, "__dict__", {})
+    return {name: found[name] for name in found if name in names or _is_public(value, name)}
+
+
+def _is_public(value: Any, name: str) -> bool:
+    is_cached = isinstance(getattr(type(value), name, None), cached_property)
+    return not (name.startswith("_") or is_cached)
 
 
 def _named(fields: Mapping[Any, Any], names: list[str]) -> Sequence[Any] | None:

@@ -208,7 +208,7 @@ def export(chosen: Namespace, printer: Printer) -> bool:
             table = checkpoint.entries(uid, name, allow_pickle=chosen.allow_pickle)
             file, count = exports.exported(table, chosen.to, f"{uid}.{name}", chosen.format)
             rows.append({"uid": uid, "state": name, "rows": count, "file": file})
-    printer.table("exported", rows)
+    printer.table("exported", rows, is_whole=True)
     return False
 
 
@@ -219,12 +219,12 @@ def verify(chosen: Namespace, printer: Printer) -> bool:
     except CheckpointNotFoundError:
         raise
     except CheckpointError as error:
-        printer.table("problems", [{"problem": error.message}])
+        printer.table("problems", [{"problem": error.message}], is_whole=True)
         return True
     if printer.as_json:
         printer.value(attrs.asdict(found))
         return not found.is_sound
     printer.note(f"{len(found.checkpoints)} checkpoints, {found.files} files, {found.bytes_read} bytes read")
-    printer.table("problems", [{"problem": text} for text in found.problems])
-    printer.table("needed by no checkpoint", [{"path": text} for text in found.unneeded])
+    printer.table("problems", [{"problem": text} for text in found.problems], is_whole=True)
+    printer.table("needed by no checkpoint", [{"path": text} for text in found.unneeded], is_whole=True)
     return not found.is_sound

@@ -29,14 +29,20 @@ class Printer:
     as_json: bool
     progress: Progress = attrs.field(factory=lambda: Progress(is_wanted=False))
 
-    def table(self, title: str, rows: Sequence[JsonObject]) -> None:
-        """Print rows under a title; they all have the same names. JSON has both in one object."""
+    def table(self, title: str, rows: Sequence[JsonObject], is_whole: bool = False) -> None:
+        """Print rows under a title; they all have the same names. JSON has both in one object.
+
+        Args:
+            title: what the rows are.
+            rows: the rows.
+            is_whole: whether a long text is shown to its end, on one line, such as a path to be copied.
+        """
         self.progress.hide()
         shown = [readable(None, row) for row in rows]
         if self.as_json:
             print(json_text({"title": title, "rows": shown}))
-        elif not _printed_richly(title, shown):
-            _print_plainly(title, shown)
+        elif is_whole or not _printed_richly(title, shown):
+            _print_plainly(title, shown, None if is_whole else _WIDEST)
 
     def value(self, value: Json) -> None:
         """Print a value as JSON, on one line."""
@@ -99,22 +105,22 @@ def _of_pickle(data: bytes) -> Json:
         return f"<pickle, {len(data)} bytes>"
 
 
-def _cells(rows: Sequence[JsonObject]) -> list[list[str]]:
-    return [[_cell(value) for value in row.values()] for row in rows]
+def _cells(rows: Sequence[JsonObject], widest: int | None = _WIDEST) -> list[list[str]]:
+    return [[_cell(value, widest) for value in row.values()] for row in rows]
 
 
-def _cell(value: Json) -> str:
+def _cell(value: Json, widest: int | None) -> str:
     text = value if isinstance(value, str) else json_text(value)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return text if widest is None or len(text) <= widest else f"{text[: widest - 1]}…"
 
 
-def _print_plainly(title: str, rows: Sequence[JsonObject]) -> None:
+def _print_plainly(title: str, rows: Sequence[JsonObject], widest: int | None) -> None:
     print(title)
     if not rows:
         print("  (none)")
         return
     names = list(rows[0])
-    lines = [names, *_cells(rows)]
+    lines = [names, *_cells(rows, widest)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(names))]
     for line in lines:
         print(f"  {'  '.join(_padded(line, widths))}".rstrip())

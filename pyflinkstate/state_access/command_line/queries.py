@@ -24,7 +24,7 @@ def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> 
 
     Raises:
         ConfigurationError: DuckDB is not installed.
-        StateTableError: DuckDB refuses the query, or the query fails.
+        StateTableError: DuckDB refuses the query, the query fails, or two of its columns have one name.
     """
     duckdb = _duckdb()
     with duckdb.connect() as connection:
@@ -33,11 +33,20 @@ def answered(checkpoint: Checkpoint, query: str, allow_pickle: bool = False) -> 
                 _table(checkpoint, uid, state, allow_pickle).to_duckdb(connection, name)
         try:
             found = connection.sql(query)
-            rows = [] if found is None else found.fetchall()  # None: a statement without rows
+            if found is None:  # a statement without rows
+                return []
+            _check_columns(found.columns)
+            rows = found.fetchall()
         except duckdb.Error as error:
             known = ", ".join(_named(checkpoint))
             raise StateTableError(f"{error}; the tables are {known}") from error
         return [dict(zip(found.columns, row, strict=True)) for row in rows]
+
+
+def _check_columns(names: list[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise StateTableError(f"two columns are called {twice!r}: name them with AS", column=twice)
 
 
 def _named(checkpoint: Checkpoint) -> dict[str, tuple[str, str | None]]:

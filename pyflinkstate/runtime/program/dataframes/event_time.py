@@ -12,6 +12,7 @@ from pyflinkstate.api.time import Duration, Time, milliseconds_of
 from pyflinkstate.api.values import Record
 from pyflinkstate.api.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.program.dataframes.keys import check_name
 from pyflinkstate.runtime.spark import arrow
 
 #: A column, or a function of the row that returns a moment, a day or milliseconds since 1970.
@@ -85,7 +86,8 @@ def strategy_of(
     """Return how timestamps and watermarks are made, or None if the job does not use event time.
 
     Raises:
-        ConfigurationError: there is no such column, or one of the two is missing.
+        ConfigurationError: there is no such column, ``timestamp`` is no name of one, or one of the two is
+            missing.
     """
     if timestamp is None and watermark is None:
         return None
@@ -108,6 +110,7 @@ def strategy_of(
 def _assigner(columns: list[str], timestamp: Timestamp) -> TimestampAssigner:
     if callable(timestamp):
         return _FunctionTimestamps(timestamp)
+    check_name("timestamp=", timestamp)
     if timestamp not in columns:
         raise ConfigurationError(f"there is no column {timestamp!r}; the columns are {', '.join(columns)}")
     return arrow.ColumnTimestamps(timestamp)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.values import SelectKey
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.spark import arrow
@@ -13,10 +15,38 @@ Key: TypeAlias = "str | list[str] | SelectKey"
 
 
 def columns_of(key: Key) -> list[str]:
-    """Return the columns of a key; none if it is a function of the row."""
+    """Return the columns of a key; none if it is a function of the row.
+
+    Raises:
+        ConfigurationError: it is none of the three.
+    """
     if callable(key):
         return []
-    return [key] if isinstance(key, str) else list(key)
+    # A Column of Spark's is iterable, and fails when it is iterated over.
+    is_several = isinstance(key, Iterable) and not (isinstance(key, str) or _is_column(key))
+    names: list[Any] = list(key) if is_several else [key]
+    for name in names:
+        check_name("key=", name)
+    return names
+
+
+def check_name(option: str, name: object) -> None:
+    """Check that a column is given by its name.
+
+    Raises:
+        ConfigurationError: it is a ``Column`` of Spark's, or anything else.
+    """
+    if _is_column(name):
+        told = str(name).removeprefix("Column<'").removesuffix("'>")
+        raise ConfigurationError(f"{option} is the name of a column, not a Column: {told!r}")
+    if not isinstance(name, str):
+        raise ConfigurationError(
+            f"{option} is the name of a column, or a function of the row, not {safe_repr(name)}"
+        )
+
+
+def _is_column(name: object) -> bool:
+    return type(name).__name__ == "Column" and type(name).__module__.startswith("pyspark.")
 
 
 def selector(key: Key, columns: list[str] | None, of: str = "") -> SelectKey:

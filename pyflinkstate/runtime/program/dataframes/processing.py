@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, overload
 import attrs
 
 from pyflinkstate.api.output_tag import OutputTag
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
 from pyflinkstate.api.watermark_strategy import WatermarkStrategy
@@ -66,11 +67,13 @@ class JobOptions:
     job_name: str = "keyed_process"
 
     def check(self, df: DataFrame) -> None:
-        """Check the options that depend on the kind of DataFrame.
+        """Check the DataFrame, and the options that depend on its kind.
 
         Raises:
-            ConfigurationError: one is missing, or has no effect.
+            ConfigurationError: it is none of Spark's, or an option is missing or has no effect.
         """
+        if not isinstance(getattr(df, "isStreaming", None), bool):
+            raise self._no_frame(df)
         if self.output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
                 f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
@@ -80,6 +83,17 @@ class JobOptions:
             self._check_streaming()
         else:
             self._check_batch()
+
+    def _no_frame(self, df: object) -> ConfigurationError:
+        kind = type(df)
+        hint = ""
+        if kind.__module__.startswith("pandas."):
+            hint = "; from a pandas one: spark.createDataFrame(pdf)"
+        elif kind.__name__ == "GroupedData":
+            hint = "; give the columns that it is grouped by as key="
+        return ConfigurationError(
+            f"{self.call} takes a Spark DataFrame, not a {kind.__module__}.{kind.__qualname__}{hint}"
+        )
 
     def _check_streaming(self) -> None:
         if self.checkpoint_directory is None:
@@ -316,6 +330,7 @@ def keyed_process(
             ``initial_state`` does not fit, or two arguments do not go together.
         RowError: a result does not fit ``schema``; for a streaming DataFrame it fails the job.
     """
+    _check_lists(then, side_outputs)
     first = KeyedStep(
         key=key,
         function=function,
@@ -341,6 +356,19 @@ def keyed_process(
     )
     frames = process(df, [first, *then], side_outputs or {}, options)
     return frames[0] if side_outputs is None else tuple(frames)
+
+
+def _check_lists(then: object, side_outputs: object) -> None:
+    if not isinstance(then, Sequence) or not all(isinstance(step, KeyedStep) for step in then):
+        raise ConfigurationError(
+            f"then= takes a list of steps, such as [KeyedStep(...)], not {safe_repr(then)}"
+        )
+    tags = {} if side_outputs is None else side_outputs
+    if not isinstance(tags, Mapping) or not all(isinstance(tag, OutputTag) for tag in tags):
+        raise ConfigurationError(
+            f"side_outputs= takes a dict with the schema of each tag, such as {{OutputTag('late'): "
+            f"'user string'}}, not {safe_repr(tags)}"
+        )
 
 
 def process(

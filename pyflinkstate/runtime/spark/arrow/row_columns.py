@@ -15,12 +15,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as sql
 
 from pyflinkstate.api.values import Record
 from pyflinkstate.errors import RowError
 from pyflinkstate.runtime.spark.arrow.arrow_types import arrow_schema, arrow_type
-from pyflinkstate.runtime.spark.row_schema import RowCheck
+from pyflinkstate.runtime.spark.row_schema import RowCheck, is_too_large_for_single
 from pyflinkstate.runtime.wire import user_failure
 
 #: Makes a column of values that fit its type.
@@ -166,7 +167,21 @@ def _builder_of(kind: sql.DataType) -> _Build:
     if isinstance(kind, (sql.TimestampType, sql.TimestampNTZType)):
         count = kind.toInternal
         return lambda values: pa.array(list(map(count, values)), pa.int64()).view(arrow)
+    if isinstance(kind, sql.FloatType):
+        return _singles
     return lambda values: pa.array(values, arrow)
+
+
+def _singles(values: Sequence[Any]) -> pa.Array:
+    made = pa.array(values, pa.float32())
+    # Arrow makes what is too large infinite. Few columns have such values, so only then each is looked at.
+    if pc.any(pc.is_inf(made)).as_py():
+        wrong = next(
+            (value for value in values if value is not None and is_too_large_for_single(value)), None
+        )
+        if wrong is not None:
+            raise ValueError(f"{wrong} is too large for 32 bits")
+    return made
 
 
 def _rounded(value: decimal.Decimal | None, unit: decimal.Decimal) -> decimal.Decimal | None:

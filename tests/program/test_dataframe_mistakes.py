@@ -1,0 +1,116 @@
+"""What users of Spark give ``keyed_process`` and ``keyed_map`` by mistake: errors that say what to give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyflinkstate import KeyedProcessFunction, KeyedStep, OutputTag, keyed_map, keyed_process
+from pyflinkstate.errors import ConfigurationError
+from pyflinkstate.runtime.program.dataframes.event_time import strategy_of
+from pyflinkstate.runtime.program.dataframes.keys import columns_of, selector
+
+SCHEMA = "user string, n long"
+LATE = OutputTag("late")
+
+
+class Echo(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        yield value
+
+
+class GroupedData:
+    """Stands for Spark's, which needs a session."""
+
+
+class Column:
+    """Stands for Spark's, which needs a session: its iterator fails, and its comparison is no bool."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __iter__(self) -> Any:
+        raise TypeError("Column is not iterable")
+
+    def __eq__(self, other: object) -> Any:
+        return Column(f"{self._name} = {other}")
+
+    def __bool__(self) -> bool:
+        raise ValueError("cannot convert column into bool")
+
+    def __repr__(self) -> str:
+        return f"Column<'{self._name}'>"
+
+
+GroupedData.__module__ = "pyspark.sql.group"
+Column.__module__ = "pyspark.sql.classic.column"
+
+
+def processed(df: Any, **options: Any) -> Any:
+    return keyed_process(df, key="user", function=Echo(), schema=SCHEMA, **options)
+
+
+def mapped(df: Any) -> Any:
+    return keyed_map(df, "user", lambda key, rows, state: [], SCHEMA)
+
+
+@pytest.mark.parametrize(("call", "name"), [(processed, "keyed_process()"), (mapped, "keyed_map()")])
+def test_what_is_no_spark_dataframe(call: Callable[[Any], Any], name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    for df, told in (
+        (
+            pandas.DataFrame({"user": ["a"]}),
+            "DataFrame; from a pandas one: spark.createDataFrame(pdf)",
+        ),
+        (GroupedData(), "pyspark.sql.group.GroupedData; give the columns that it is grouped by as key="),
+        ([("a", 1)], "builtins.list"),
+        (None, "builtins.NoneType"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            call(df)
+        assert str(caught.value).startswith(f"{name} takes a Spark DataFrame, not a ")
+        assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize("key", [Column("user"), [Column("user")], ["n", Column("user")]])
+def test_a_key_is_the_name_of_a_column(key: Any) -> None:
+    for find in (columns_of, lambda key: selector(key, ["user", "n"])):
+        with pytest.raises(ConfigurationError) as caught:
+            find(key)
+        assert str(caught.value) == "key= is the name of a column, not a Column: 'user'"
+
+
+@pytest.mark.parametrize("key", [5, None, ["user", 5]])
+def test_a_key_is_a_name_or_names_or_a_function(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="key= is the name of a column, or a function of the row"):
+        columns_of(key)
+
+
+def test_several_names_are_a_key() -> None:
+    assert columns_of(["user", "n"]) == ["user", "n"]
+    several: Any = ("user", "n")
+    assert columns_of(several) == ["user", "n"]
+
+
+def test_a_timestamp_is_the_name_of_a_column() -> None:
+    given: Any = Column("at")
+    with pytest.raises(ConfigurationError) as caught:
+        strategy_of(["user", "at"], False, given, None)
+    assert str(caught.value) == "timestamp= is the name of a column, not a Column: 'at'"
+
+
+STEP = KeyedStep(key="user", function=Echo(), schema=SCHEMA)
+
+
+@pytest.mark.parametrize("then", [STEP, [Echo()], None, Echo()])
+def test_further_steps_come_in_a_list(then: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"then= takes a list of steps, such as \[KeyedStep"):
+        processed(None, then=then)
+
+
+@pytest.mark.parametrize("side_outputs", [[LATE], LATE, {"late": SCHEMA}])
+def test_side_outputs_have_schemas(side_outputs: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"side_outputs= takes a dict with the schema of each tag"):
+        processed(None, side_outputs=side_outputs)
