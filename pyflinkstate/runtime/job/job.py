@@ -450,6 +450,8 @@ class Job(JobView):
         epoch = 0 if metadata is None else metadata.epoch
         position = None if metadata is None else metadata.source_position
         if position is not None:
+            if not self._machine.has_taken_over:
+                self._source.check_restored(position)
             self._source.commit(position)
         else:  # a savepoint that was seeded has read nothing
             if self._initial is None:

@@ -42,6 +42,11 @@ class GuardedSource(Source):
         with self._errors("initial_offset"):
             return self._checked(self._inner.initial_offset(), "initial_offset")
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        with self._errors("check_restored"):
+            self._inner.check_restored(position)
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("latest_offset"):

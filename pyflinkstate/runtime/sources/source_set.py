@@ -43,6 +43,12 @@ class SourceSet(Source):
         """See :class:`Source`."""
         return {name: source.initial_offset() for name, source in self._sources.items()}
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._check(position)
+        for name, source in self._sources.items():
+            source.check_restored(position[name])
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)
