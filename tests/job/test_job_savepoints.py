@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def run(out: list[Any], storage: CheckpointStorage) -> JobRun:
 
 def ask(job: Job, directory: Path | str, stops_job: bool = False) -> SavepointRequest:
     request = SavepointRequest(str(directory), stops_job)
+    job.request_savepoint(request)
+    return request
+
+
+def drain(job: Job, directory: Path) -> SavepointRequest:
+    """Stop the job with a savepoint that ends event time, which is taken without a checkpoint."""
+    request = SavepointRequest(str(directory), stops_job=True, drains=True)
     job.request_savepoint(request)
     return request
 
@@ -412,6 +420,48 @@ class TestStop:
         assert job.status is JobStatus.FINISHED
         assert asked[0].done.exception(timeout=0) is error
         assert list(directory.iterdir()) == []
+
+    @pytest.mark.parametrize("restarts", [0, 1])
+    def test_where_its_own_commit_fails_who_asked_is_told_where_it_is(
+        self, run: JobRun, storage: CheckpointStorage, directory: Path, restarts: int
+    ) -> None:
+        """As in Flink: it is complete, and not all that it covers is committed."""
+        error = CheckpointStorageError("try again")
+        run.sink = sink = StubbornSink(None)  # type: ignore[arg-type]
+        run.restart = FixedDelayRestart(restarts, 0)
+
+        def before(request: EpochRequest) -> None:
+            if request.link.epoch == 2:
+                asked.append(drain(job, directory))
+            if request.link.epoch == 3:
+                sink.error = error
+
+        asked: list[SavepointRequest] = []
+        run.runner.before = before
+        job = run.job()
+        with nullcontext() if restarts else pytest.raises(CheckpointStorageError):
+            list(job.run())
+        assert job.status is (JobStatus.FINISHED if restarts else JobStatus.FAILED)
+        assert sink.seen == list(range(9 if restarts else 3))
+        failure = asked[0].done.exception(timeout=0)
+        (uri,) = map(str, directory.iterdir())
+        assert isinstance(failure, CheckpointError)
+        assert failure.context["savepoint"] == uri
+        assert f"savepoint {uri} is complete" in str(failure)
+        assert storage.load(uri).epoch == 3
+
+    def test_who_asked_is_told_when_everything_is_committed(
+        self, run: JobRun, out: list[Any], directory: Path
+    ) -> None:
+        seen: list[list[Any]] = []
+
+        def at_2() -> None:
+            drain(job, directory).done.add_done_callback(lambda _: seen.append(list(out)))
+
+        run.runner.before = during(2, at_2)
+        job = run.job()
+        list(job.run())
+        assert seen == [list(range(9))]
 
 
 class TestBesideCheckpoints:

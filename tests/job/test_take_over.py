@@ -35,6 +35,7 @@ from pyflinkstate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
     CorruptCheckpointError,
+    IncompatibleCheckpointError,
     JobSupersededError,
     SparkJobError,
     StateMigrationError,
@@ -82,6 +83,14 @@ class OtherType(Count):
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.STRING()))
 
 
+class Until70(CollectionSource):
+    """A source that can be restored at 70, and no further on."""
+
+    def check_restored(self, position: Any) -> None:
+        if position["index"] > 70:
+            raise IncompatibleCheckpointError(f"this is at {position['index']}")
+
+
 @attrs.define
 class Shop:
     """Eighty records in epochs of ten, counted and written to files; a checkpoint after each epoch."""
@@ -90,13 +99,13 @@ class Shop:
     directory: Path
     settings: CheckpointSettings = KEEP_ALL
 
-    def run(self, function: Count | None = None, **settings: Any) -> JobRun:
+    def run(self, function: Count | None = None, length: int = 80, **settings: Any) -> JobRun:
         made = JobRun(
             numbers(), FileSink(str(self.directory)), self.storage, runner=LocalRunner(), **settings
         )
         made.heard = Heard()
         made.checkpoints = self.settings
-        source = PacedSource(CollectionSource(list(range(80)), 10), made.settled)
+        source = PacedSource(CollectionSource(list(range(length)), 10), made.settled)
         made.end = StatefulNode(
             SourceNode(source, "numbers"), lambda n: n % 7, PICKLED, function or Count(), "count", uid="count"
         )
@@ -151,6 +160,35 @@ def test_whatever_is_to_become_of_checkpoints_it_destroys_nothing(
     before = shop.tree()
     with pytest.raises(StateMigrationError):
         shop.run(OtherType(), restore=restore_point(shop.storage, job_id, 2), retention=retention).run()
+    assert shop.tree() == before
+
+
+@pytest.mark.parametrize("retention", ExternalizedCheckpointRetention)
+def test_an_input_that_does_not_fit_destroys_nothing(
+    shop: Shop, retention: ExternalizedCheckpointRetention
+) -> None:
+    job_id = shop.first()
+    before = shop.tree()
+    restore = restore_point(shop.storage, job_id, 2)
+    again = shop.run(length=79, restore=restore, retention=retention, restart=FixedDelayRestart(3, 0))
+    with pytest.raises(IncompatibleCheckpointError, match="does not fit this collection"):
+        again.run()
+    assert shop.tree() == before
+    assert again.heard.restarts == []
+    assert again.runner.started == []
+    assert len(shop.storage.runs(job_id)) == 1, "the older program may still run"
+
+
+def test_what_an_older_driver_completed_meanwhile_must_fit_the_input_too(shop: Shop) -> None:
+    """It was chosen what to restore, and then the older driver completed one more checkpoint."""
+    job_id = shop.first()
+    before = shop.tree()
+    chosen = attrs.evolve(restore_point(shop.storage, job_id, 7), is_latest=True)
+    again = shop.run(restore=chosen)
+    source = Until70(list(range(80)), 10)
+    again.end = attrs.evolve(again.end, parent=SourceNode(source, "numbers"))
+    with pytest.raises(IncompatibleCheckpointError, match="this is at 80"):
+        again.run()
     assert shop.tree() == before
 
 

@@ -14,8 +14,12 @@ import pytest
 from support_runtime import raising
 
 from pyflinkstate.errors import ConfigurationError, IncompatibleCheckpointError, SourceError
+from pyflinkstate.runtime.sources.cached_source import CachedRecords, CachedSource
 from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
 from pyflinkstate.runtime.sources.formats import CsvFormat, JsonFormat
+from pyflinkstate.runtime.sources.guarded_source import GuardedSource
+from pyflinkstate.runtime.sources.initial_rows import InitialRows, SeededSource
+from pyflinkstate.runtime.sources.source_set import SourceSet
 from pyflinkstate.runtime.sources.sources import (
     Available,
     CollectionSource,
@@ -347,3 +351,48 @@ def test_which_sources_make_each_record_anew(tmp_path: Path) -> None:
     assert not is_fresh(DirectorySource(str(tmp_path), OwnFormat()))
     assert not is_fresh(CollectionSource([[1]]))
     assert not is_fresh(RddSource(object(), 1, 1))
+
+
+# --- what a job is restored from ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "other"),
+    [
+        (CollectionSource([1, 2, 3]), CollectionSource([1, 2])),
+        (RddSource(object(), 7, 3), RddSource(object(), 6, 3)),
+        (RateSource(10, lambda: 0), RateSource(11, lambda: 0)),
+        (NumberSequenceSource(1, 9), NumberSequenceSource(1, 8)),
+        (SourceSet({"a": CollectionSource([1])}), SourceSet({"b": CollectionSource([1])})),
+        (SourceSet({"a": CollectionSource([1])}), SourceSet({"a": CollectionSource([1, 2])})),
+        (
+            GuardedSource(CachedSource(lambda: CachedRecords(RddSource(object(), 2, 1), print)), "cached"),
+            RddSource(object(), 1, 1),
+        ),
+        (
+            SeededSource(("rows", InitialRows(lambda: SplitEpoch([], print))), ("a", CollectionSource([1]))),
+            CollectionSource([1, 2]),
+        ),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_a_source_says_whether_a_job_can_be_restored_with_it(source: Source, other: Source) -> None:
+    inner = getattr(source, "_inner", source)
+    if isinstance(inner, CachedSource):
+        inner.fill()
+    source.check_restored(as_kept(source.initial_offset()))
+    with pytest.raises(IncompatibleCheckpointError, match="does not fit"):
+        source.check_restored(as_kept(other.initial_offset()))
+
+
+def test_so_does_a_directory(folder: Path) -> None:
+    source = DirectorySource(str(folder), JsonFormat(), max_files=1)
+    first = as_kept(next(epochs(source)).end)
+    source.check_restored(first)
+    second = as_kept(next(epochs(DirectorySource(str(folder), JsonFormat()), first)).end)
+    with pytest.raises(IncompatibleCheckpointError, match="max_files is 1"):
+        source.check_restored(second)
+    with pytest.raises(IncompatibleCheckpointError, match="and had 1 when that was read"):
+        source.check_restored({"last": second["files"][-1][0], "format": "json", "count": 1})
+    with pytest.raises(IncompatibleCheckpointError, match="does not fit this directory"):
+        source.check_restored({**first, "format": "csv"})

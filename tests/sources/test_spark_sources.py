@@ -18,7 +18,7 @@ from pyflinkstate.errors import (
     SlotLostError,
     SourceError,
 )
-from pyflinkstate.runtime.sources.query_log import QueryLog, position_of
+from pyflinkstate.runtime.sources.query_log import NextBatch, QueryLog, position_of
 from pyflinkstate.runtime.sources.sources import Available, RddEpoch
 from pyflinkstate.runtime.sources.spark_sources import (
     EARLIEST,
@@ -295,6 +295,10 @@ class CutOnce(QueryLog):
 
     def __init__(self) -> None:
         self.cut: dict[int, str] = {}
+        self.next = NextBatch(0)
+
+    def next_batch(self) -> NextBatch:
+        return self.next
 
     def identity(self, batch: int) -> str | None:
         return self.cut.get(batch, CUT)
@@ -519,15 +523,17 @@ class TestEnd:
             source.latest_offset(start_of(4), False)
 
 
+@pytest.fixture
+def opened(query: Query, log: CutOnce) -> Iterator[StreamingSource]:
+    """A source whose query runs, and has given no batch."""
+    source = StreamingSource(query.start, lambda: log)
+    source.open(query.wake_up)
+    yield source
+    source.close(None)
+
+
 class TestFirstBatch:
     """The restored state says what the first batch must be; the log said so before the query was started."""
-
-    @pytest.fixture
-    def opened(self, query: Query, log: CutOnce) -> Iterator[StreamingSource]:
-        source = StreamingSource(query.start, lambda: log)
-        source.open(query.wake_up)
-        yield source
-        source.close(None)
 
     def test_nobody_waits_for_it(self, opened: StreamingSource) -> None:
         assert opened.query_id == QUERY
@@ -581,3 +587,47 @@ class TestFirstBatch:
         query.end(ConnectionResetError("no brokers"))
         with pytest.raises(SourceError, match="streaming query failed: no brokers"):
             opened.latest_offset(start_of(3), False)
+
+
+class TestRestored:
+    """Before the job is taken over, the query is looked at again: it may have gone on."""
+
+    @pytest.mark.parametrize("next_batch", [NextBatch(3, CUT), NextBatch(4), NextBatch(4, CUT)])
+    def test_a_query_that_goes_on_with_the_state_is_fine(
+        self, opened: StreamingSource, log: CutOnce, next_batch: NextBatch
+    ) -> None:
+        log.next = next_batch
+        opened.check_restored(start_of(3))
+
+    @pytest.mark.parametrize("next_batch", [NextBatch(2), NextBatch(3, "cut again"), NextBatch(5)])
+    def test_one_that_does_not_is_refused(
+        self, opened: StreamingSource, log: CutOnce, next_batch: NextBatch
+    ) -> None:
+        log.next = next_batch
+        with pytest.raises(IncompatibleCheckpointError, match=f"goes on with batch {next_batch.number}, and"):
+            opened.check_restored(start_of(3))
+
+    def test_the_batch_that_has_come_counts_and_not_the_log(
+        self, opened: StreamingSource, query: Query, log: CutOnce
+    ) -> None:
+        """The older driver has committed batches since the query read its log."""
+        query.give(4)
+        log.next = NextBatch(6)
+        opened.check_restored(start_of(3))
+        opened.commit(start_of(3))
+        opened.check_restored(start_of(4))
+        with pytest.raises(IncompatibleCheckpointError, match="goes on with batch 4, and"):
+            opened.check_restored(start_of(5))
+
+    def test_what_was_fine_for_an_attempt_is_fine_for_the_next_one(
+        self, opened: StreamingSource, query: Query
+    ) -> None:
+        opened.commit(start_of(3))
+        assert outcome(query.give(3)) is None
+        query.give(6)  # Spark may leave out numbers
+        opened.check_restored(start_of(3))
+
+    @pytest.mark.parametrize("position", [position_of(3, "other", CUT), {"index": 3, "length": 9}, "3"])
+    def test_a_position_of_another_input_is_refused(self, opened: StreamingSource, position: Any) -> None:
+        with pytest.raises(IncompatibleCheckpointError, match="the streaming query 8b1f goes on"):
+            opened.check_restored(position)

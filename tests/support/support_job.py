@@ -400,6 +400,9 @@ class PacedSource(Source):
     def initial_offset(self) -> Any:
         return self.inner.initial_offset()
 
+    def check_restored(self, position: Any) -> None:
+        self.inner.check_restored(position)
+
     def latest_offset(self, start: Any, whole: bool) -> Available:
         return self.inner.latest_offset(start, whole) if self.may() else Available(start)
 

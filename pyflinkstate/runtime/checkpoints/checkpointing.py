@@ -587,19 +587,41 @@ class Checkpointing:
         savepoint = self._savepoints.pop(checkpoint_id, None)
         if savepoint is None:
             self._registry.register(checkpoint_id, states)
-        else:
-            savepoint.succeed(uri)
-        if savepoint is not None and savepoint.stops_job:
-            self.abort_pending(CheckpointError(f"the job stops with savepoint {checkpoint_id}"))
         try:
-            # The checkpoint exists. If a sink's commit fails now, the restart begins here, and commits again.
-            if savepoint is None or savepoint.stops_job:
-                self._job.completed(RestorePoint(metadata, uri), savepoint is not None)
+            self._tell_job(RestorePoint(metadata, uri), savepoint)
         finally:
             self._carry_out(instructions)
         self._tell_of(pending, states, uri)
         if savepoint is None:
             self._tell(EpochCommitted(pending.epoch))
+
+    def _tell_job(self, done: RestorePoint, savepoint: SavepointRequest | None) -> None:
+        """Let sinks commit what a checkpoint, or the savepoint with which the job stops, covers.
+
+        It exists. If a sink's commit fails now, a restart begins here, and commits again.
+        """
+        if savepoint is None:
+            self._job.completed(done, stops_job=False)
+        elif savepoint.stops_job:
+            self.abort_pending(CheckpointError(f"the job stops with savepoint {done.metadata.checkpoint_id}"))
+            self._stop_with(done, savepoint)
+        else:
+            savepoint.succeed(done.uri)
+
+    def _stop_with(self, done: RestorePoint, savepoint: SavepointRequest) -> None:
+        """Stop the job; who asked for it hears of the savepoint when all is committed, as in Flink."""
+        try:
+            self._job.completed(done, stops_job=True)
+        except Exception as error:
+            failure = CheckpointError(
+                f"savepoint {done.uri} is complete, but the job failed when it committed what the savepoint "
+                f"covers: restore_from() the savepoint, unless the job restarts, to commit that: {error}",
+                savepoint=done.uri,
+            )
+            failure.__cause__ = error
+            savepoint.fail(failure)
+            raise
+        savepoint.succeed(done.uri)
 
     def _metadata(
         self, pending: PendingCheckpoint, states: dict[SlotId, OperatorSubtaskState]

@@ -451,6 +451,8 @@ class Job(JobView):
         position = None if metadata is None else metadata.source_position
         if position is not None:
             position = self._source.restored(position, self._settings.allow_non_restored_state)
+            if not self._machine.has_taken_over:
+                self._source.check_restored(position)
             self._source.commit(position)
         else:  # a savepoint that was seeded has read nothing
             if self._initial is None:

@@ -6,7 +6,7 @@ import logging
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
 from pyflinkstate.api.values import Record, SparkObject, SparkSchema
+from pyflinkstate.backends.format import CheckpointMetadata
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.checkpoints import RestorePoint
 from pyflinkstate.runtime.job import (
@@ -778,7 +779,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
                 )
             return None
         if streaming is not None:
-            return self._restore_streaming(streaming, storage, job_name, path)
+            return _restore_streaming(streaming, storage, job_name, path)
         if path is None:
             return None
         if path == LATEST:
@@ -787,20 +788,35 @@ class StreamExecutionEnvironment(EnvironmentSources):
             return RestorePoint(metadata, uri, is_latest=True)
         return RestorePoint(*load_checkpoint(path))
 
-    def _restore_streaming(
-        self, source: StreamingSource, storage: CheckpointStorage, job_name: str, path: str | None
-    ) -> RestorePoint | None:
-        """Choose the checkpoint that fits the position of the query; check that a given savepoint fits."""
-        if path is None or path == LATEST:
-            metadata = source.choose(storage.load_retained(job_name))
-            if metadata is None:
-                if path == LATEST:
-                    storage.load_latest(job_name)  # raises an error that there is none
-                return None
-            return RestorePoint(metadata, storage.uri_of(metadata.job_id, metadata.checkpoint_id))
-        named = RestorePoint(*load_checkpoint(path))
-        source.choose([named.metadata])
-        return named
+
+def _restore_streaming(
+    source: StreamingSource, storage: CheckpointStorage, job_name: str, path: str | None
+) -> RestorePoint | None:
+    """Choose the checkpoint that fits the position of the query; check that a given savepoint fits.
+
+    If it is the newest one, an older driver that still runs may complete another one before it is excluded.
+    """
+    if path is None or path == LATEST:
+        read: list[CheckpointMetadata] = []
+        metadata = source.choose(_noted(storage.load_retained(job_name), read))
+        if metadata is None:
+            if path == LATEST:
+                storage.load_latest(job_name)  # raises an error that there is none
+            return None
+        uri = storage.uri_of(metadata.job_id, metadata.checkpoint_id)
+        return RestorePoint(metadata, uri, is_latest=metadata is read[0])
+    named = RestorePoint(*load_checkpoint(path))
+    source.choose([named.metadata])
+    return named
+
+
+def _noted(
+    retained: Iterable[CheckpointMetadata], read: list[CheckpointMetadata]
+) -> Iterator[CheckpointMetadata]:
+    """Yield checkpoints, and put those that were asked for into a list."""
+    for metadata in retained:
+        read.append(metadata)
+        yield metadata
 
 
 def _mode_and_storage(

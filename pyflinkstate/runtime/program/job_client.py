@@ -150,6 +150,10 @@ class JobClient:
     ) -> Future[str]:
         """Write a savepoint at the next barrier, commit all output before it, and finish the job.
 
+        If a sink fails to commit when the savepoint is complete, the future has a ``CheckpointError`` with
+        its folder in ``context["savepoint"]``, as in Flink. A restart, or a job that is restored from it,
+        commits again.
+
         Args:
             advance_to_end_of_event_time: whether event time first advances to its end, so that all windows
                 and event-time timers fire (Flink: ``--drain``). Do not use it if the job is to go on with its

@@ -50,6 +50,10 @@ class CachedSource(Source):
         """See :class:`Source`."""
         return self._source().initial_offset()
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._source().check_restored(position)
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         return self._source().latest_offset(start, whole)

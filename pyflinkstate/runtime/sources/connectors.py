@@ -145,9 +145,13 @@ class NumberSequenceSource(Source):
         """See :class:`Source`."""
         return self._offset(self.start)
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        check_position(position, {"start": self.start, "end": self.end}, "this sequence")
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        check_position(start, {"start": self.start, "end": self.end}, "this sequence")
+        self.check_restored(start)
         stop = self.end + 1
         next_stop = stop if whole else min(start["next"] + self.records_per_epoch, stop)
         return Available(self._offset(next_stop), next_stop == stop, is_full=next_stop < stop)

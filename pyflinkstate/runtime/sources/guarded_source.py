@@ -54,6 +54,11 @@ class GuardedSource(Source):
         """Return where an epoch ends that an earlier run has planned; see :meth:`SourceSet.planned`."""
         return self._inner.planned(end) if isinstance(self._inner, SourceSet) else end
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        with self._errors("check_restored"):
+            self._inner.check_restored(position)
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         with self._errors("latest_offset"):

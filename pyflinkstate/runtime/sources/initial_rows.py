@@ -76,6 +76,10 @@ class SeededSource(Source):
         """See :class:`Source`."""
         return {**self._rest.initial_offset(), UNREAD: True}
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._rest.check_restored(_without_mark(position) if isinstance(position, dict) else position)
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         if UNREAD in start:

@@ -102,6 +102,12 @@ class SourceSet(Source):
             f"with allow_non_restored_state=True"
         )
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._check(position)
+        for name, source in self._sources.items():
+            source.check_restored(position[name])
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
         self._check(start)

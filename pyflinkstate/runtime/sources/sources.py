@@ -133,6 +133,17 @@ class Source(ABC):
     def initial_offset(self) -> Offset:
         """Return the offset before the first record: a JSON value."""
 
+    def check_restored(self, position: Offset) -> None:
+        """Check that a checkpoint's offset belongs to this input, before anything of the job is changed.
+
+        The job calls this, after ``open``, when it is restored. Without it, a source whose ``latest_offset``
+        refuses the offset does so when later checkpoints and output have been moved aside.
+
+        Raises:
+            IncompatibleCheckpointError: ``position`` is an offset of another input.
+        """
+        return
+
     @abstractmethod
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """Return how far an epoch that begins at ``start`` could go now.
@@ -183,9 +194,13 @@ class CollectionSource(Source):
         """See :class:`Source`."""
         return self._offset(0)
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        check_position(position, {"length": len(self.records)}, "this collection")
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        check_position(start, {"length": len(self.records)}, "this collection")
+        self.check_restored(start)
         length = len(self.records)
         end = length if whole else min(start["index"] + self.records_per_epoch, length)
         return Available(self._offset(end), end == length, is_full=end < length)
@@ -218,9 +233,13 @@ class RddSource(Source):
         """See :class:`Source`."""
         return self._offset(0)
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        check_position(position, {"partitions": self.partitions}, "this RDD")
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        check_position(start, {"partitions": self.partitions}, "this RDD")
+        self.check_restored(start)
         end = (
             self.partitions if whole else min(start["partition"] + self.partitions_per_epoch, self.partitions)
         )
@@ -251,9 +270,13 @@ class RateSource(Source):
         """See :class:`Source`."""
         return {"start_ms": self.now_ms(), "index": 0, "rate": self.rows_per_second}
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        check_position(position, {"rate": self.rows_per_second}, "this rate source")
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        check_position(start, {"rate": self.rows_per_second}, "this rate source")
+        self.check_restored(start)
         due = max(0, self.now_ms() - start["start_ms"]) * self.rows_per_second // 1000
         end = min(max(due, start["index"]), start["index"] + self.max_records_per_epoch)
         return Available({**start, "index": end}, is_full=end - start["index"] == self.max_records_per_epoch)
@@ -306,9 +329,17 @@ class DirectorySource(Source):
         """See :class:`Source`."""
         return self._offset(0, {}, SeenFiles())
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`."""
+        self._check_format(position)
+        self._seen_at(position, self._listing() if "last" in position else {})
+
+    def _check_format(self, position: Offset) -> None:
+        check_position(position, {"format": self.record_format.name}, "this directory")
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`."""
-        check_position(start, {"format": self.record_format.name}, "this directory")
+        self._check_format(start)
         listing = self._listing()
         count, seen = self._seen_at(start, listing)
         self._tell_of_changes(seen.changed(listing))

@@ -248,6 +248,27 @@ class StreamingSource(Source):
             self._accept_first(self._position)
             return self._position
 
+    def check_restored(self, position: Offset) -> None:
+        """See :class:`Source`. The query may have gone on since its log was read to choose a checkpoint.
+
+        Raises:
+            IncompatibleCheckpointError: the batch with which the query goes on is not the one that
+                ``position`` expects.
+        """
+        with self._changed:
+            batch = self._batch
+            if self._is_checked and self._position == position:  # in an earlier attempt
+                return
+        following = self.log.next_batch() if batch is None else batch
+        if not self._fits(position, following):
+            raise self._misfit(position, following)
+
+    def _fits(self, position: Offset, batch: NextBatch | _Batch) -> bool:
+        """Return whether the query may go on with this batch if the state is that of ``position``."""
+        if not isinstance(position, dict) or position.get("query") != self.query_id:
+            return False
+        return bool(batch.number == position["batch"] + 1) or _is_same(position, batch)
+
     def latest_offset(self, start: Offset, whole: bool) -> Available:
         """See :class:`Source`.
 
@@ -274,12 +295,11 @@ class StreamingSource(Source):
         batch = self._batch
         if self._is_checked or start is None or batch is None:
             return
-        follows = batch.number == start["batch"] + 1
-        if start["query"] == self.query_id and (follows or _is_same(start, batch)):
+        if self._fits(start, batch):
             self._is_checked = True
             self._changed.notify_all()
 
-    def _misfit(self, start: Offset, batch: _Batch) -> IncompatibleCheckpointError:
+    def _misfit(self, start: Offset, batch: NextBatch | _Batch) -> IncompatibleCheckpointError:
         return IncompatibleCheckpointError(
             f"the streaming query {self.query_id} goes on with batch {batch.number}, and the restored "
             f"state is that of {start!r}, although the query's log fitted when the job was started: does "
