@@ -449,14 +449,12 @@ class Job(JobView):
         metadata = None if restore is None else restore.metadata
         epoch = 0 if metadata is None else metadata.epoch
         position = None if metadata is None else metadata.source_position
-        if position is not None:
-            if not self._machine.has_taken_over:
-                self._source.check_restored(position)
-            self._source.commit(position)
-        else:  # a savepoint that was seeded has read nothing
+        if position is None:  # a savepoint that was seeded has read nothing
             if self._initial is None:
                 self._initial = self._source.initial_offset()
             position = self._initial
+        elif self._machine.has_taken_over:  # before that, another checkpoint may be the one to restore
+            self._source.commit(position)
         self._planner.begin(epoch, position)
         self._event_time.begin(epoch, {} if metadata is None else metadata.watermarks)
         self._accumulators.reset(epoch, {} if metadata is None else metadata.counters)
@@ -481,7 +479,14 @@ class Job(JobView):
             self._check_fits(newest)
             self._restore = newest
             epoch = self._begin_from(self._machine.attempt, newest)
+        self._restore_source()
         return JobClaimed(epoch, self._restore is not None and bool(self._deployments.slots()))
+
+    def _restore_source(self) -> None:
+        position = None if self._restore is None else self._restore.metadata.source_position
+        if position is not None:
+            self._source.check_restored(position)
+            self._source.commit(position)
 
     def _check_fits(self, newest: RestorePoint) -> None:
         settings = self._settings
