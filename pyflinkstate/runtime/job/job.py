@@ -11,7 +11,6 @@ whether everything that owes an event still runs, and if not, that is an event a
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import secrets
 import uuid
@@ -403,17 +402,34 @@ class Job(JobView):
 
     def _receive(self, timeout_s: float) -> None:
         """Handle the next event, if one comes, and check that everything that owes an event still runs."""
-        was_stopping = self._machine.phase is Phase.STOPPING
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=timeout_s), self._tell)
+        was_stopping = self._is_stopping()
+        self._handle_next(timeout_s)
         if was_stopping:
             self._cut_off_slots()
         self._check_runner()
         assert self._control is not None
         if not self._control.is_alive():
             self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
-        if self._checkpointing is not None and self._machine.phase is not Phase.STOPPING:
+        self._tick()
+
+    def _handle_next(self, timeout_s: float) -> None:
+        """Handle the next event, if one comes."""
+        try:
+            mail = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return
+        self._handle(mail, self._tell)
+
+    def _tick(self) -> None:
+        """Let checkpoints expire, unless their acknowledgements have come in the meantime."""
+        if self._checkpointing is None or self._is_stopping():
+            return
+        self._take_mail()
+        if not self._is_stopping():
             self._checkpointing.tick()
+
+    def _is_stopping(self) -> bool:
+        return self._machine.phase is Phase.STOPPING
 
     def _check_runner(self) -> None:
         error = self._runner.lost() if self._machine.is_running else None
