@@ -403,22 +403,25 @@ class Job(JobView):
     def _receive(self, timeout_s: float) -> None:
         """Handle the next event, if one comes, and check that everything that owes an event still runs."""
         was_stopping = self._is_stopping()
-        self._handle_next(timeout_s)
+        has_come = self._handle_next(timeout_s)
         if was_stopping:
             self._cut_off_slots()
+        if was_stopping and not has_come and self._is_stopping():
+            self._runner.cancel()  # again: the first time it may not have begun
         self._check_runner()
         assert self._control is not None
         if not self._control.is_alive():
             self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
         self._tick()
 
-    def _handle_next(self, timeout_s: float) -> None:
-        """Handle the next event, if one comes."""
+    def _handle_next(self, timeout_s: float) -> bool:
+        """Handle the next event; return whether one has come."""
         try:
             mail = self._events.get(timeout=timeout_s)
         except queue.Empty:
-            return
+            return False
         self._handle(mail, self._tell)
+        return True
 
     def _tick(self) -> None:
         """Let checkpoints expire, unless their acknowledgements have come in the meantime."""
