@@ -1,15 +1,20 @@
-"""Spark's runner where no Spark is needed: what it does when an epoch cannot be shuffled ahead."""
+"""Spark's runner where no Spark is needed: what is shuffled ahead in vain, and what is cancelled early."""
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, raising
 
 from pyflinkstate.errors import SparkJobError
+from pyflinkstate.runtime.engine.epochs import EpochEnded
+from pyflinkstate.runtime.spark import spark
 from pyflinkstate.runtime.spark.spark import SparkRunner
 
 REQUEST: Any = SimpleNamespace(description="orders: ahead for epoch 2")
@@ -40,3 +45,64 @@ def test_a_system_without_threads_is_an_error_that_the_job_expects(
         without_threads.setattr(threading.Thread, "start", start)
         with pytest.raises(SparkJobError, match="ahead for epoch 2: can't start new thread"):
             runner.shuffle_ahead(REQUEST, lambda: None)
+
+
+class Graph:
+    """An epoch's RDDs, which are built when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.submitted: list[Any] = []
+
+    def run(self, sink: Any, built: Callable[[], None]) -> list[Any]:
+        self.begun.set()
+        assert self.may_go_on.wait(PATIENCE_S)
+        built()
+        self.submitted.append(sink)
+        return []
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_an_epoch_that_is_cancelled_while_its_rdds_are_built_never_begins(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """Spark has no job yet that it could cancel."""
+    graph, ended = Graph(), queue.SimpleQueue[EpochEnded]()
+    monkeypatch.setattr(spark, "missing_slots", lambda _: [])
+    monkeypatch.setattr(SparkRunner, "_graph", lambda *_: graph)
+    context: Any = MagicMock(_gateway=None)
+    context._jsc.sc().isStopped.return_value = False
+    runner = SparkRunner(context, "group", MagicMock())
+    plan = SimpleNamespace(sinks=["sink"])
+    request: Any = SimpleNamespace(description="epoch 2", about="", plan=plan)
+    runner.start(request, ended.put)
+    assert graph.begun.wait(PATIENCE_S)
+    if is_cancelled:
+        runner.cancel()
+    graph.may_go_on.set()
+    error = ended.get(timeout=PATIENCE_S).error
+    assert graph.submitted == ([] if is_cancelled else ["sink"])
+    assert (error is not None) == is_cancelled
+
+
+def test_slots_are_not_started_for_a_job_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, may_go_on, ended = threading.Event(), threading.Event(), queue.SimpleQueue[EpochEnded]()
+
+    def enter(*_: Any) -> None:
+        entered.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(SparkRunner, "_enter", enter)
+    monkeypatch.setattr(SparkRunner, "_start_slots", raising(AssertionError("it was begun")))
+    context: Any = MagicMock(_gateway=None)
+    context._jsc.sc().isStopped.return_value = False
+    runner = SparkRunner(context, "group", MagicMock())
+    request: Any = SimpleNamespace(description="restore", link=None, slots=())
+    runner.start_slots(request, ended.put)
+    assert entered.wait(PATIENCE_S)
+    runner.cancel()
+    may_go_on.set()
+    assert "cancelled before Spark began" in str(ended.get(timeout=PATIENCE_S).error)

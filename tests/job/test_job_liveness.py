@@ -15,7 +15,13 @@ from support_job import EVERY_EPOCH, JobRun, LocalRunner, numbers
 from support_runtime import PATIENCE_S, next_event, raising, receive
 from support_slots import SLOT, Driver, in_thread, outcome
 
-from pyflinkstate.errors import DriverUnreachableError, PyFlinkStateError, SlotLostError, SparkJobError
+from pyflinkstate.errors import (
+    DriverUnreachableError,
+    JobCancelledError,
+    PyFlinkStateError,
+    SlotLostError,
+    SparkJobError,
+)
 from pyflinkstate.runtime.engine.epochs import EpochEnded, EpochRequest
 from pyflinkstate.runtime.job import job as job_module
 from pyflinkstate.runtime.program.job_client import JobClient
@@ -101,6 +107,28 @@ def test_a_lost_epoch_does_not_hold_up_a_job_that_fails(storage: CheckpointStora
 
 def lost_after_cancel(runner: LocalRunner) -> PyFlinkStateError | None:
     return SparkJobError("it ended without a result") if runner.cancelled else None
+
+
+def test_a_cancellation_that_the_engine_has_missed_comes_again(storage: CheckpointStorage) -> None:
+    """Spark only cancels what it has begun with."""
+    runner = LocalRunner()
+    cancelled: list[None] = []
+    hold = threading.Event()
+
+    def cancel() -> None:
+        cancelled.append(None)
+        if len(cancelled) > 2:
+            hold.set()
+
+    def before(_: EpochRequest) -> None:
+        job.cancel()
+        assert hold.wait(PATIENCE_S)
+
+    runner.cancel, runner.before = cancel, before  # type: ignore[method-assign]
+    job = run_of(runner, storage, [], restarts=0).job()
+    with pytest.raises(JobCancelledError):
+        list(job.run())
+    assert hold.is_set()
 
 
 def test_a_control_server_that_has_ended_is_an_error(

@@ -10,8 +10,9 @@ from typing import Any
 
 import attrs
 import pytest
+from slot_functions import Count
 from support_job import JobRun, Mailbox, numbers, once
-from support_runtime import PATIENCE_S
+from support_runtime import PATIENCE_S, PICKLED
 
 from pyflinkstate.errors import (
     CheckpointError,
@@ -26,13 +27,14 @@ from pyflinkstate.errors import (
 from pyflinkstate.runtime.checkpoints.checkpointing import SavepointRequest
 from pyflinkstate.runtime.job.job import Job
 from pyflinkstate.runtime.job.observe import JobListener
-from pyflinkstate.runtime.plan.nodes import SourceNode
+from pyflinkstate.runtime.plan.nodes import SourceNode, StatefulNode
+from pyflinkstate.runtime.settings.checkpoint_settings import CheckpointSettings
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.settings.restart import FixedDelayRestart
 from pyflinkstate.runtime.sinks.sinks import DriverSink
 from pyflinkstate.runtime.sources.sources import Available, Epoch, Source, SplitEpoch
 from pyflinkstate.runtime.storage.checkpoints import CheckpointStorage
-from pyflinkstate.runtime.wire.messages import CancelJob, WakeUp
+from pyflinkstate.runtime.wire.messages import CancelJob, CheckpointAck, WakeUp
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -325,3 +327,61 @@ def test_a_savepoint_that_nobody_waits_for_any_more_is_refused_in_silence() -> N
     done: Future[str] = Future()
     assert done.cancel()
     SavepointRequest("anywhere", False, done).fail(CheckpointError("late"))
+
+
+class LateAcks(queue.SimpleQueue[Any]):
+    """A mailbox in which acknowledgements arrive when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._is_held = True
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if self._is_held and isinstance(item, CheckpointAck):
+            self._held.put(item)
+        else:
+            super().put(item)
+
+    def deliver_one(self) -> None:
+        """Wait for the first one, and deliver it; the others are not held."""
+        first = self._held.get(timeout=PATIENCE_S)
+        self._is_held = False
+        super().put(first)
+
+
+@attrs.define
+class SlowSink(DriverSink):
+    """While it prepares epoch 2, acknowledgements arrive, and time passes."""
+
+    run: JobRun
+
+    def __attrs_post_init__(self) -> None:
+        super().__init__(lambda *_: None)
+
+    def prepare(self, epoch: int, results: list[Any]) -> None:
+        if epoch == 2:
+            assert isinstance(self.run.mailbox, LateAcks)
+            self.run.mailbox.deliver_one()
+            self.run.clock.time_ms += 1_000
+        super().prepare(epoch, results)
+
+
+def test_what_was_acknowledged_in_time_does_not_expire_because_the_job_was_busy(run: JobRun) -> None:
+    run.end = StatefulNode(numbers(), lambda n: n % 4, PICKLED, Count(), "count")
+    run.checkpoints = CheckpointSettings(interval_ms=0, tolerable_failures=9, timeout_ms=1_000)
+    run.mailbox = LateAcks()
+    run.sink = SlowSink(run)
+    run.run()
+    assert run.heard.failed == []
+    assert run.heard.checkpoints[0].checkpoint_id == 1
+
+
+def test_an_error_of_a_sink_is_not_taken_for_an_empty_mailbox(run: JobRun) -> None:
+    class Emptied(DriverSink):
+        def prepare(self, epoch: int, results: list[Any]) -> None:
+            raise queue.Empty("the connections are used up")
+
+    run.sink = Emptied(lambda *_: None)
+    with pytest.raises(queue.Empty, match="the connections are used up"):
+        run.run()

@@ -297,7 +297,7 @@ def test_a_slot_that_is_lost_fails_the_job(storage: CheckpointStorage) -> None:
     run = acted(storage, act)
     with pytest.raises(SlotLostError, match=r"state slot process-1\[1\]"):
         run.run()
-    assert run.runner.cancelled == 1
+    assert run.runner.cancelled
 
 
 def test_after_a_lost_slot_all_slots_are_started_anew_from_the_checkpoint(storage: CheckpointStorage) -> None:

@@ -121,7 +121,8 @@ class SimulatedSpark(EpochRunner):
     def cancel(self) -> None:
         self.control.driver.check()
         for job in (self._running, self._last_ahead):
-            if job is not None:
+            if job is not None and not job.is_unwanted:
+                job.is_unwanted = True
                 self._cluster.slowly(job.cancel)
 
     def lost(self) -> PyFlinkStateError | None:
@@ -130,6 +131,9 @@ class SimulatedSpark(EpochRunner):
 
 class AnyJob:
     """A Spark job."""
+
+    #: Whether it was cancelled, and may not have ended yet.
+    is_unwanted = False
 
     def __init__(self, cluster: Cluster, done: Callable[[EpochEnded], None]) -> None:
         self.cluster = cluster

@@ -110,7 +110,10 @@ class EpochRunner:
         done()
 
     def cancel(self) -> None:
-        """Make the running epoch and what is shuffled ahead end soon; ``done`` is called all the same."""
+        """Make the running epoch and what is shuffled ahead end soon; ``done`` is called all the same.
+
+        The job master calls this again and again until they have ended.
+        """
         raise NotImplementedError
 
     def lost(self) -> PyFlinkStateError | None:

@@ -11,7 +11,6 @@ whether everything that owes an event still runs, and if not, that is an event a
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import secrets
 import uuid
@@ -403,17 +402,37 @@ class Job(JobView):
 
     def _receive(self, timeout_s: float) -> None:
         """Handle the next event, if one comes, and check that everything that owes an event still runs."""
-        was_stopping = self._machine.phase is Phase.STOPPING
-        with contextlib.suppress(queue.Empty):
-            self._handle(self._events.get(timeout=timeout_s), self._tell)
+        was_stopping = self._is_stopping()
+        has_come = self._handle_next(timeout_s)
         if was_stopping:
             self._cut_off_slots()
+        if was_stopping and not has_come and self._is_stopping():
+            self._runner.cancel()  # again: the first time it may not have begun
         self._check_runner()
         assert self._control is not None
         if not self._control.is_alive():
             self.fail(DriverUnreachableError(f"job {self._settings.name!r}: its control server has ended"))
-        if self._checkpointing is not None and self._machine.phase is not Phase.STOPPING:
+        self._tick()
+
+    def _handle_next(self, timeout_s: float) -> bool:
+        """Handle the next event; return whether one has come."""
+        try:
+            mail = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        self._handle(mail, self._tell)
+        return True
+
+    def _tick(self) -> None:
+        """Let checkpoints expire, unless their acknowledgements have come in the meantime."""
+        if self._checkpointing is None or self._is_stopping():
+            return
+        self._take_mail()
+        if not self._is_stopping():
             self._checkpointing.tick()
+
+    def _is_stopping(self) -> bool:
+        return self._machine.phase is Phase.STOPPING
 
     def _check_runner(self) -> None:
         error = self._runner.lost() if self._machine.is_running else None
@@ -449,15 +468,14 @@ class Job(JobView):
         metadata = None if restore is None else restore.metadata
         epoch = 0 if metadata is None else metadata.epoch
         position = None if metadata is None else metadata.source_position
-        if position is not None:
-            position = self._source.restored(position, self._settings.allow_non_restored_state)
-            if not self._machine.has_taken_over:
-                self._source.check_restored(position)
-            self._source.commit(position)
-        else:  # a savepoint that was seeded has read nothing
+        if position is None:  # a savepoint that was seeded has read nothing
             if self._initial is None:
                 self._initial = self._source.initial_offset()
             position = self._initial
+        else:
+            position = self._restored(position)
+            if self._machine.has_taken_over:  # before that, another checkpoint may be the one to restore
+                self._source.commit(position)
         self._planner.begin(epoch, position)
         self._event_time.begin(epoch, {} if metadata is None else metadata.watermarks)
         self._accumulators.reset(epoch, {} if metadata is None else metadata.counters)
@@ -487,7 +505,19 @@ class Job(JobView):
             self._check_fits(newest)
             self._restore = newest
             epoch = self._begin_from(self._machine.attempt, newest)
+        self._restore_source()
         return JobClaimed(epoch, self._restore is not None and bool(self._deployments.slots()))
+
+    def _restore_source(self) -> None:
+        position = None if self._restore is None else self._restore.metadata.source_position
+        if position is not None:
+            position = self._restored(position)
+            self._source.check_restored(position)
+            self._source.commit(position)
+
+    def _restored(self, position: Offset) -> Offset:
+        """Return where the sources of the program go on from the position in a checkpoint."""
+        return self._source.restored(position, self._settings.allow_non_restored_state)
 
     def _check_fits(self, newest: RestorePoint) -> None:
         settings = self._settings

@@ -316,19 +316,24 @@ class SparkRunner(EpochRunner):
         self._cancels_ahead = threading.Event()
         #: Set when the RDDs of the running epoch are built.
         self._is_built = threading.Event()
+        #: Set when the last request is cancelled: Spark only cancels jobs that it has.
+        self._cancels = threading.Event()
 
     def start(self, request: EpochRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`."""
         ahead, self._ahead = self._ahead, None
         is_built = self._is_built = threading.Event()
+        is_cancelled = self._cancels = threading.Event()
+
+        def built() -> None:
+            is_built.set()
+            _check_wanted(is_cancelled)
 
         def ended(event: EpochEnded) -> None:
             is_built.set()  # what is ahead waits for it, even if the epoch has failed before it was
             done(event)
 
-        self._begin(
-            request.description, lambda: self._results(request, ahead, is_built), ended, request.about
-        )
+        self._begin(request.description, lambda: self._results(request, ahead, built), ended, request.about)
 
     def shuffle_ahead(self, request: EpochRequest, done: Callable[[], None]) -> None:
         """See :class:`EpochRunner`. The stages are submitted after the job of the running epoch.
@@ -362,7 +367,8 @@ class SparkRunner(EpochRunner):
 
     def start_slots(self, request: SlotsRequest, done: Callable[[EpochEnded], None]) -> None:
         """See :class:`EpochRunner`: one task for each slot."""
-        self._begin(request.description, lambda: self._started(request), done)
+        is_cancelled = self._cancels = threading.Event()
+        self._begin(request.description, lambda: self._started(request, is_cancelled), done)
 
     def _begin(
         self,
@@ -402,6 +408,7 @@ class SparkRunner(EpochRunner):
 
     def cancel(self) -> None:
         """See :class:`EpochRunner`."""
+        self._cancels.set()
         self._cancels_ahead.set()
         self._is_built.set()  # what is ahead waits for it, and the thread that sets it may have died
         with suppress(Exception):  # if Spark is gone there is nothing to cancel
@@ -438,14 +445,14 @@ class SparkRunner(EpochRunner):
         self._context.setJobGroup(self._group, shown, interruptOnCancel=True)
 
     def _results(
-        self, request: EpochRequest, ahead: Ahead[_SparkGraph] | None, is_built: threading.Event
+        self, request: EpochRequest, ahead: Ahead[_SparkGraph] | None, built: Callable[[], None]
     ) -> list[list[Reported]]:
         missing = missing_slots(request)
         if missing and len(executors_of(self._context)) > 1:  # otherwise the tasks that feed them start them
             self._start_slots(request.link, missing)
         known = None if ahead is None else ahead.graph_for(request)
         with closing(known or self._graph(request)) as graph:
-            return [graph.run(sink, is_built) for sink in request.plan.sinks]
+            return [graph.run(sink, built) for sink in request.plan.sinks]
 
     def _graph(self, request: EpochRequest) -> _SparkGraph:
         if self._code is not request.code:
@@ -453,7 +460,8 @@ class SparkRunner(EpochRunner):
             self._code, self._codes = request.code, self._context.broadcast(request.code.codes)
         return _SparkGraph(self._context, self._view, request, self._codes, self._files)
 
-    def _started(self, request: SlotsRequest) -> list[list[Reported]]:
+    def _started(self, request: SlotsRequest, is_cancelled: threading.Event) -> list[list[Reported]]:
+        _check_wanted(is_cancelled)
         self._start_slots(request.link, request.slots)
         return []
 
@@ -470,6 +478,11 @@ class SparkRunner(EpochRunner):
         failure = SparkJobError(f"Spark failed {description}: {told_by_spark(error)}")
         failure.__cause__ = spark_cause(error)
         return failure
+
+
+def _check_wanted(is_cancelled: threading.Event) -> None:
+    if is_cancelled.is_set():
+        raise SparkJobError("cancelled before Spark began with it")
 
 
 def _shown_by_spark(description: str, about: str) -> str:
@@ -534,12 +547,12 @@ class _SparkGraph(EpochGraph["RDD[Record]"]):
         #: What the stages that end with an RDD are called.
         self._names: dict[RDD[Record], str] = {}
 
-    def run(self, sink: SinkNode, is_built: threading.Event) -> list[Reported]:
-        """Run a sink's job and return the results of its writers."""
+    def run(self, sink: SinkNode, built: Callable[[], None]) -> list[Reported]:
+        """Run a sink's job and return the results of its writers; ``built`` is called before it begins."""
         written = self.written(sink).setName(sink.name)
         self._compute_shared(sink)
         self._view.stage_name = self._names.get(written, sink.name)
-        is_built.set()
+        built()
         if isinstance(sink.sink, KeptRddSink):
             # Persisted, so that PySpark does not fuse it with its readers, and cut off from its lineage:
             # a lost block is an error, and never a second run through the slots.
