@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions
 from test_keyed_process import SUMS, Downstream, SumOfRows, reads
 
 from pyflinkstate import (
@@ -236,6 +238,23 @@ class TestWhatDoesNotGoTogether:
     def test_it_is_said_before_anything_runs(self, spark: Any, options: dict[str, Any], message: str) -> None:
         with pytest.raises(errors.ConfigurationError, match=message):
             keyed_process(rows_of(spark), key="key", function=SumOfRows(), schema=SUMS, **options)
+
+    def test_columns_and_groups_are_refused_by_name(self, spark: Any) -> None:
+        rows = rows_of(spark)
+        for df, options, message in [
+            (rows, {"key": rows.key}, "key= is the name of a column, not a Column: 'key'"),
+            (rows, {"key": [functions.col("key")]}, "key= is the name of a column, not a Column: 'key'"),
+            (
+                rows,
+                {"timestamp": functions.col("n")},
+                "timestamp= is the name of a column, not a Column: 'n'",
+            ),
+            (rows.groupBy("key"), {}, "GroupedData; give the columns that it is grouped by as key="),
+            (rows, {"then": SumOfRows()}, "then= takes a list of steps"),
+        ]:
+            given: dict[str, Any] = {"key": "key", **options}
+            with pytest.raises(errors.ConfigurationError, match=re.escape(message)):
+                keyed_process(df, function=SumOfRows(), schema=SUMS, **given)
 
 
 def totals_of_batch(key: str, rows: Iterator[Any], state: KeyState) -> Iterator[tuple[str, int]]:

@@ -28,11 +28,16 @@ def row_maker(names: tuple[str, ...]) -> MakeRow:
     >>> row, row.user, row["n"], row[1], isinstance(row, Row)
     (Row(user='ann', n=1), 'ann', 1, 1, True)
     """
-    getters = vars(namedtuple("_Positions", [f"at_{place}" for place in range(len(names))]))
+    positions = _positions(len(names))
+    getters = vars(positions)  # they are empty as soon as garbage is collected and nobody holds the class
     places = {name: place for place, name in reversed(list(enumerate(names)))}
     fields = {name: getters[f"at_{place}"] for name, place in places.items() if _is_free(name)}
     made = type("Row", (Row,), {**fields, "__fields__": list(names), "__module__": Row.__module__})
     return partial(tuple.__new__, made)
+
+
+def _positions(count: int) -> type:
+    return namedtuple("_Positions", [f"at_{place}" for place in range(count)])
 
 
 def _is_free(name: str) -> bool:

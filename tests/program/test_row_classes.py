@@ -1,0 +1,22 @@
+"""Rows whose class has a descriptor for each name."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from pyflinkstate.runtime.spark.arrow import row_classes
+
+
+def test_a_collection_of_garbage_takes_no_descriptor_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python clears what a class has when it collects the class, which nobody may hold any more by then."""
+    is_free = row_classes._is_free
+
+    def collecting(name: str) -> bool:
+        gc.collect()
+        return is_free(name)
+
+    monkeypatch.setattr(row_classes, "_is_free", collecting)
+    row = row_classes.row_maker(("first_of_three", "second", "third"))((1, 2, 3))
+    assert (row.first_of_three, row.second, row.third) == (1, 2, 3)
