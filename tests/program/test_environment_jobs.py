@@ -29,6 +29,7 @@ from pyflinkstate.runtime.settings.checkpoint_config import CheckpointingMode
 from pyflinkstate.runtime.settings.job_status import JobStatus
 from pyflinkstate.runtime.sinks.file_sink import FileSink
 from pyflinkstate.runtime.sinks.sinks import DriverSink
+from pyflinkstate.runtime.sources.connectors import NumberSequenceSource
 
 pytestmark = pytest.mark.usefixtures("forked_slots")
 
@@ -246,3 +247,19 @@ def test_a_streaming_query_without_a_place_for_its_checkpoints_is_refused(
     env.enable_checkpointing(0).from_streaming(frame).print()
     with pytest.raises(ConfigurationError, match=r"pass a directory to enable_checkpointing\(\), or a check"):
         env.execute()
+
+
+@pytest.mark.parametrize("name", [20240501, 0, b"job"], ids=repr)
+def test_the_name_of_a_job_is_a_text(env: StreamExecutionEnvironment, name: Any) -> None:
+    """Checkpoints with another name would count as damaged."""
+    built(env)
+    for give in (env.set_default_job_name, env.execute, env.execute_async, env.preview):
+        with pytest.raises(ConfigurationError, match=f"the name of a job is a text, not {name!r}"):
+            give(name)
+
+
+def test_the_names_of_sources_and_sinks_are_texts(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(ConfigurationError, match="the name of a sink is a text, not 7"):
+        env.from_collection([1]).print().name(7)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="source_name is a text, not 7"):
+        env.from_source(NumberSequenceSource(1, 2), source_name=7)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
@@ -316,12 +317,15 @@ class DataStream(Generic[T_co]):
 
     def name(self: S, name: str) -> S:
         """Set the name of the operator in messages, Spark's UI and counts."""
-        self._operator_node("name").name = name
+        node = self._operator_node("name")
+        check_text("the name of an operator", name, may_be_empty=True)
+        node.name = name
         return self
 
     def uid(self: S, uid: str) -> S:
         """Set the id under which checkpoints keep the state of the operator; stateless ones ignore it."""
         node = self._operator_node("uid")
+        check_text("a uid", uid)
         if isinstance(node, StatefulNode):
             node.uid = uid
         return self
@@ -650,6 +654,7 @@ class DataStreamSink:
 
     def name(self, name: str) -> DataStreamSink:
         """Name the sink."""
+        check_text("the name of a sink", name, may_be_empty=True)
         self._node.name = name
         return self
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
@@ -139,6 +140,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
 
     def set_default_job_name(self, job_name: str) -> StreamExecutionEnvironment:
         """Set the name of jobs for which ``execute()`` gives none (``pipeline.name``)."""
+        check_text("the name of a job", job_name, may_be_empty=True)
         self._settings.default_job_name = job_name
         return self
 
@@ -643,6 +645,8 @@ class StreamExecutionEnvironment(EnvironmentSources):
         return plan, self._name_of(job_name)
 
     def _name_of(self, job_name: str | None) -> str:
+        if job_name is not None:
+            check_text("the name of a job", job_name, may_be_empty=True)
         return job_name or self._settings.default_job_name or DEFAULT_JOB_NAME
 
     def _job(self, sinks: list[SinkNode], job_name: str | None) -> Job:

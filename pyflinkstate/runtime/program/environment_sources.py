@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
@@ -265,6 +266,7 @@ class EnvironmentSources(StreamEnvironment):
         """
         if not isinstance(source, Source):
             raise ConfigurationError(f"from_source takes a Source, not {source!r}")
+        check_text("source_name", source_name, may_be_empty=True)
         check_type("type_info", type_info)
         # What a source says of its own records needs no check, for which each of them would pay.
         is_checked = type_info is not None and type_info != type_of_source(source, None)

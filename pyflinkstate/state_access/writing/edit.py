@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
@@ -80,7 +81,11 @@ def new_savepoint(job_name: str, *, clock: Callable[[], int] = wall_clock_ms) ->
     Args:
         job_name: the name of the job that will start from it.
         clock: returns the time, in ms since 1970, that values with time to live get.
+
+    Raises:
+        ConfigurationError: the name is no text, or is empty.
     """
+    check_text("the name of a job", job_name)
     metadata = CheckpointMetadata(
         checkpoint_id=1,
         job_id=uuid.uuid4().hex,
@@ -410,8 +415,7 @@ class CheckpointEdit:
         return self
 
     def _check_free(self, uid: str) -> None:
-        if not isinstance(uid, str) or not uid:
-            raise ConfigurationError(f"a uid is a text, not {uid!r}")
+        check_text("a uid", uid)
         if uid in self._operators:
             raise ConfigurationError(
                 f"the savepoint has an operator {uid!r} already: drop() it first, or choose another uid"

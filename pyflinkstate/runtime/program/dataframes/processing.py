@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 
 import attrs
 
+from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.output_tag import OutputTag
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import ArrowObject, SparkObject, SparkSchema
@@ -71,6 +72,7 @@ class JobOptions:
         Raises:
             ConfigurationError: one is missing, or has no effect.
         """
+        check_text("job_name", self.job_name)
         if self.output_mode.lower() not in _OUTPUT_MODES:
             raise ConfigurationError(
                 f"output_mode must be 'append' or 'update', not {self.output_mode!r}: a function emits rows, "
