@@ -419,6 +419,60 @@ BUILDING = [
         ("^job_name is a text, not 20240501$",),
     ),
     Mistake(
+        "a tuple of types of Python's",
+        lambda: Types.TUPLE([int, str]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.TUPLE\(\): field_types must be made by Types, such as Types.LONG\(\), not <class 'int'>$",),
+    ),
+    Mistake(
+        "a tuple of one type without a list",
+        lambda: Types.TUPLE(Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.TUPLE\(\) takes a list of types, such as \[Types.LONG\(\)\], not Long",),
+    ),
+    Mistake(
+        "a list of a type that is not called",
+        lambda: Types.LIST(Types.LONG),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.LIST\(\): element_type must be made by Types, .* not <function",),
+    ),
+    Mistake(
+        "a map to a type that is not called",
+        lambda: Types.MAP(Types.STRING(), Types.LONG),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.MAP\(\): value_type_info must be made by Types, .* not <function",),
+    ),
+    Mistake(
+        "a map from a type of Python's",
+        lambda: Types.MAP(str, Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.MAP\(\): key_type_info must be made by Types, .* not <class 'str'>$",),
+    ),
+    Mistake(
+        "an array of a type of Python's",
+        lambda: Types.PRIMITIVE_ARRAY(int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.PRIMITIVE_ARRAY\(\): element_type must be made by Types, .* not <class 'int'>$",),
+    ),
+    Mistake(
+        "a row of a type of Python's",
+        lambda: Types.ROW([Types.LONG(), "STRING"]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.ROW\(\): field_types must be made by Types, .* not 'STRING'$",),
+    ),
+    Mistake(
+        "a row of one type without a list",
+        lambda: Types.ROW(Types.LONG()),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"^Types.ROW\(\) takes a list of types, .* not Long",),
+    ),
+    Mistake(
+        "a row whose one name is no list",
+        lambda: Types.ROW_NAMED("ab", [Types.LONG(), Types.LONG()]),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"names of a row's fields are a list, not 'ab': give \['ab'\]$",),
+    ),
+    Mistake(
         "a sink by its directory",
         built(lambda stream: stream.map(str).sink_to("/tmp/out")),
         ConfigurationError,
