@@ -51,6 +51,7 @@ from pyflinkstate.runtime.sources import CachedRecords, CachedSource, StreamingS
 from pyflinkstate.runtime.spark import arrow, python_files, row_schema, worker_python
 from pyflinkstate.runtime.spark import spark as on_spark
 from pyflinkstate.runtime.storage import (
+    AnyPath,
     CheckpointStorage,
     FileSystemCheckpointStorage,
     load_checkpoint,
@@ -236,7 +237,7 @@ class StreamExecutionEnvironment(EnvironmentSources):
             config.enable_incremental_checkpoints(incremental)
         return self
 
-    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+    def set_default_savepoint_directory(self, directory: AnyPath) -> StreamExecutionEnvironment:
         """Set the directory for savepoints that are triggered without one."""
         self._settings.set_savepoint_directory(directory)
         return self

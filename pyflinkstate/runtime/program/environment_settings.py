@@ -18,7 +18,7 @@ from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.job import JobListener, WebPageSettings
 from pyflinkstate.runtime.plan import Node, SourceNode, upstream_of
 from pyflinkstate.runtime.settings import CheckpointConfig, FallbackRestart, RestartStrategy
-from pyflinkstate.runtime.storage import absolute
+from pyflinkstate.runtime.storage import AnyPath, absolute
 from pyflinkstate.runtime.wire import HeartbeatSettings
 
 _log = logging.getLogger("pyflinkstate.configuration")
@@ -191,9 +191,9 @@ class EnvironmentSettings:
             raise ConfigurationError("functions run in this process, so there is nowhere to ship code to")
         return self.code_shipper
 
-    def set_savepoint_directory(self, directory: str) -> None:
+    def set_savepoint_directory(self, directory: AnyPath) -> None:
         """Set the directory for savepoints that are triggered without one."""
-        self.savepoint_directory = absolute(str(directory))
+        self.savepoint_directory = absolute(directory)
 
     def set_epochs_ahead(self, number: int) -> None:
         """Set how many epochs may be read and shuffled while another one runs."""

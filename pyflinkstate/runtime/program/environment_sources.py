@@ -37,7 +37,7 @@ from pyflinkstate.runtime.sources import (
 )
 from pyflinkstate.runtime.spark import arrow
 from pyflinkstate.runtime.spark import spark as on_spark
-from pyflinkstate.runtime.storage import check_spark_reaches, path_in_spark
+from pyflinkstate.runtime.storage import AnyPath, check_spark_reaches, path_in_spark
 from pyflinkstate.runtime.wire import SystemClock, steady
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class EnvironmentSources(StreamEnvironment):
 
     def from_files(
         self,
-        directory: str,
+        directory: AnyPath,
         format: str = "csv",
         *,
         files_per_epoch: int = 1,
@@ -153,7 +153,7 @@ class EnvironmentSources(StreamEnvironment):
             record_format = FORMATS[format](**options)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"format {format!r}: {error}") from error
-        source = DirectorySource(str(directory), record_format, files_per_epoch, max_files, growing)
+        source = DirectorySource(directory, record_format, files_per_epoch, max_files, growing)
         source.check()
         return self._stream(source, "files")
 
@@ -278,7 +278,7 @@ class EnvironmentSources(StreamEnvironment):
         timed.node.is_of_source = True  # type: ignore[union-attr]
         return timed
 
-    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream[str]:
+    def read_text_file(self, file_path: AnyPath, charset_name: str = "UTF-8") -> DataStream[str]:
         """Read the lines of a file, or of all files below a folder."""
         lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path)
         return self.from_source(lines.build(), source_name="text file")

@@ -27,7 +27,15 @@ from pyflinkstate.runtime.sinks.sink_errors import ENCODING_ERRORS, sink_errors
 from pyflinkstate.runtime.sinks.sink_files import OutputFile, real_folder
 from pyflinkstate.runtime.sinks.sinks import SinkWriter
 from pyflinkstate.runtime.sinks.text_file_sink import RowFormatBuilder as _RowFormatBuilder
-from pyflinkstate.runtime.storage import RunHistory, absolute, child_uri, make_folder, open_file_system
+from pyflinkstate.runtime.storage import (
+    AnyPath,
+    RunHistory,
+    absolute,
+    child_uri,
+    make_folder,
+    open_file_system,
+    path_text,
+)
 
 _log = logging.getLogger("pyflinkstate.sinks")
 
@@ -302,7 +310,7 @@ class FileSink:
 
     def __init__(
         self,
-        directory: str,
+        directory: AnyPath,
         format: str = "json",
         columns: Columns = None,
         file_system: fs.FileSystem | None = None,
@@ -316,7 +324,7 @@ class FileSink:
         self._now_ms = now_ms
         if format not in _ENCODERS:
             raise SinkError(f"file sink: there is no format {format!r}; choose one of {', '.join(_ENCODERS)}")
-        self.directory = (absolute(directory) if file_system is None else directory).rstrip("/")
+        self.directory = (absolute(directory) if file_system is None else path_text(directory)).rstrip("/")
         self._format = format
         is_whole = columns is None or isinstance(columns, (pa.Schema, BatchMaker))
         self._columns = columns if is_whole else list(columns)
@@ -334,7 +342,7 @@ class FileSink:
         self._area = RunArea(self._fs, self._root, {**legacy, "aside": f"{self._root}/_aside"})
 
     @staticmethod
-    def for_row_format(base_path: str, encoder: Encoder) -> _RowFormatBuilder:
+    def for_row_format(base_path: AnyPath, encoder: Encoder) -> _RowFormatBuilder:
         """Return a builder for a sink of text lines, with PyFlink's folders and names.
 
         Args:

@@ -365,11 +365,11 @@ class CheckpointEdit:
         """
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ConfigurationError(f"a savepoint is written to a path or URI, not to {path!r}")
-        if self.source is not None and absolute(str(path)).startswith(f"{self.source.uri.rstrip('/')}/"):
+        if self.source is not None and absolute(path).startswith(f"{self.source.uri.rstrip('/')}/"):
             raise ConfigurationError(
                 f"{path} is inside of {self.source.uri}, which stays as it is: choose another path"
             )
-        with new_folder(str(path)) as (folder, uri):
+        with new_folder(path) as (folder, uri):
             writer = None if self.source is None else DraftWriter(self.source.reader, folder)
             operators = []
             for operator in self._operators.values():

@@ -29,6 +29,7 @@ from pyflinkstate.runtime.settings import RestartStrategy
 from pyflinkstate.runtime.sinks import FileSink
 from pyflinkstate.runtime.spark import job_failure
 from pyflinkstate.runtime.storage import (
+    AnyPath,
     absolute,
     check_spark_reaches,
     check_spark_reads,
@@ -57,7 +58,7 @@ class JobOptions:
     parallelism: int | None = None
     timestamp: Timestamp | None = None
     watermark: Length | WatermarkStrategy | None = None
-    checkpoint_directory: str | None = None
+    checkpoint_directory: AnyPath | None = None
     restore_from: str | None = None
     on_failure: RestartStrategy | None = None
     listener: JobListener | None = None
@@ -185,7 +186,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: None = None,
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
@@ -213,7 +214,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema],
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
@@ -240,7 +241,7 @@ def keyed_process(
     initial_state: DataFrame | None = None,
     then: Sequence[KeyedStep] = (),
     side_outputs: Mapping[OutputTag, SparkSchema] | None = None,
-    checkpoint_directory: str | None = None,
+    checkpoint_directory: AnyPath | None = None,
     restore_from: str | None = None,
     on_failure: RestartStrategy | None = None,
     listener: JobListener | None = None,
