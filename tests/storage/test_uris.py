@@ -183,6 +183,25 @@ def test_a_path_object_will_do_wherever_a_text_does(tmp_path: Path, door: int) -
             TAKES_PATHS[door](wrong)
 
 
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert absolute("~") == f"{tmp_path}/home"
+    assert absolute("~/out") == absolute(Path("~/out")) == f"{tmp_path}/home/out"
+    assert open_file_system("~/out")[1] == f"{tmp_path}/home/out"
+    assert FileSystemCheckpointStorage("~/ck").checkpoint_path == f"{tmp_path}/home/ck"
+    assert FileSink("~/out").directory == f"{tmp_path}/home/out"
+    assert directory_source("~/in").directory == f"{tmp_path}/home/in"
+    assert stream_source("~/in").paths == (f"{tmp_path}/home/in",)
+    assert CheckpointStorage("~/ck").begin_savepoint("~/sp", "0" * 32).startswith(f"{tmp_path}/home/sp/")
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize("path", ["./~", "a/~", "~nobody-has-this-name", "file:/~/x", "s3://b/~/x"])
+def test_a_tilde_elsewhere_is_itself(path: str) -> None:
+    assert "~" in absolute(path)
+
+
 def test_a_savepoint_below_an_unknown_scheme_fails_and_the_storage_is_as_it_was(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:

@@ -94,11 +94,13 @@ def _local_path(uri: str) -> str:
 def absolute(uri: AnyPath) -> str:
     """Return a URI unchanged, and a path as an absolute path: other processes have other working directories.
 
+    As in a shell, ``~`` at the beginning of a path stands for the home of the user.
+
     Raises:
         ConfigurationError: no file system has that scheme, or it is no path.
     """
     text = path_text(uri)
-    return str(Path(text).absolute()) if check_scheme(text) is None else text
+    return str(Path(os.path.expanduser(text)).absolute()) if check_scheme(text) is None else text
 
 
 def path_text(path: AnyPath) -> str:
