@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from mistakes import Mistake, check, of_each
 
@@ -690,6 +692,24 @@ RUNNING = [
         (r"returned a Row, Row\(n=1\)", "each of its fields", OPERATOR),
     ),
     Mistake(
+        "a table of pandas returned",
+        doing(with_record=lambda state, ctx: pd.DataFrame({"n": [1]})),
+        FunctionResultError,
+        ("returned a DataFrame", "each of its columns would be a result", OPERATOR),
+    ),
+    Mistake(
+        "a series of pandas returned",
+        doing(with_record=lambda state, ctx: pd.Series([1])),
+        FunctionResultError,
+        ("returned a Series", "each of its values would be a result", OPERATOR),
+    ),
+    Mistake(
+        "a number of numpy returned",
+        doing(with_record=lambda state, ctx: np.float64(1.5)),
+        FunctionResultError,
+        ("returned a float64, .*1.5", "no iterable of results: yield results, or return a list", OPERATOR),
+    ),
+    Mistake(
         "a side output returned",
         doing(with_record=lambda state, ctx: (LATE, 1)),
         FunctionResultError,
@@ -860,6 +880,19 @@ RUNNING = [
         StateValueError,
         ("whole number of milliseconds", "datetime", OPERATOR, OWN_LINE),
     ),
+    *(
+        Mistake(
+            f"a timer at {timestamp!r}",
+            doing(
+                with_record=lambda state, ctx, timestamp=timestamp: (
+                    ctx.timer_service().register_event_time_timer(timestamp)
+                )
+            ),
+            StateValueError,
+            ("whole number of milliseconds", type(timestamp).__name__, OPERATOR),
+        )
+        for timestamp in (True, 5.0, np.float64(5), np.uint64(2**63), 2**63)
+    ),
     Mistake(
         "windows by event time without watermarks",
         lambda: harness_of(
@@ -980,3 +1013,24 @@ def test_what_can_be_results(returned: Any, results: list[Any]) -> None:
 def test_builtins_and_classes_are_functions_too() -> None:
     for func in (str, "{}".format, itemgetter(0), len, functools.partial(max, 3), Row("a")):
         built(lambda stream, func=func: stream.map(func))()
+
+
+def test_numpys_whole_numbers_are_times_of_timers() -> None:
+    fired: list[Any] = []
+
+    class Timers(Keyed):
+        def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any]:
+            ctx.timer_service().register_event_time_timer(np.int64(5))
+            ctx.timer_service().register_event_time_timer(5)
+            ctx.timer_service().register_event_time_timer(np.int32(6))
+            ctx.timer_service().delete_event_time_timer(np.int64(6))
+            return ()
+
+        def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+            fired.append((timestamp, type(timestamp)))
+            return ()
+
+    harness = KeyedOneInputOperatorHarness(Timers(), first)
+    harness.process_element(("a", 1))
+    harness.process_watermark(MAX_WATERMARK)
+    assert fired == [(5, int)]
