@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import pandas as pd
 import pytest
 from local_environment import local_environment
 from operators import RunningSum
@@ -263,3 +264,36 @@ def test_the_names_of_sources_and_sinks_are_texts(env: StreamExecutionEnvironmen
         env.from_collection([1]).print().name(7)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="source_name is a text, not 7"):
         env.from_source(NumberSequenceSource(1, 2), source_name=7)  # type: ignore[arg-type]
+
+
+class Table:
+    """As Spark's, it gives its columns by their numbers."""
+
+    def __getitem__(self, index: int) -> str:
+        return ("a", "b")[index]
+
+
+SPARKS = type("DataFrame", (Table,), {"__module__": "pyspark.sql.classic.dataframe"})
+POLARS = type("DataFrame", (Table,), {"__module__": "polars.dataframe.frame"})
+#: What is no list of records, though it can be iterated over, and what to do.
+NO_COLLECTIONS = [
+    ("abc", r"not 'abc': give \['abc'\] if that is one record"),
+    (b"abc", r"give \[b'abc'\]"),
+    ({"a": 1}, r"give \[\{'a': 1\}\]"),
+    (pd.DataFrame({"a": [1]}), r'not a DataFrame of pandas: give df.to_dict\("records"\)'),
+    (SPARKS(), r"not a DataFrame of pyspark: call from_dataframe\(df\)"),
+    (POLARS(), r"not a DataFrame of polars: give df.to_dicts\(\)"),
+]
+
+
+@pytest.mark.parametrize(("collection", "says"), NO_COLLECTIONS)
+def test_what_is_no_list_of_records_is_refused(
+    env: StreamExecutionEnvironment, collection: Any, says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"from_collection\(\) takes a list of records, .*{says}"):
+        env.from_collection(collection)
+
+
+@pytest.mark.parametrize("collection", [(1, 2), range(1, 3), pd.Series([1, 2]), iter([1, 2])])
+def test_what_gives_records_is_a_collection(env: StreamExecutionEnvironment, collection: Any) -> None:
+    assert list(env.from_collection(collection).execute_and_collect()) == [1, 2]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
 from pyflinkstate.api.checks import check_text
 from pyflinkstate.api.composite_types import check_type
+from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T
 from pyflinkstate.api.types import TypeInformation
 from pyflinkstate.api.values import Offset, SparkObject, TypedValue
@@ -43,6 +44,32 @@ from pyflinkstate.runtime.wire import SystemClock, steady
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame
+
+
+#: What is iterated over by its parts, which nobody means to be records.
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping)
+#: How the records of a table are had, by the package that it is of; none of them is imported for this.
+_OF_TABLES = {
+    "pandas": 'give df.to_dict("records")',
+    "polars": "give df.to_dicts()",
+    "pyspark": "call from_dataframe(df)",
+}
+
+
+def _refuse_single(collection: object) -> None:
+    """Refuse what can be iterated over, and would give letters, or the names of columns, as records."""
+    if isinstance(collection, _SINGLE):
+        raise ConfigurationError(
+            f"from_collection() takes a list of records, not {safe_repr(collection)}: give "
+            f"[{safe_repr(collection, 50)}] if that is one record"
+        )
+    for base in type(collection).__mro__:
+        remedy = _OF_TABLES.get(base.__module__.partition(".")[0])
+        if remedy is not None and base.__name__ in ("DataFrame", "Column"):
+            raise ConfigurationError(
+                f"from_collection() takes a list of records, not a {base.__name__} of "
+                f"{base.__module__.partition('.')[0]}: {remedy}"
+            )
 
 
 class EnvironmentSources(StreamEnvironment):
@@ -81,8 +108,10 @@ class EnvironmentSources(StreamEnvironment):
 
         Raises:
             BadRecordError: a record does not fit the type.
+            ConfigurationError: it is a single text or mapping, or a table, which is no list of records.
         """
         check_positive("records_per_epoch", records_per_epoch)
+        _refuse_single(collection)
         try:
             iterator = iter(collection)
         except TypeError:
