@@ -61,6 +61,7 @@ from pyflinkstate.testing import (
     MAX_WATERMARK,
     BroadcastOperatorHarness,
     KeyedOneInputOperatorHarness,
+    KeyedTwoInputOperatorHarness,
     OneInputOperatorHarness,
     harness_of,
 )
@@ -473,6 +474,30 @@ BUILDING = [
         lambda: Types.ROW_NAMED("ab", [Types.LONG(), Types.LONG()]),  # type: ignore[arg-type]
         ConfigurationError,
         (r"names of a row's fields are a list, not 'ab': give \['ab'\]$",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness",
+        lambda: KeyedOneInputOperatorHarness(Keyed(), first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness of two inputs",
+        lambda: KeyedTwoInputOperatorHarness(WithKeys(), first, first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a harness with broadcast state",
+        lambda: BroadcastOperatorHarness(WritesRules(), [RULES], first, int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
+    ),
+    Mistake(
+        "a key type of Python's for a savepoint",
+        lambda: new_savepoint("job").bootstrap("op", [], key="k", function=Keyed(), key_type=int),  # type: ignore[arg-type]
+        ConfigurationError,
+        (r"key_type must be made by Types, such as .*, not <class 'int'>",),
     ),
     Mistake(
         "a sink by its directory",

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.descriptors import StateDescriptor
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.types import PickledBytesTypeInfo, TypeInformation
@@ -338,11 +339,12 @@ class CheckpointEdit:
         records are passed as they are. The rows of a key are processed in order.
 
         Raises:
-            ConfigurationError: the uid is in use, or the function is none.
+            ConfigurationError: the uid is in use, or the function or the type of keys is none.
             ParallelismError: a number is out of bounds.
         """
         self._check_free(uid)
         _check_bounds(uid, 1 if parallelism is None else parallelism, max_parallelism)
+        check_type("key_type", key_type)
         key_type = PickledBytesTypeInfo() if key_type is None else key_type
         keys = KeySpace(uid, key_type, max_parallelism)
         self._operators[uid] = bootstrap_of(data, function, key, timestamp, keys, parallelism, self._clock)
