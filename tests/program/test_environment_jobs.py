@@ -297,3 +297,14 @@ def test_what_is_no_list_of_records_is_refused(
 @pytest.mark.parametrize("collection", [(1, 2), range(1, 3), pd.Series([1, 2]), iter([1, 2])])
 def test_what_gives_records_is_a_collection(env: StreamExecutionEnvironment, collection: Any) -> None:
     assert list(env.from_collection(collection).execute_and_collect()) == [1, 2]
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "3"])
+def test_as_many_files_and_records_are_read_as_a_whole_number_says(
+    env: StreamExecutionEnvironment, tmp_path: Path, number: Any
+) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    with pytest.raises(ConfigurationError, match="max_files must be a whole number, at least 1"):
+        env.from_files(str(tmp_path), max_files=number)
+    with pytest.raises(ConfigurationError, match="max_records_per_epoch must be a whole number, at least 1"):
+        env.from_batch_reader(lambda start, end: None, max_records_per_epoch=number)  # type: ignore[arg-type, return-value]

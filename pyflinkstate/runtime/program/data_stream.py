@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 import attrs
 
 from pyflinkstate.api.async_functions import AsyncFunctionDescriptor
-from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.composite_types import check_type, declared_type
 from pyflinkstate.api.descriptors import MapStateDescriptor
 from pyflinkstate.api.functions import (
@@ -51,7 +51,6 @@ from pyflinkstate.runtime.program.connected_streams import (
     BroadcastStream,
     ConnectedStreams,
 )
-from pyflinkstate.runtime.program.environment_settings import check_positive
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig
 from pyflinkstate.runtime.program.job_results import CloseableIterator
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyflinkstate.api.checkpoint_storage import CheckpointStorage as AnyCheckpointStorage
-from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.configuration import Configuration
 from pyflinkstate.api.metric_reporter import MetricReporter
 from pyflinkstate.api.state_backend import StateBackend
@@ -33,7 +33,6 @@ from pyflinkstate.runtime.program.environment_options import apply_configuration
 from pyflinkstate.runtime.program.environment_settings import (
     EnvironmentSettings,
     RuntimeExecutionMode,
-    check_positive,
 )
 from pyflinkstate.runtime.program.environment_sources import EnvironmentSources
 from pyflinkstate.runtime.program.execution_config import ExecutionConfig

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import attrs
 
+from pyflinkstate.api.checks import check_positive
 from pyflinkstate.api.configuration import Configuration, as_text
 from pyflinkstate.api.state_backend import EmbeddedRocksDBStateBackend, StateBackend
 from pyflinkstate.api.values import Setting
@@ -217,9 +218,3 @@ class EnvironmentSettings:
         if self.mode is not RuntimeExecutionMode.AUTOMATIC:
             return self.mode is RuntimeExecutionMode.BATCH
         return all(one.source.is_bounded for one in upstream_of(node) if isinstance(one, SourceNode))
-
-
-def check_positive(name: str, value: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is a whole number of at least 1."""
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number, at least 1, not {value!r}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 from urllib.parse import quote
 
-from pyflinkstate.api.checks import check_text
+from pyflinkstate.api.checks import check_positive, check_text
 from pyflinkstate.api.composite_types import check_type
 from pyflinkstate.api.safe_repr import safe_repr
 from pyflinkstate.api.type_variables import T
@@ -17,7 +17,7 @@ from pyflinkstate.backends.types import rebuilds
 from pyflinkstate.errors import ConfigurationError
 from pyflinkstate.runtime.plan import SourceNode
 from pyflinkstate.runtime.program.data_stream import DataStream
-from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings, check_positive
+from pyflinkstate.runtime.program.environment_settings import EnvironmentSettings
 from pyflinkstate.runtime.program.stream_environment import StreamEnvironment
 from pyflinkstate.runtime.program.stream_types import converted_at_source
 from pyflinkstate.runtime.sources import (
@@ -176,6 +176,8 @@ class EnvironmentSources(StreamEnvironment):
                 dropped rows and has collected ones in ``rejected``); ``delimiter`` for CSV.
         """
         check_positive("files_per_epoch", files_per_epoch)
+        if max_files is not None:
+            check_positive("max_files", max_files)
         if format not in FORMATS:
             raise ConfigurationError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
         try:
@@ -217,6 +219,8 @@ class EnvironmentSources(StreamEnvironment):
                 (``end_offsets``).
             max_records_per_epoch: without ``latest``, about how many records an epoch may have.
         """
+        if max_records_per_epoch is not None:
+            check_positive("max_records_per_epoch", max_records_per_epoch)
         if latest is None:
             latest = PartitionOffsets(load, max_records_per_epoch)
         return self._stream(BatchReaderSource(load, latest, arrow.epoch_of), "batch reader")

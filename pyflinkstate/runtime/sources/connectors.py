@@ -9,6 +9,7 @@ from urllib.parse import quote
 import attrs
 from pyarrow import fs
 
+from pyflinkstate.api.checks import check_positive
 from pyflinkstate.api.time import Duration
 from pyflinkstate.api.types import TypeInformation, Types
 from pyflinkstate.api.values import Offset, Record
@@ -140,6 +141,7 @@ class NumberSequenceSource(Source):
                 f"NumberSequenceSource: the end must be a whole number that is not less than the start, not "
                 f"{self.start!r} to {self.end!r}"
             )
+        check_positive("records_per_epoch", self.records_per_epoch)
 
     def initial_offset(self) -> Offset:
         """See :class:`Source`."""
